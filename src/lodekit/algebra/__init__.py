@@ -1,0 +1,1 @@
+"""Exact arithmetic only: operator matrices over Q(parameters)[d], their normal forms and what these prove."""

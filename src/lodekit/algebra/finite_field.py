@@ -1,0 +1,80 @@
+"""What eliminations need of their coefficients, and the smallest domain that has it: the integers modulo a prime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from flint import nmod
+
+__all__ = ["CoefficientRing", "Element", "FiniteField"]
+
+#: An element of a coefficient ring: ``fmpz``, ``fmpz_mpoly`` or ``nmod``; FLINT ships no type hints.
+Element = Any
+
+
+class CoefficientRing(Protocol):
+    """What the eliminations need to know of the domain their coefficients live in."""
+
+    zero: Element
+    one: Element
+    has_relations: bool
+
+    def reduce(self, element: Element) -> Element:
+        """Return the element in normal form."""
+        ...
+
+    def common_factor(self, first: Element, second: Element) -> Element:
+        """Return a common divisor, as large as the domain allows."""
+        ...
+
+    def content(self, elements: Iterable[Element]) -> Element:
+        """Return a common divisor of all elements; zero for none."""
+        ...
+
+    def divide(self, element: Element, divisor: Element) -> Element:
+        """Return an exact quotient."""
+        ...
+
+    def unit(self, element: Element) -> Element:
+        """Return a multiplier that makes the element canonical among its multiples."""
+        ...
+
+
+@dataclass(frozen=True)
+class FiniteField:
+    """The integers modulo a prime below 2^63: where structure is tested at single points."""
+
+    prime: int
+    zero: Element = field(init=False, repr=False, compare=False)
+    one: Element = field(init=False, repr=False, compare=False)
+    has_relations: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "zero", nmod(0, self.prime))
+        object.__setattr__(self, "one", nmod(1, self.prime))
+
+    def integer(self, value: int) -> Element:
+        """Return an integer as an element of the field."""
+        return nmod(value % self.prime, self.prime)
+
+    def reduce(self, element: Element) -> Element:
+        """Return the element: there are no relations."""
+        return element
+
+    def common_factor(self, first: Element, second: Element) -> Element:
+        """Return the first element, so that eliminations become monic."""
+        return first if first else second
+
+    def content(self, elements: Iterable[Element]) -> Element:
+        """Return one: in a field every element divides every other."""
+        return self.one if any(elements) else self.zero
+
+    def divide(self, element: Element, divisor: Element) -> Element:
+        """Return the quotient."""
+        return element / divisor
+
+    def unit(self, element: Element) -> Element:
+        """Return the inverse."""
+        return self.one / element

@@ -1,0 +1,257 @@
+"""Polynomials in d over a coefficient ring: plain lists of coefficients, lowest degree first, no zero at the end.
+
+They carry no ring of their own, so that the eliminations stay one tight loop; functions that must recognise zero under
+relations, or take out common factors, are handed the ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly, nmod_poly
+
+from lodekit.algebra.finite_field import CoefficientRing, Element
+from lodekit.algebra.scalars import Scalar, ScalarRing
+
+__all__ = [
+    "Polynomial",
+    "add",
+    "content",
+    "derivative",
+    "divide_exactly",
+    "extended_gcd",
+    "factor",
+    "format_polynomial",
+    "gcd",
+    "multiply",
+    "primitive",
+    "pseudo_divide",
+    "scale",
+    "trim",
+]
+
+Polynomial = list[Element]
+
+
+def trim(coefficients: Polynomial) -> Polynomial:
+    """Drop zeros at the high end, in place, and return the list."""
+    while coefficients and not coefficients[-1]:
+        coefficients.pop()
+    return coefficients
+
+
+def add(first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
+    """Return the sum."""
+    if len(first) < len(second):
+        first, second = second, first
+    total = list(first)
+    for i, value in enumerate(second):
+        total[i] = total[i] + value
+    return trim(total)
+
+
+def scale(ring: CoefficientRing, polynomial: Sequence[Element], factor: Element, shift: int = 0) -> Polynomial:
+    """Return ``factor * d^shift * polynomial``."""
+    if not polynomial or not factor:
+        return []
+    values = [factor * value for value in polynomial]
+    if ring.has_relations:
+        values = trim([ring.reduce(value) for value in values])
+    return [ring.zero] * shift + values
+
+
+def multiply(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
+    """Return the product."""
+    if not first or not second:
+        return []
+    if len(first) == 1 or len(second) == 1:
+        constant, other = (first, second) if len(first) == 1 else (second, first)
+        return scale(ring, other, constant[0])
+    if isinstance(ring.one, fmpz):
+        return list((fmpz_poly(list(first)) * fmpz_poly(list(second))).coeffs())
+    product = [ring.zero] * (len(first) + len(second) - 1)
+    for i, left in enumerate(first):
+        if left:
+            for j, right in enumerate(second):
+                product[i + j] = product[i + j] + left * right
+    if ring.has_relations:
+        product = [ring.reduce(value) for value in product]
+    return trim(product)
+
+
+def derivative(polynomial: Sequence[Element]) -> Polynomial:
+    """Return the derivative in d."""
+    return trim([value * power for power, value in enumerate(polynomial)][1:])
+
+
+def content(ring: CoefficientRing, polynomial: Sequence[Element]) -> Element:
+    """Return the greatest common divisor of the coefficients."""
+    return ring.content(polynomial)
+
+
+def primitive(ring: CoefficientRing, polynomial: Sequence[Element]) -> Polynomial:
+    """Return the canonical multiple: coefficients without common factor, the leading one root-free and positive."""
+    if not polynomial:
+        return []
+    unit = ring.unit(polynomial[-1])
+    values = scale(ring, polynomial, unit) if unit != 1 else list(polynomial)
+    divisor = ring.content(values)
+    if divisor != 1:
+        values = [ring.divide(value, divisor) for value in values]
+    return values
+
+
+def pseudo_divide(
+    ring: CoefficientRing, dividend: Sequence[Element], divisor: Sequence[Element]
+) -> tuple[Element, Polynomial, Polynomial]:
+    """Return ``c, q, r`` with ``c * dividend = q * divisor + r`` and ``deg r < deg divisor``."""
+    factor, quotient, rest = ring.one, [], list(dividend)
+    while len(rest) >= len(divisor):
+        shift = len(rest) - len(divisor)
+        common = ring.common_factor(divisor[-1], rest[-1])
+        top, bottom = ring.divide(divisor[-1], common), ring.divide(rest[-1], common)
+        rest = add(scale(ring, rest, top), scale(ring, divisor, -bottom, shift))
+        quotient = add(scale(ring, quotient, top), [ring.zero] * shift + [bottom])
+        factor = ring.reduce(factor * top)
+    return factor, quotient, rest
+
+
+def divide_exactly(
+    ring: CoefficientRing, dividend: Sequence[Element], divisor: Sequence[Element]
+) -> tuple[Element, Polynomial]:
+    """Return ``c, q`` with ``c * dividend = q * divisor``; the caller knows that the division leaves no rest."""
+    factor, quotient, rest = pseudo_divide(ring, dividend, divisor)
+    if rest:
+        raise ArithmeticError("a polynomial division that must be exact left a rest")
+    return factor, quotient
+
+
+def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
+    """Return the greatest common divisor over the fraction field, as a canonical multiple."""
+    left, right = list(first), list(second)
+    while right:
+        left, right = right, primitive(ring, pseudo_divide(ring, left, right)[2])
+    return primitive(ring, left)
+
+
+def extended_gcd(
+    ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]
+) -> tuple[Polynomial, Polynomial, Polynomial]:
+    """Return ``g, s, t`` with ``s * first + t * second = g``, g some multiple of the greatest common divisor."""
+    rows = [(list(first), [ring.one], []), (list(second), [], [ring.one])]
+    while rows[1][0]:
+        factor, quotient, rest = pseudo_divide(ring, rows[0][0], rows[1][0])
+        negative = scale(ring, quotient, -ring.one)
+        s, t = (
+            add(scale(ring, old, factor), multiply(ring, negative, new))
+            for old, new in zip(rows[0][1:], rows[1][1:], strict=True)
+        )
+        divisor = ring.content([*rest, *s, *t])
+        rest, s, t = ([ring.divide(value, divisor) for value in part] for part in (rest, s, t))
+        rows = [rows[1], (rest, s, t)]
+    return rows[0]
+
+
+def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
+    """Return the factors of positive degree with their exact multiplicities, each as a canonical multiple.
+
+    Factors are irreducible over Q(constants, parameters), except where square roots or sines occur: there they are
+    square-free only, since irreducibility over an algebraic extension is not needed for exact multiplicities.
+    """
+    if len(polynomial) < 2:
+        return []
+    if ring.has_relations:
+        parts = _square_free_parts(ring, polynomial)
+    elif isinstance(ring.one, fmpz):
+        _, found = fmpz_poly(list(polynomial)).factor()
+        parts = [(list(part.coeffs()), int(count)) for part, count in found if part.degree() > 0]
+    else:
+        parts = _factor_with_symbols(ring, polynomial)
+    canonical = [(primitive(ring, part), count) for part, count in parts]
+    return sorted(canonical, key=lambda item: (len(item[0]), [tuple(ring.terms(c).items()) for c in item[0]], item[1]))
+
+
+def _square_free_parts(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
+    """Yun's algorithm over the fraction field."""
+    parts, count = [], 1
+    common = gcd(ring, polynomial, derivative(polynomial))
+    rest = divide_exactly(ring, polynomial, common)[1]
+    while len(rest) > 1:
+        shared = gcd(ring, rest, common)
+        part = divide_exactly(ring, rest, shared)[1]
+        if len(part) > 1:
+            parts.append((part, count))
+        rest, common, count = shared, divide_exactly(ring, common, shared)[1], count + 1
+    return parts
+
+
+def _factor_with_symbols(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
+    """Factor in Z[d, symbols] and keep what contains d (Gauss's lemma)."""
+    context = fmpz_mpoly_ctx.get([f"v{i}" for i in range(len(ring.names) + 1)], "lex")
+    terms = {
+        (power, *exponents): value
+        for power, element in enumerate(polynomial)
+        for exponents, value in ring.terms(element).items()
+    }
+    parts = []
+    for part, count in context.from_dict(terms).factor()[1]:
+        degree = int(part.degrees()[0])
+        if degree:
+            powers: list[dict[tuple[int, ...], int]] = [{} for _ in range(degree + 1)]
+            for exponents, value in part.to_dict().items():
+                powers[int(exponents[0])][tuple(int(e) for e in exponents[1:])] = int(value)
+            parts.append(([ring.from_terms(power) for power in powers], int(count)))
+    return parts
+
+
+def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
+    """Return the roots of an integer polynomial in the field of that many elements."""
+    image = nmod_poly([value % prime for value in polynomial], prime)
+    if image.degree() < 1:
+        return []
+    return sorted(int(root) for root, _ in image.roots())
+
+
+def at_rational(ring: ScalarRing, polynomial: Sequence[Element], values: dict[str, Fraction]) -> Any:
+    """Return the integer polynomial (``fmpz_poly``) proportional to this one at rational parameter values.
+
+    Only for rings without constants, where the result is exact.
+    """
+    points = [Fraction(values[name]) for name in ring.parameters]
+    exact = []
+    for element in polynomial:
+        total = Fraction(0)
+        for exponents, coefficient in ring.terms(element).items():
+            term = Fraction(coefficient)
+            for point, exponent in zip(points, exponents, strict=True):
+                term *= point**exponent
+            total += term
+        exact.append(total)
+    common = 1
+    for value in exact:
+        common = common * value.denominator // _gcd(common, value.denominator)
+    return fmpz_poly([int(value * common) for value in exact])
+
+
+def _gcd(first: int, second: int) -> int:
+    return int(fmpz(first).gcd(second))
+
+
+def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> str:
+    """Return the polynomial as users would write it, highest power first: ``d^2 + (a + b)*d``."""
+    text = ""
+    for power in range(len(coefficients) - 1, -1, -1):
+        if not coefficients[power]:
+            continue
+        term = str(coefficients[power])
+        base = "" if power == 0 else variable if power == 1 else f"{variable}^{power}"
+        if base and " " in term and not term.endswith(")"):
+            term = f"({term})"
+        if base:
+            term = {"1": base, "-1": f"-{base}"}.get(term, f"{term}*{base}")
+        if text:
+            term = f" - {term[1:]}" if term.startswith("-") else f" + {term}"
+        text += term
+    return text or "0"

@@ -1,0 +1,308 @@
+"""The coefficients: integers extended by named constants and parameters, and their fractions.
+
+Everything the algebra does happens over ``R = Z[constants, parameters]``, without fractions, on FLINT's integers and
+sparse polynomials; the field ``K = Q(constants, parameters)`` appears only where a user can see it, as `Scalar`.
+Square roots of primes and sines are reduced by ``s^2 = p`` and ``sin^2 = 1 - cos^2``, so that zero is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly_ctx
+from flint import ctx as flint_context
+
+from lodekit.algebra.constants import Constant, format_rational
+from lodekit.algebra.finite_field import Element, FiniteField
+from lodekit.errors import AlgebraError
+
+__all__ = ["Scalar", "ScalarRing"]
+
+
+@dataclass(frozen=True)
+class ScalarRing:
+    """``Z[constants, parameters]`` modulo the squares of its square roots and sines.
+
+    Parameters
+    ----------
+    parameters : tuple of str
+        Names of the parameters; any text.
+    constants : tuple of Constant
+        A sine needs its cosine before it.
+
+    Examples
+    --------
+    >>> two = Constant("sqrt", Fraction(2))
+    >>> ring = ScalarRing(("a",), (two,))
+    >>> root, a = ring.constant(two), ring.parameter("a")
+    >>> print((root + a) * (root - a))
+    -a^2 + 2
+    """
+
+    parameters: tuple[str, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    _context: Any = field(init=False, repr=False, compare=False)
+    _squares: dict[int, Element] = field(init=False, repr=False, compare=False)
+    zero: Element = field(init=False, repr=False, compare=False)
+    one: Element = field(init=False, repr=False, compare=False)
+    has_relations: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.constants) + len(self.parameters)
+        # Neutral names inside FLINT: users' names may be anything.
+        context = fmpz_mpoly_ctx.get([f"s{i}" for i in range(count)], Ordering.lex) if count else None
+        one = context.constant(1) if context else fmpz(1)
+        squares: dict[int, Element] = {}
+        for i, constant in enumerate(self.constants):
+            if constant.kind == "sqrt":
+                squares[i] = one * int(constant.argument)
+            elif constant.kind == "sin":
+                partner = self.constants.index(Constant("cos", constant.argument, constant.times_pi))
+                squares[i] = one - context.gens()[partner] ** 2
+        for name, value in {
+            "_context": context,
+            "_squares": squares,
+            "zero": one * 0,
+            "one": one,
+            "has_relations": bool(squares),
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all symbols: constants first, then parameters."""
+        return tuple(constant.name for constant in self.constants) + self.parameters
+
+    def parameter(self, name: str) -> Scalar:
+        """Return a parameter as a field element."""
+        return Scalar(self, self._context.gens()[len(self.constants) + self.parameters.index(name)])
+
+    def constant(self, constant: Constant) -> Scalar:
+        """Return a named constant of the ring as a field element."""
+        return Scalar(self, self._context.gens()[self.constants.index(constant)])
+
+    def integer(self, value: int) -> Element:
+        """Return an integer as an element of the ring."""
+        return self.one * value
+
+    def rational(self, value: Fraction | int) -> Scalar:
+        """Return an exact rational number as a field element."""
+        exact = Fraction(value)
+        return Scalar(self, self.one * exact.numerator, self.one * exact.denominator)
+
+    def terms(self, element: Element) -> dict[tuple[int, ...], int]:
+        """Return exponent vectors over `names` and their integer coefficients; lexicographically largest first."""
+        if self._context is None:
+            return {(): int(element)} if element else {}
+        pairs = sorted(element.to_dict().items(), reverse=True)
+        return {tuple(int(e) for e in exponents): int(value) for exponents, value in pairs}
+
+    def from_terms(self, terms: Mapping[tuple[int, ...], int]) -> Element:
+        """Return the ring element with these terms; the inverse of `terms`."""
+        if self._context is None:
+            return fmpz(sum(terms.values()))
+        return self._context.from_dict(dict(terms))
+
+    def reduce(self, element: Element) -> Element:
+        """Replace squares of square roots and sines by what they equal."""
+        for index, square in self._squares.items():
+            if element.degrees()[index] < 2:
+                continue
+            low: dict[int, dict[tuple[int, ...], int]] = {}
+            for exponents, value in element.to_dict().items():
+                half, rest = divmod(int(exponents[index]), 2)
+                low.setdefault(half, {})[(*exponents[:index], rest, *exponents[index + 1 :])] = value
+            element = self.zero
+            for half, part in low.items():
+                element = element + self._context.from_dict(part) * square**half
+        return element
+
+    def common_factor(self, first: Element, second: Element) -> Element:
+        """Return a greatest common divisor (as polynomials in the symbols)."""
+        return first.gcd(second)
+
+    def content(self, elements: Iterable[Element]) -> Element:
+        """Return the greatest common divisor of all elements; zero for none."""
+        divisor = self.zero
+        for element in elements:
+            if element:
+                divisor = divisor.gcd(element)
+                if divisor == 1:
+                    break
+        return divisor
+
+    def divide(self, element: Element, divisor: Element) -> Element:
+        """Return an exact quotient."""
+        return element // divisor
+
+    def unit(self, element: Element) -> Element:
+        """Return a non-zero multiplier that makes the element free of square roots and sines, and positive in sign."""
+        multiplier = self.one
+        for index in self._squares:
+            if not element.degrees()[index]:
+                continue
+            conjugate = self.from_terms({e: -v if e[index] else v for e, v in self.terms(element).items()})
+            multiplier = self.reduce(multiplier * conjugate)
+            element = self.reduce(element * conjugate)
+        leading = element if self._context is None else element.leading_coefficient()
+        return multiplier if leading > 0 else -multiplier
+
+    def parameter_factors(self, element: Element) -> list[Element]:
+        """Return the distinct irreducible factors, except integers."""
+        if self._context is None or element.is_constant():
+            return []
+        return [self._positive(factor) for factor, _ in element.factor()[1]]
+
+    def _positive(self, element: Element) -> Element:
+        return element if element.leading_coefficient() > 0 else -element
+
+    def involves_parameters(self, element: Element) -> bool:
+        """Return whether any parameter occurs in the element."""
+        return self._context is not None and any(element.degrees()[len(self.constants) :])
+
+    def enclose(self, element: Element, values: Mapping[str, Fraction] | None = None) -> Any:
+        """Return a ball that holds the element at the given parameter values, at the current precision of FLINT."""
+        points = [constant.enclose() for constant in self.constants]
+        for name in self.parameters:
+            value = Fraction((values or {})[name]) if self.involves_parameters(element) else Fraction(0)
+            points.append(arb(fmpq(value.numerator, value.denominator)))
+        total = arb(0)
+        for exponents, coefficient in self.terms(element).items():
+            term = arb(coefficient)
+            for point, exponent in zip(points, exponents, strict=True):
+                if exponent:
+                    term *= point**exponent
+            total += term
+        return total
+
+    def format(self, element: Element, denominator: int = 1) -> str:
+        """Return the element over an integer as users would write it: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
+        text = ""
+        for exponents, value in self.terms(element).items():
+            factors = [
+                name if exponent == 1 else f"{name}^{exponent}"
+                for name, exponent in zip(self.names, exponents, strict=True)
+                if exponent
+            ]
+            size = Fraction(abs(value), denominator)
+            if size != 1 or not factors:
+                factors.insert(0, format_rational(size))
+            sign = ("-" if value < 0 else "") if not text else (" - " if value < 0 else " + ")
+            text += sign + "*".join(factors)
+        return text or "0"
+
+    def image(self, element: Element, target: FiniteField, points: Sequence[Element]) -> Element:
+        """Return the element at a point of a finite field, one coordinate for each of `names`."""
+        total = target.zero
+        for exponents, coefficient in self.terms(element).items():
+            term = target.integer(coefficient)
+            for point, exponent in zip(points, exponents, strict=True):
+                if exponent:
+                    term = term * point**exponent
+            total = total + term
+        return total
+
+
+class Scalar:
+    """An element of the field K, as a fraction in lowest terms with a positive, root-free denominator.
+
+    Examples
+    --------
+    >>> ring = ScalarRing(("a", "b"))
+    >>> a, b = ring.parameter("a"), ring.parameter("b")
+    >>> print((a * a - b * b) / (a + b) / b)
+    (a - b)/b
+    """
+
+    __slots__ = ("denominator", "numerator", "ring")
+
+    def __init__(self, ring: ScalarRing, numerator: Element, denominator: Element | None = None) -> None:
+        bottom = ring.one if denominator is None else denominator
+        if not bottom:
+            raise AlgebraError("division by zero; expected a non-zero denominator")
+        top = numerator
+        if ring.has_relations:
+            top, bottom = ring.reduce(top), ring.reduce(bottom)
+        multiplier = ring.unit(bottom)
+        if multiplier != 1:
+            top, bottom = top * multiplier, bottom * multiplier
+            if ring.has_relations:
+                top, bottom = ring.reduce(top), ring.reduce(bottom)
+        divisor = top.gcd(bottom)
+        if divisor != 1:
+            top, bottom = ring.divide(top, divisor), ring.divide(bottom, divisor)
+        self.ring, self.numerator, self.denominator = ring, top, bottom
+
+    def __add__(self, other: Scalar) -> Scalar:
+        if self.denominator == other.denominator:
+            return Scalar(self.ring, self.numerator + other.numerator, self.denominator)
+        top = self.numerator * other.denominator + other.numerator * self.denominator
+        return Scalar(self.ring, top, self.denominator * other.denominator)
+
+    def __sub__(self, other: Scalar) -> Scalar:
+        return self + (-other)
+
+    def __neg__(self) -> Scalar:
+        return Scalar(self.ring, -self.numerator, self.denominator)
+
+    def __mul__(self, other: Scalar) -> Scalar:
+        return Scalar(self.ring, self.numerator * other.numerator, self.denominator * other.denominator)
+
+    def __truediv__(self, other: Scalar) -> Scalar:
+        return Scalar(self.ring, self.numerator * other.denominator, self.denominator * other.numerator)
+
+    def __pow__(self, exponent: int) -> Scalar:
+        if exponent < 0:
+            return Scalar(self.ring, self.denominator**-exponent, self.numerator**-exponent)
+        return Scalar(self.ring, self.numerator**exponent, self.denominator**exponent)
+
+    def __bool__(self) -> bool:
+        return bool(self.numerator)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scalar):
+            return NotImplemented
+        return bool(self.numerator == other.numerator and self.denominator == other.denominator)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> tuple[tuple[tuple[tuple[int, ...], int], ...], ...]:
+        """A hashable, sortable picture of the value."""
+        return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
+
+    def as_fraction(self) -> Fraction | None:
+        """Return the value where it is a rational number, else None."""
+        parts = [self.ring.terms(part) for part in (self.numerator, self.denominator)]
+        if any(any(exponents) for part in parts for exponents in part):
+            return None
+        return Fraction(sum(parts[0].values()), sum(parts[1].values()))
+
+    def enclose(self, values: Mapping[str, Fraction] | None = None) -> Any:
+        """Return a ball that holds the value, at the current precision of FLINT."""
+        return self.ring.enclose(self.numerator, values) / self.ring.enclose(self.denominator, values)
+
+    def certainly_nonzero(self, bits: int = 256) -> bool:
+        """Return whether a constant is proved non-zero numerically; always true where parameters occur."""
+        if self.ring.involves_parameters(self.numerator) or not self.ring.constants:
+            return bool(self.numerator)
+        with flint_context.workprec(bits):
+            return not self.ring.enclose(self.numerator).contains(0)
+
+    def __str__(self) -> str:
+        divisor = self.ring.terms(self.denominator)
+        if not any(any(exponents) for exponents in divisor):
+            return self.ring.format(self.numerator, sum(divisor.values()))
+        top, bottom = self.ring.format(self.numerator), self.ring.format(self.denominator)
+        if len(self.ring.terms(self.numerator)) > 1:
+            top = f"({top})"
+        if "*" in bottom or " " in bottom:
+            bottom = f"({bottom})"
+        return f"{top}/{bottom}"
+
+    def __repr__(self) -> str:
+        return f"Scalar({self})"

@@ -1,0 +1,173 @@
+"""The command line: results on stdout, messages on stderr; exit codes 0, 1 (failed) and 2 (bad input)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import lodekit
+from lodekit.errors import LodekitError
+from lodekit.system import catalog as examples
+from lodekit.system.display import sections
+from lodekit.system.files import read_system_file
+from lodekit.system.parameters import read_parameters
+from lodekit.system.system import System
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lodekit {lodekit.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
+
+
+@app.command()
+def inspect(
+    source: Annotated[
+        str, typer.Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")
+    ],
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated."),
+    ] = None,
+    channel: Annotated[
+        list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
+    ] = None,
+    as_json: JsonOption = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
+) -> None:
+    """Show what the solutions of a system look like, exactly and with a proof.
+
+    Example: lodekit inspect "f1' = -a*(f1-f2)+u; f2' = -b*(f2-f1)" --param a,b
+    """
+    if as_json and as_latex:
+        raise LodekitError("expected --json or --latex, got both; choose one")
+    system = _read_source(source, _names(param), _names(channel))
+    if as_json:
+        typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
+    elif as_latex:
+        typer.echo(system.latex())
+    else:
+        _print_system(Console(), system)
+
+
+@app.command()
+def catalog(
+    name: Annotated[str | None, typer.Argument(help="Show this example in full.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the ready examples, or show one in full."""
+    everything = {example.name: example for example in examples.examples()}
+    console = Console()
+    if name is not None:
+        example = everything.get(name.replace("-", "_"))
+        if example is None:
+            raise LodekitError(f"no example is called {name!r}; expected one of {', '.join(everything)}")
+        if as_json:
+            typer.echo(json.dumps({"name": example.name, "story": example.story, **example.system.to_dict()}, indent=2))
+            return
+        _print_example(console, example)
+    elif as_json:
+        rows = [
+            {
+                "name": e.name,
+                "story": e.story,
+                "equations": list(e.system.equations),
+                "channels": list(e.system.channels),
+                "parameters": {key: float(value) for key, value in e.values.items()},
+            }
+            for e in everything.values()
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for title in ("example", "channels", "parameters", "what it is"):
+            table.add_column(title, overflow="fold")
+        for e in everything.values():
+            table.add_row(Text(e.name, "cyan"), ", ".join(e.system.channels), ", ".join(e.system.parameters), e.story)
+        console.print(table)
+
+
+@app.command()
+def demo() -> None:
+    """Show the full analysis of the paper's three systems."""
+    console = Console()
+    for example in (
+        examples.bipendulum(),
+        examples.bipendulum(1, 1),
+        examples.heating(),
+        examples.three_tank(),
+    ):
+        _print_example(console, example)
+        console.print()
+
+
+def _read_source(source: str, parameters: list[str], channels: list[str]) -> System:
+    looks_like_file = source.endswith(".toml") or (len(source) < 1000 and "\n" not in source and Path(source).is_file())
+    if not looks_like_file:
+        return System(source, parameters=read_parameters(parameters), channels=channels or None)
+    if parameters or channels:
+        raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
+    return read_system_file(source).system
+
+
+def _names(options: list[str] | None) -> list[str]:
+    return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
+
+
+def _print_example(console: Console, example: examples.Example) -> None:
+    console.rule(Text(example.name, "bold cyan"), align="left")
+    console.print(Text(example.story, "italic"))
+    console.print()
+    _print_system(console, example.system)
+
+
+def _print_system(console: Console, system: System) -> None:
+    for title, lines in sections(system):
+        console.print(Text(title, "bold"))
+        for line in lines:
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        console.print()
+    console.print(Text("Proved exactly", "bold green"))
+    for statement in system.verify():
+        console.print(Text(f"  {statement}", "green"), soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; turn lodekit's errors into a message and exit code 2."""
+    try:
+        app()
+    except LodekitError as problem:
+        console = Console(stderr=True)
+        console.print(Text("error: ", "bold red") + Text(str(problem)), soft_wrap=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader of our output went away (head, less): not an error.
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,99 @@
+"""One exception tree; every message says what was expected, what came and what to try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "AlgebraError",
+    "EquationError",
+    "InconsistentSystemError",
+    "LodekitError",
+    "ParameterError",
+    "Place",
+    "SystemFileError",
+    "VerificationError",
+]
+
+
+class LodekitError(Exception):
+    """Root of everything lodekit raises on purpose; catch this one to catch them all."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stretch of a line of user text that an error can point to.
+
+    Parameters
+    ----------
+    line : str
+        The whole line as the user wrote it.
+    start, stop : int
+        The stretch, as positions in ``line``; ``stop`` is exclusive.
+    equation : int
+        The number of the equation, counted from one; zero where there is none.
+    """
+
+    line: str
+    start: int
+    stop: int
+    equation: int = 0
+
+    def caret(self, width: int = 100) -> str:
+        """Return the line with a row of carets under the stretch.
+
+        Examples
+        --------
+        >>> print(Place("x' = a*x", 5, 6, equation=1).caret())
+          in equation 1:
+              x' = a*x
+                   ^
+        """
+        left = max(0, min(self.start - width // 2, len(self.line) - width))
+        shown = self.line[left : left + width].expandtabs(1)
+        head = "..." if left else ""
+        tail = "..." if left + width < len(self.line) else ""
+        carets = max(1, min(self.stop, left + width) - self.start)
+        where = f"in equation {self.equation}:" if self.equation else "in:"
+        pad = " " * (len(head) + self.start - left)
+        return f"  {where}\n      {head}{shown}{tail}\n      {pad}{'^' * carets}"
+
+
+class EquationError(LodekitError):
+    """Text that is not a linear ODE system with constant coefficients.
+
+    Attributes
+    ----------
+    place : Place or None
+        Where in the user's text, for editors and web pages.
+    """
+
+    def __init__(self, message: str, place: Place | None = None) -> None:
+        super().__init__(message if place is None else f"{message}\n{place.caret()}")
+        self.place = place
+
+
+class ParameterError(LodekitError):
+    """A parameter that is declared, bounded or valued in a way that cannot be."""
+
+
+class AlgebraError(LodekitError):
+    """An exact computation that cannot be carried out on what it was given."""
+
+
+class InconsistentSystemError(LodekitError):
+    """Equations that contradict each other: a combination of them forces 0 = something."""
+
+
+class VerificationError(LodekitError):
+    """An exact identity that does not hold; raised by the independent checkers."""
+
+    @classmethod
+    def unless(cls, holds: bool, statement: str) -> None:
+        """Raise with the statement unless it holds."""
+        if not holds:
+            raise cls(f"the exact check failed: expected that {statement}, and it does not hold")
+
+
+class SystemFileError(LodekitError):
+    """A system file that cannot be read as one."""

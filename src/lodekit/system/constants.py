@@ -1,0 +1,108 @@
+"""Values of sqrt, exp, sin and cos at exact numbers, in terms of as few named constants as possible."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from flint import fmpz
+
+from lodekit.algebra.constants import Constant
+from lodekit.algebra.scalars import Scalar, ScalarRing
+
+__all__ = ["MissingConstantError", "constant_value"]
+
+_LARGEST_RADICAND = 10**30
+_LARGEST_POWER_OF_E = 64
+#: cos(pi r) for the angles that have square roots: r -> (rational factor, radicand).
+_ROOT_ANGLES = {
+    Fraction(0): (Fraction(1), 1),
+    Fraction(1, 6): (Fraction(1, 2), 3),
+    Fraction(1, 4): (Fraction(1, 2), 2),
+    Fraction(1, 3): (Fraction(1, 2), 1),
+    Fraction(1, 2): (Fraction(0), 1),
+}
+
+
+class MissingConstantError(Exception):
+    """The ring lacks constants that a value needs; the caller extends the ring and starts again."""
+
+    def __init__(self, *constants: Constant) -> None:
+        super().__init__(*constants)
+        self.constants = constants
+
+
+def constant_value(ring: ScalarRing, function: str, argument: Scalar) -> Scalar | None:
+    """Return the function at a number, or None where the number is not of a kind that has a named value.
+
+    Numbers are rational, or rational multiples of pi (not for ``sqrt``).
+
+    Raises
+    ------
+    MissingConstantError
+        Where the ring must be extended first.
+    """
+    rational = argument.as_fraction()
+    if function == "sqrt":
+        return None if rational is None else _square_root(ring, rational)
+    times_pi = rational is None
+    if rational is None:
+        rational = _multiple_of_pi(ring, argument)
+        if rational is None:
+            return None
+    if function == "exp":
+        return _exponential(ring, rational, times_pi)
+    if times_pi or rational == 0:
+        return _cosine_of_pi(ring, rational if function == "cos" else Fraction(1, 2) - rational)
+    value = _symbol(ring, Constant(function, abs(rational)))
+    return -value if function == "sin" and rational < 0 else value
+
+
+def _symbol(ring: ScalarRing, constant: Constant) -> Scalar:
+    if constant not in ring.constants:
+        partner = Constant("cos", constant.argument, constant.times_pi)
+        raise MissingConstantError(*([partner] if constant.kind == "sin" else []), constant)
+    return ring.constant(constant)
+
+
+def _square_root(ring: ScalarRing, value: Fraction) -> Scalar | None:
+    if value < 0 or max(value.numerator, value.denominator) > _LARGEST_RADICAND:
+        return None
+    # sqrt(p/q) = sqrt(p q)/q; distinct primes have independent square roots.
+    result = ring.rational(Fraction(1, value.denominator))
+    for prime, exponent in fmpz(value.numerator * value.denominator).factor() if value else [(0, 2)]:
+        result = result * ring.rational(int(prime) ** (int(exponent) // 2))
+        if exponent % 2:
+            result = result * _symbol(ring, Constant("sqrt", Fraction(int(prime))))
+    return result
+
+
+def _exponential(ring: ScalarRing, value: Fraction, times_pi: bool) -> Scalar | None:
+    if value.denominator == 1:
+        if abs(value) > _LARGEST_POWER_OF_E:
+            return None
+        return _symbol(ring, Constant("exp", Fraction(1), times_pi)) ** int(value) if value else ring.rational(1)
+    base = _symbol(ring, Constant("exp", abs(value), times_pi))
+    return base if value > 0 else ring.rational(1) / base
+
+
+def _cosine_of_pi(ring: ScalarRing, turns: Fraction) -> Scalar | None:
+    """Return cos(pi turns), reduced to an angle between 0 and pi/4."""
+    turns = abs(turns) % 2
+    turns = 2 - turns if turns > 1 else turns
+    negative = turns > Fraction(1, 2)
+    turns = 1 - turns if negative else turns
+    value: Scalar | None
+    if turns in _ROOT_ANGLES:
+        factor, radicand = _ROOT_ANGLES[turns]
+        root = _square_root(ring, Fraction(radicand))
+        value = None if root is None else ring.rational(factor) * root
+    elif turns > Fraction(1, 4):
+        value = _symbol(ring, Constant("sin", Fraction(1, 2) - turns, times_pi=True))
+    else:
+        value = _symbol(ring, Constant("cos", turns, times_pi=True))
+    return None if value is None else -value if negative else value
+
+
+def _multiple_of_pi(ring: ScalarRing, value: Scalar) -> Fraction | None:
+    pi = Constant("pi")
+    return (value / _symbol(ring, pi)).as_fraction() if pi in ring.constants else None

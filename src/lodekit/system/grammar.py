@@ -1,0 +1,373 @@
+"""Text to expression trees: a recursive-descent parser for linear ODE systems. Nothing is ever evaluated as code.
+
+::
+
+    system      = equation { (newline | ";") equation }          # starts a comment
+    equation    = sum [ "=" sum ]
+    sum         = product { ("+" | "-") product }
+    product     = signed { ("*" | "/") signed }
+    signed      = ("+" | "-") signed | power
+    power       = derivative [ ("^" | "**") signed ]
+    derivative  = atom [ "(t)" ] { "'" } [ "(t)" ]
+    atom        = number | name | name "(" sum { "," sum } ")" | "(" sum ")"
+
+What a tree means (derivatives, linearity, known functions of time) is decided in `linear`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lodekit.errors import EquationError, Place
+from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, Negative, Number, Power, Product, Sum
+
+__all__ = ["FUNCTIONS", "MAX_ORDER", "RESERVED", "check_name", "parse_equations", "parse_expression"]
+
+FUNCTIONS = ("sqrt", "exp", "sin", "cos")
+RESERVED = ("t", "D", "diff", *FUNCTIONS)
+
+MAX_CHARACTERS = 200_000
+MAX_EQUATIONS = 1_000
+MAX_DEPTH = 60
+MAX_DIGITS = 400
+MAX_DECIMAL_EXPONENT = 400
+MAX_ORDER = 100
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str  # "number", "name", "prime", "end" or the symbol itself
+    text: str
+    start: int
+    stop: int
+
+
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_PRIMES = {"'": 1, "\u2019": 1, "\u2032": 1, "\u2033": 2, "\u2034": 3}
+_SAME = {"\u2212": "-", "\u00b7": "*", "\u00d7": "*", "\u22c5": "*"}
+_SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
+
+
+def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
+    """Parse a system given as text (newlines or semicolons between equations) or as a list of equations.
+
+    Examples
+    --------
+    >>> [equation.text for equation in parse_equations("x' = v; v' = -x  # a spring")]
+    ["x' = v", "v' = -x"]
+    """
+    lines = [equations] if isinstance(equations, str) else list(equations)
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise EquationError(
+                f"expected equations as text or a list of texts; entry {number} is {type(line).__name__}. "
+                "For matrices use System.from_operator_matrix or System.from_state_space."
+            )
+    size = sum(len(line) for line in lines)
+    if size > MAX_CHARACTERS:
+        raise EquationError(f"expected at most {MAX_CHARACTERS} characters of equations, got {size}; split the system")
+    parsed: list[Equation] = []
+    for line in _statements(lines):
+        if len(parsed) == MAX_EQUATIONS:
+            raise EquationError(f"expected at most {MAX_EQUATIONS} equations; split the system")
+        parsed.append(_Parser(line, len(parsed) + 1).equation())
+    if not parsed:
+        raise EquationError('expected at least one equation, got empty text; try "x\' = -a*x + u"')
+    return parsed
+
+
+def parse_expression(text: str) -> Expression:
+    """Parse a single expression, such as an observable ``f1 - f2'`` or a value ``2*l1``."""
+    if not isinstance(text, str):
+        raise EquationError(f"expected an expression as text, got {type(text).__name__}")
+    if len(text) > MAX_CHARACTERS:
+        raise EquationError(f"expected at most {MAX_CHARACTERS} characters, got {len(text)}")
+    line = text.split("#", 1)[0].strip()
+    if not line:
+        raise EquationError("expected an expression, got empty text")
+    parser = _Parser(line, 0)
+    expression = parser.sum()
+    parser.expect_end()
+    return expression
+
+
+def check_name(name: object, role: str) -> str:
+    """Return a name in its normal form, or say why it cannot name a channel or parameter."""
+    if not isinstance(name, str):
+        raise EquationError(f"expected the name of a {role} as text, got {type(name).__name__} {name!r}")
+    stripped = name.strip()
+    try:
+        tokens = list(_tokens(stripped, 0)) if stripped else []
+    except EquationError:
+        tokens = []
+    if len(tokens) != 2 or tokens[0].kind != "name" or tokens[0].stop != len(stripped):
+        raise EquationError(
+            f"{name!r} cannot name a {role}: expected letters, digits and underscores, starting with a letter"
+        )
+    if tokens[0].text in RESERVED:
+        raise EquationError(f"{name!r} is reserved and cannot name a {role}; reserved are {', '.join(RESERVED)}")
+    return tokens[0].text
+
+
+def _statements(lines: Sequence[str]) -> Iterator[str]:
+    for text in lines:
+        for line in text.splitlines():
+            for part in line.split("#", 1)[0].split(";"):
+                if part.strip():
+                    yield part.strip()
+
+
+def _tokens(line: str, equation: int) -> Iterator[_Token]:
+    position = 0
+    while position < len(line):
+        character = line[position]
+        if character.isspace():
+            position += 1
+            continue
+        start = position
+        if number := _NUMBER.match(line, position):
+            position = number.end()
+            yield _Token("number", number.group(), start, position)
+        elif character.isalpha() or character == "_":
+            while position < len(line) and _continues_name(line[position]):
+                position += 1
+            yield _Token("name", _normal_name(line, start, position, equation), start, position)
+        elif character in _PRIMES:
+            position += 1
+            yield _Token("prime", character, start, position)
+        elif line.startswith("**", position):
+            position += 2
+            yield _Token("^", "**", start, position)
+        elif line.startswith("==", position):
+            raise EquationError(
+                "expected a single '=' between the two sides, got '=='", Place(line, start, start + 2, equation)
+            )
+        elif _SAME.get(character, character) in "+-*/^=(),":
+            position += 1
+            yield _Token(_SAME.get(character, character), character, start, position)
+        else:
+            raise EquationError(_unknown_character(character), Place(line, start, start + 1, equation))
+    yield _Token("end", "", len(line), len(line) + 1)
+
+
+def _continues_name(character: str) -> bool:
+    return (
+        character.isalpha()
+        or character == "_"
+        or character in _SUBSCRIPTS
+        or character.isdecimal()
+        or unicodedata.category(character) == "Mn"
+    )
+
+
+def _normal_name(line: str, start: int, stop: int, equation: int) -> str:
+    # The micro sign looks like the Greek letter; NFC leaves them apart.
+    name = unicodedata.normalize("NFC", line[start:stop]).replace("\u00b5", "\u03bc")
+    if "\u0307" in unicodedata.normalize("NFD", name):
+        plain = unicodedata.normalize("NFD", name).replace("\u0307", "")
+        raise EquationError(
+            f"a dot over a letter is not read as a derivative; write {plain}'", Place(line, start, stop, equation)
+        )
+    return name
+
+
+def _unknown_character(character: str) -> str:
+    hints = {
+        '"': "write two single quotes, x'', for a second derivative",
+        "[": "use parentheses ( )",
+        "]": "use parentheses ( )",
+        "{": "use parentheses ( )",
+        "}": "use parentheses ( )",
+        "<": "an equation needs '='; inequalities are not supported",
+        ">": "an equation needs '='; inequalities are not supported",
+        ":": "an equation needs a plain '='",
+        "!": "an equation needs a plain '='",
+        "²": "write x^2 for a power, x'' for a derivative",
+        "³": "write x^3 for a power, x''' for a derivative",
+    }
+    hint = hints.get(character, "allowed are names, numbers, + - * / ^ ' ( ) , = and #")
+    shown = character if character.isprintable() else f"U+{ord(character):04X}"
+    return f"unexpected character {shown!r}; {hint}"
+
+
+class _Parser:
+    """Recursive descent over one line."""
+
+    def __init__(self, line: str, equation: int) -> None:
+        self._line = line
+        self._number = equation
+        self._tokens = list(_tokens(line, equation))
+        self._position = 0
+        self._depth = 0
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._position]
+
+    def _next(self) -> _Token:
+        token = self._token
+        self._position += 1
+        return token
+
+    def _place(self, start: int, stop: int | None = None) -> Place:
+        end = self._tokens[self._position - 1].stop if stop is None else stop
+        return Place(self._line, start, end, self._number)
+
+    def _error(self, message: str, token: _Token) -> EquationError:
+        return EquationError(message, Place(self._line, token.start, token.stop, self._number))
+
+    def equation(self) -> Equation:
+        left = self.sum()
+        right = None
+        if self._token.kind == "=":
+            self._next()
+            right = self.sum()
+            if self._token.kind == "=":
+                raise self._error(
+                    "expected one '=' in an equation; write a second equation for the second", self._token
+                )
+        self.expect_end()
+        return Equation(left, right, self._line)
+
+    def expect_end(self) -> None:
+        token = self._token
+        if token.kind == "end":
+            return
+        if token.kind == ")":
+            raise self._error("unbalanced parentheses: this ')' closes nothing; remove it or add a '('", token)
+        if token.kind in ("name", "number", "("):
+            before = self._tokens[self._position - 1].text
+            raise self._error(f"expected an operator after {before!r}; write a product with '*'", token)
+        raise self._error(f"expected the end of the equation, got {token.text!r}", token)
+
+    def sum(self) -> Expression:
+        # Each level of parentheses, signs or powers passes here or through `_signed`; both are bounded.
+        self._deeper()
+        start = self._token.start
+        terms = [("+", self._product())]
+        while self._token.kind in ("+", "-"):
+            terms.append((self._next().kind, self._product()))
+        self._depth -= 1
+        return terms[0][1] if len(terms) == 1 else Sum(self._place(start), tuple(terms))
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"expected at most {MAX_DEPTH} levels of nesting; simplify the expression", self._token)
+
+    def _product(self) -> Expression:
+        start = self._token.start
+        factors = [("*", self._signed())]
+        while self._token.kind in ("*", "/"):
+            factors.append((self._next().kind, self._signed()))
+        return factors[0][1] if len(factors) == 1 else Product(self._place(start), tuple(factors))
+
+    def _signed(self) -> Expression:
+        if self._token.kind not in ("+", "-"):
+            return self._power()
+        self._deeper()
+        sign = self._next()
+        operand = self._signed()
+        self._depth -= 1
+        return operand if sign.kind == "+" else Negative(self._place(sign.start), operand)
+
+    def _power(self) -> Expression:
+        start = self._token.start
+        base = self._derivative()
+        if self._token.kind != "^":
+            return base
+        self._next()
+        grouped = self._token.kind == "("
+        self._deeper()
+        exponent = self._signed()
+        self._depth -= 1
+        return Power(self._place(start), base, exponent, grouped)
+
+    def _derivative(self) -> Expression:
+        start = self._token.start
+        base = self._atom()
+        if isinstance(base, Name):
+            self._time_argument(base)
+        order = 0
+        while self._token.kind == "prime":
+            order += _PRIMES[self._next().text]
+        if order > MAX_ORDER:
+            raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {order}", self._place(start))
+        if order and isinstance(base, Name):
+            self._time_argument(base)
+        return base if order == 0 else Derivative(self._place(start), base, order)
+
+    def _time_argument(self, base: Name) -> None:
+        """Read the ``(t)`` of ``x(t)``, if any; anything else in those parentheses is a mistake that can be named."""
+        if self._token.kind != "(":
+            return
+        opening = self._next()
+        content = self._tokens[self._position : self._position + 2]
+        if [token.text for token in content] == ["t", ")"]:
+            self._position += 2
+            return
+        if content[0].kind == "number" and len(content) > 1 and content[1].kind == ")":
+            raise self._error(
+                f"{base.name}({content[0].text}) is a value at one time, not an equation; give it as a measurement",
+                opening,
+            )
+        raise self._error(
+            f"{base.name!r} is not a function; write {base.name}*(...) for a product. "
+            f"Known functions are {', '.join(FUNCTIONS)}, D and diff",
+            opening,
+        )
+
+    def _atom(self) -> Expression:
+        token = self._next()
+        if token.kind == "number":
+            return Number(self._place(token.start), self._number_value(token))
+        if token.kind == "name":
+            if token.text in RESERVED and token.text != "t":
+                return self._call(token)
+            return Name(self._place(token.start), token.text)
+        if token.kind == "(":
+            inner = self.sum()
+            self._close(token)
+            return inner
+        self._position -= 1
+        if token.kind == "end":
+            before = self._tokens[self._position - 1].text if self._position else ""
+            where = f"after {before!r}" if before else "here"
+            raise self._error(f"expected an expression {where}, got the end of the line", token)
+        if token.kind == ")":
+            raise self._error("expected an expression before ')'; check the parentheses", token)
+        raise self._error(f"expected a name, a number or '(', got {token.text!r}", token)
+
+    def _close(self, opening: _Token) -> None:
+        if self._token.kind == ")":
+            self._next()
+        elif self._token.kind in ("end", "="):
+            raise self._error("unbalanced parentheses: this '(' is never closed; add a ')'", opening)
+        else:
+            self.expect_end()
+
+    def _call(self, function: _Token) -> Expression:
+        name = function.text
+        if self._token.kind != "(":
+            raise self._error(
+                f"{name!r} is reserved for the function; write {name}(...) or choose another name", function
+            )
+        opening = self._next()
+        arguments = [self.sum()]
+        while self._token.kind == ",":
+            self._next()
+            arguments.append(self.sum())
+        self._close(opening)
+        return Call(self._place(function.start), name, tuple(arguments))
+
+    def _number_value(self, token: _Token) -> Fraction:
+        mantissa, _, exponent = token.text.lower().partition("e")
+        if len(mantissa) > MAX_DIGITS:
+            raise self._error(f"expected a number of at most {MAX_DIGITS} digits", token)
+        if exponent and (len(exponent) > 8 or abs(int(exponent)) > MAX_DECIMAL_EXPONENT):
+            raise self._error(f"expected a decimal exponent of at most {MAX_DECIMAL_EXPONENT}", token)
+        return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)

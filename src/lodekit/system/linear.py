@@ -1,0 +1,414 @@
+"""From expression trees to operator rows: what is linear with constant coefficients, and what to say about the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lodekit.algebra.constants import Constant
+from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.errors import EquationError
+from lodekit.system.constants import MissingConstantError, constant_value
+from lodekit.system.grammar import MAX_ORDER
+from lodekit.system.roles import coefficient_names
+from lodekit.system.signals import Signal
+from lodekit.system.tree import (
+    Call,
+    Derivative,
+    Equation,
+    Expression,
+    Name,
+    Negative,
+    Number,
+    Power,
+    Product,
+    Sum,
+    walk,
+)
+
+__all__ = ["LinearForm", "LinearSystem", "Reader", "read_system"]
+
+T = TypeVar("T")
+
+MAX_EXPONENT = 64
+MAX_CONSTANTS = 12
+#: Bounds on the size of a coefficient, so that no text can make the arithmetic run away.
+MAX_TERMS = 4_000
+MAX_DEGREE = 200
+MAX_BITS = 20_000
+MAX_WAVES = 200
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """``sum_c C_c(d) c + known(t)``: operators on channels plus a known function of time.
+
+    Parameters
+    ----------
+    channels : dict of str to list of Scalar
+        Coefficients of the operator on each channel, lowest power of d first.
+    known : Signal
+    """
+
+    channels: dict[str, list[Scalar]]
+    known: Signal
+
+    def __add__(self, other: LinearForm) -> LinearForm:
+        channels = {name: list(values) for name, values in self.channels.items()}
+        for name, values in other.channels.items():
+            old = channels.get(name, [])
+            zero = self.known.ring.rational(0)
+            width = max(len(old), len(values))
+            padded = [list(part) + [zero] * (width - len(part)) for part in (old, values)]
+            channels[name] = [a + b for a, b in zip(*padded, strict=True)]
+        return LinearForm(channels, self.known + other.known)
+
+    def scale(self, factor: Scalar) -> LinearForm:
+        """Return the form times a field element."""
+        channels = {name: [value * factor for value in values] for name, values in self.channels.items()}
+        return LinearForm(channels, self.known.scale(factor))
+
+    def differentiate(self, order: int) -> LinearForm:
+        """Return the derivative of the given order."""
+        zeros = [self.known.ring.rational(0)] * order
+        return LinearForm(
+            {name: zeros + values for name, values in self.channels.items()}, self.known.derivative(order)
+        )
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """``A(d) f = b(t)``, read from equations: rows as linear forms over one coefficient ring."""
+
+    ring: ScalarRing
+    rows: list[LinearForm]
+
+
+def read_system(equations: Sequence[Equation], channels: Sequence[str], parameters: Sequence[str]) -> LinearSystem:
+    """Read equations as rows of ``A(d) f + known = 0``.
+
+    The named constants that occur are found on the way: the ring is extended and the reading starts again.
+    """
+    coefficients = coefficient_names(equations, channels)
+
+    def attempt(ring: ScalarRing) -> list[LinearForm]:
+        reader = Reader(ring, channels, coefficients)
+        return [reader.equation(equation) for equation in equations]
+
+    return LinearSystem(*with_constants(parameters, attempt))
+
+
+def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]) -> tuple[ScalarRing, T]:
+    """Carry out an attempt over the smallest ring that has all the constants it asks for."""
+    constants: set[Constant] = set()
+    while True:
+        ring = ScalarRing(tuple(parameters), tuple(sorted(constants)))
+        try:
+            return ring, attempt(ring)
+        except MissingConstantError as missing:
+            constants.update(missing.constants)
+            if len(constants) > MAX_CONSTANTS:
+                raise EquationError(
+                    f"expected at most {MAX_CONSTANTS} different irrational constants; write some as decimal numbers"
+                ) from None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Turns expression trees into linear forms over a given ring.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    channels : sequence of str
+    coefficients : sequence of str
+        Channels that are only ever used as coefficients: most likely parameters that were not declared.
+    """
+
+    ring: ScalarRing
+    channels: Sequence[str]
+    coefficients: Sequence[str] = field(default=())
+
+    def equation(self, equation: Equation) -> LinearForm:
+        """Return ``left - right``."""
+        form = self.form(equation.left)
+        if equation.right is not None:
+            form = form + self.form(equation.right).scale(self.ring.rational(-1))
+        return form
+
+    def form(self, node: Expression) -> LinearForm:
+        """Return the linear form of an expression."""
+        match node:
+            case Number():
+                return self._constant(self.ring.rational(node.value))
+            case Name():
+                return self._name(node)
+            case Negative():
+                return self.form(node.operand).scale(self.ring.rational(-1))
+            case Sum():
+                total = LinearForm({}, Signal(self.ring))
+                for sign, term in node.terms:
+                    form = self.form(term)
+                    self._bound(node, total, form)
+                    total = total + (form if sign == "+" else form.scale(self.ring.rational(-1)))
+                return total
+            case Product():
+                return self._product(node)
+            case Power():
+                return self._power(node)
+            case Derivative():
+                return self._differentiate(node, node.operand, node.order)
+            case Call():
+                return self._call(node)
+
+    def scalar(self, node: Expression, role: str) -> Scalar:
+        """Return the value of an expression without channels and time."""
+        form = self.form(node)
+        value = form.known.as_scalar()
+        if form.channels or value is None:
+            raise EquationError(f"expected {role} made of numbers and parameters only", node.place)
+        return value
+
+    def _constant(self, value: Scalar) -> LinearForm:
+        return LinearForm({}, Signal.constant(value))
+
+    def _name(self, node: Name) -> LinearForm:
+        if node.name == "t":
+            return LinearForm({}, Signal.time(self.ring))
+        if node.name in self.ring.parameters:
+            return self._constant(self.ring.parameter(node.name))
+        if node.name in self.channels:
+            return LinearForm({node.name: [self.ring.rational(1)]}, Signal(self.ring))
+        if node.name == "pi":
+            if Constant("pi") not in self.ring.constants:
+                raise MissingConstantError(Constant("pi"))
+            return self._constant(self.ring.constant(Constant("pi")))
+        raise EquationError(
+            f"unknown name {node.name!r}; expected a channel ({', '.join(self.channels) or 'none'}) "
+            f"or a parameter ({', '.join(self.ring.parameters) or 'none'})",
+            node.place,
+        )
+
+    def _product(self, node: Product) -> LinearForm:
+        total = self.form(node.factors[0][1])
+        for operator, factor in node.factors[1:]:
+            form = self.form(factor)
+            if operator == "/":
+                form = self._constant(self.ring.rational(1) / self._divisor(form, factor))
+            self._bound(node, total, form)
+            total = self._times(node, total, form)
+        return total
+
+    def _divisor(self, form: LinearForm, node: Expression) -> Scalar:
+        if form.channels:
+            name = next(iter(form.channels))
+            raise EquationError(
+                f"channel {name!r} stands in a denominator: the equation is not linear.{self._declare([name])}",
+                node.place,
+            )
+        value = form.known.as_scalar()
+        if value is None:
+            raise EquationError(
+                "a function of time stands in a denominator; write exp(-...) for 1/exp(...). Known functions of time "
+                "are polynomials, exp, sin, cos of linear arguments, and their products",
+                node.place,
+            )
+        if not value:
+            raise EquationError("division by zero", node.place)
+        return value
+
+    def _times(self, node: Expression, first: LinearForm, second: LinearForm) -> LinearForm:
+        if first.channels and second.channels:
+            a, b = next(iter(first.channels)), next(iter(second.channels))
+            names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
+            raise EquationError(
+                f"product of {names}: the equation is not linear.{self._declare([*first.channels, *second.channels])}",
+                node.place,
+            )
+        if not first.channels and not second.channels:
+            if len(first.known.terms) * len(second.known.terms) > MAX_WAVES:
+                raise EquationError("a product of functions of time is too large; expand or simplify it", node.place)
+            return LinearForm({}, first.known * second.known)
+        form, factor = (first, second.known) if first.channels else (second, first.known)
+        value = factor.as_scalar()
+        if value is None:
+            name = next(iter(form.channels))
+            raise EquationError(
+                f"a function of time multiplies channel {name!r}: the equation is time-varying, and lodekit needs "
+                "constant coefficients. Known functions of time may stand alone, as inputs",
+                node.place,
+            )
+        return form.scale(value)
+
+    def _declare(self, names: Sequence[str]) -> str:
+        suspects = [name for name in dict.fromkeys(names) if name in self.coefficients]
+        if len(set(names)) == 1:
+            return f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
+        if not suspects or len(suspects) == len(set(names)):
+            return " If one of them is a constant, declare it as a parameter: parameters=[...]"
+        others = [name for name in self.coefficients if name not in suspects]
+        quoted = ", ".join(f"'{name}'" for name in suspects + others)
+        verb = "is only used as a coefficient" if len(suspects + others) == 1 else "are only used as coefficients"
+        listed = " and ".join(f"`{name}`" for name in suspects)
+        noun = "a parameter" if len(suspects) == 1 else "parameters"
+        return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]"
+
+    def _power(self, node: Power) -> LinearForm:
+        base = self.form(node.base)
+        exponent = self.form(node.exponent)
+        value = exponent.known.as_scalar()
+        number = None if exponent.channels or value is None else value.as_fraction()
+        if base.channels:
+            if node.grouped and isinstance(node.exponent, Number) and number is not None and number.denominator == 1:
+                return self._differentiate(node, node.base, int(number))
+            name = next(iter(base.channels))
+            hint = f"; for a derivative write {name}^({number})" if number is not None and number > 0 else ""
+            raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
+        if number is None or number.denominator != 1:
+            raise EquationError(
+                "expected a whole number as exponent; write sqrt(2) for 2^(1/2), and a new parameter for other powers",
+                node.exponent.place,
+            )
+        power = int(number)
+        if abs(power) > MAX_EXPONENT:
+            raise EquationError(f"expected an exponent of at most {MAX_EXPONENT}, got {power}", node.exponent.place)
+        if power < 0:
+            base, power = self._constant(self.ring.rational(1) / self._divisor(base, node.base)), -power
+        total = self._constant(self.ring.rational(1))
+        for _ in range(power):
+            self._bound(node, total, base)
+            total = self._times(node, total, base)
+        return total
+
+    def _differentiate(self, node: Expression, operand: Expression, order: int) -> LinearForm:
+        if not 0 <= order <= MAX_ORDER:
+            raise EquationError(f"expected a derivative of order 0 to {MAX_ORDER}, got {order}", node.place)
+        form = self.form(operand)
+        if not form.channels and form.known.as_scalar() is not None:
+            names = [
+                part.name for part in walk(operand) if isinstance(part, Name) and part.name in self.ring.parameters
+            ]
+            what = f"parameter {names[0]!r}" if names else "a number"
+            remedy = (
+                f"; parameters are constant. Remove {names[0]!r} from the parameters to make it a channel"
+                if names
+                else ""
+            )
+            raise EquationError(f"{what} is differentiated{remedy}", node.place)
+        degree = max((len(values) for values in form.channels.values()), default=1) - 1 + order
+        if degree > MAX_ORDER:
+            raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {degree}", node.place)
+        return form.differentiate(order)
+
+    def _call(self, node: Call) -> LinearForm:
+        if node.function == "D":
+            return self._operator(node)
+        if node.function == "diff":
+            return self._diff(node)
+        if len(node.arguments) != 1:
+            raise EquationError(f"expected one argument for {node.function}, got {len(node.arguments)}", node.place)
+        argument = self.form(node.arguments[0])
+        if argument.channels:
+            name = next(iter(argument.channels))
+            raise EquationError(
+                f"channel {name!r} stands inside {node.function}: the equation is not linear.{self._declare([name])}",
+                node.place,
+            )
+        line = argument.known.as_line()
+        if line is None:
+            raise EquationError(
+                f"expected a linear argument a*t + c for {node.function}, got {argument.known}", node.place
+            )
+        slope, offset = line
+        if not slope:
+            return self._constant(self._value(node, offset))
+        return LinearForm({}, self._wave(node, slope, offset))
+
+    def _operator(self, node: Call) -> LinearForm:
+        if len(node.arguments) > 2:
+            raise EquationError("expected D(expression) or D(expression, order)", node.place)
+        order = self._order(node.arguments[1]) if len(node.arguments) == 2 else 1
+        return self._differentiate(node, node.arguments[0], order)
+
+    def _diff(self, node: Call) -> LinearForm:
+        usage = "expected diff(expression, t), diff(expression, t, t) or diff(expression, t, 2)"
+        order, rest = 0, list(node.arguments[1:])
+        while rest:
+            variable = rest.pop(0)
+            if not isinstance(variable, Name) or variable.name != "t":
+                raise EquationError(f"{usage}; derivatives are in t only", variable.place)
+            if rest and isinstance(rest[0], Number):
+                order += self._order(rest.pop(0))
+            else:
+                order += 1
+        if not order and len(node.arguments) < 2:
+            raise EquationError(usage, node.place)
+        return self._differentiate(node, node.arguments[0], order)
+
+    def _order(self, node: Expression) -> int:
+        if isinstance(node, Number) and node.value.denominator == 1:
+            return int(node.value)
+        raise EquationError("expected the order of a derivative as a whole number", node.place)
+
+    def _value(self, node: Call, argument: Scalar) -> Scalar:
+        if self.ring.involves_parameters(argument.numerator) or self.ring.involves_parameters(argument.denominator):
+            raise EquationError(
+                f"{node.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
+                node.place,
+            )
+        value = constant_value(self.ring, node.function, argument)
+        if value is None:
+            allowed = "a positive number" if node.function == "sqrt" else "a number or a multiple of pi"
+            raise EquationError(
+                f"no exact value for {node.function}({argument}); expected {allowed} of moderate size. "
+                "Write the value as a decimal number",
+                node.place,
+            )
+        return value
+
+    def _wave(self, node: Call, slope: Scalar, offset: Scalar) -> Signal:
+        """Return exp, sin or cos of ``slope t + offset``, the offset expanded into constants."""
+        zero = self.ring.rational(0)
+        if node.function == "sqrt":
+            raise EquationError("sqrt of a function of time is not an exponential polynomial", node.place)
+        if node.function == "exp":
+            wave = Signal.wave(slope, zero)
+            return wave if not offset else wave.scale(self._value(node, offset))
+        cosine, sine = Signal.wave(zero, slope), Signal.wave(zero, slope, sine=True)
+        if not offset:
+            return cosine if node.function == "cos" else sine
+        if self.ring.involves_parameters(offset.numerator) or self.ring.involves_parameters(offset.denominator):
+            raise EquationError(
+                "a parameter stands in a phase; write A*sin(w*t) + B*cos(w*t) with two parameters A and B instead",
+                node.place,
+            )
+        parts = [self._value(Call(node.place, name, node.arguments), offset) for name in ("cos", "sin")]
+        if node.function == "cos":
+            return cosine.scale(parts[0]) + sine.scale(-parts[1])
+        return sine.scale(parts[0]) + cosine.scale(parts[1])
+
+    def _bound(self, node: Expression, *forms: LinearForm) -> None:
+        """Refuse coefficients that would grow beyond all use."""
+        terms, degree, bits = 1, 0, 0
+        for form in forms:
+            values = [*form.known.terms.values(), *(v for part in form.channels.values() for v in part)]
+            if len(form.known.terms) > MAX_WAVES:
+                raise EquationError("a function of time has too many terms; simplify it", node.place)
+            sizes = [_size(part) for value in values for part in (value.numerator, value.denominator)]
+            terms *= max((size[0] for size in sizes), default=1)
+            degree += max((size[1] for size in sizes), default=0)
+            bits += max((size[2] for size in sizes), default=0)
+        if terms > MAX_TERMS or degree > MAX_DEGREE or bits > MAX_BITS:
+            raise EquationError(
+                "a coefficient grows too large; simplify the expression or use fewer digits", node.place
+            )
+
+
+def _size(element: object) -> tuple[int, int, int]:
+    """Return the number of terms, the degree and the bits of the largest integer of a ring element."""
+    if hasattr(element, "total_degree"):
+        coefficients = element.coeffs()
+        bits = max((int(abs(c)).bit_length() for c in coefficients), default=0)
+        return len(coefficients), max(0, int(element.total_degree())), bits
+    return 1, 0, int(abs(element)).bit_length()  # type: ignore[call-overload]

@@ -1,0 +1,65 @@
+"""Checks on the names of a system: channels in order, no clash, every parameter used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lodekit.errors import EquationError
+from lodekit.system.grammar import check_name
+from lodekit.system.parameters import Parameter
+from lodekit.system.roles import find_channels
+from lodekit.system.tree import Equation, Expression, Name, walk
+
+__all__ = ["check_all_used", "check_channels", "nodes", "order_channels"]
+
+MAX_CHANNELS = 500
+
+
+def nodes(equation: Equation) -> Iterable[Expression]:
+    """Yield everything on both sides of an equation."""
+    for side in (equation.left, equation.right):
+        if side is not None:
+            yield from walk(side)
+
+
+def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:
+    """Return the names of channels in normal form, or say what is wrong with them."""
+    if isinstance(channels, str):
+        channels = channels.replace(",", " ").split()
+    names = [check_name(name, "channel") for name in channels]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise EquationError(f"channel {name!r} is listed twice")
+        if name in parameters:
+            raise EquationError(f"{name!r} is both a channel and a parameter; remove it from one of the lists")
+    if not names:
+        raise EquationError("expected at least one channel")
+    return names
+
+
+def order_channels(
+    equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
+) -> tuple[str, ...]:
+    """Return the channels in the given order, or in that of their first appearance."""
+    if channels is None:
+        found = find_channels(equations, tuple(parameters))
+        if not found:
+            raise EquationError("expected at least one channel: every name is a parameter or a known function of time")
+    else:
+        found = check_channels(channels, parameters)
+    if len(found) > MAX_CHANNELS:
+        raise EquationError(f"expected at most {MAX_CHANNELS} channels, got {len(found)}; split the system")
+    return tuple(found)
+
+
+def check_all_used(equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]) -> None:
+    """Raise where a declared parameter occurs nowhere."""
+    mentioned = {node.name for equation in equations for node in nodes(equation) if isinstance(node, Name)}
+    unused = [name for name in parameters if name not in mentioned]
+    if unused:
+        plural = "s are" if len(unused) > 1 else " is"
+        names = ", ".join(repr(name) for name in unused)
+        raise EquationError(
+            f"parameter{plural} declared but never used: {names}; remove it or check the spelling. "
+            f"Channels are {', '.join(channels)}"
+        )

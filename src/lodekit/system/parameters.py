@@ -1,0 +1,112 @@
+"""Named parameters: what is known of them before any data are seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lodekit.errors import ParameterError
+from lodekit.system.grammar import check_name
+
+__all__ = ["Parameter", "read_parameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """An unknown constant of a system.
+
+    Parameters
+    ----------
+    positive : bool
+        Whether only values above zero make sense (masses, lengths, time constants).
+    bounds : (float, float), optional
+        Smallest and largest possible value; infinities are allowed.
+    fixed : float, optional
+        The value, where it is known and not to be learned.
+    start : float, optional
+        Where the search starts.
+
+    Examples
+    --------
+    >>> Parameter(positive=True, start=10)
+    Parameter(positive=True, bounds=None, fixed=None, start=10.0)
+    """
+
+    positive: bool = False
+    bounds: tuple[float, float] | None = None
+    fixed: float | None = None
+    start: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.positive, bool):
+            raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}")
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", self._read_bounds(self.bounds))
+        for role in ("fixed", "start"):
+            value = getattr(self, role)
+            if value is not None:
+                object.__setattr__(self, role, self._read_value(role, value))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The smallest and largest value that `positive` and `bounds` leave; an end at zero is excluded."""
+        low, high = self.bounds or (-math.inf, math.inf)
+        return (max(low, 0.0) if self.positive else low), high
+
+    def _read_bounds(self, bounds: object) -> tuple[float, float]:
+        try:
+            low, high = (float(value) for value in bounds)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}") from None
+        if math.isnan(low) or math.isnan(high) or not low < high:
+            raise ParameterError(f"expected bounds with low < high, got ({low}, {high}); use fixed= for a known value")
+        if self.positive and high <= 0:
+            raise ParameterError(f"positive=True contradicts bounds ({low}, {high}); remove one of them")
+        return low, high
+
+    def _read_value(self, role: str, value: object) -> float:
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ParameterError(f"expected a number for {role}=, got {value!r}") from None
+        low, high = self.interval
+        if isinstance(value, bool) or not math.isfinite(number):
+            raise ParameterError(f"expected a finite number for {role}=, got {value!r}")
+        if not low <= number <= high or (self.positive and number <= 0):
+            limits = "above zero" if self.positive and self.bounds is None else f"within {low} to {high}"
+            raise ParameterError(f"{role}={number} must lie {limits}; change {role}= or the limits")
+        return number
+
+
+def read_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -> dict[str, Parameter]:
+    """Return parameters by name, from a mapping, a list of names, or names in one text.
+
+    Examples
+    --------
+    >>> list(read_parameters("a, b"))
+    ['a', 'b']
+    """
+    if isinstance(parameters, str):
+        parameters = [name for name in parameters.replace(",", " ").split() if name]
+    if isinstance(parameters, Mapping):
+        pairs = list(parameters.items())
+    else:
+        try:
+            pairs = [(name, Parameter()) for name in parameters]
+        except TypeError:
+            raise ParameterError(
+                f"expected parameters as names or as a dict of names to Parameter, got {type(parameters).__name__}"
+            ) from None
+    found: dict[str, Parameter] = {}
+    for name, parameter in pairs:
+        key = check_name(name, "parameter")
+        if key in found:
+            raise ParameterError(f"parameter {key!r} is declared twice")
+        if not isinstance(parameter, Parameter):
+            raise ParameterError(
+                f"expected a Parameter for {key!r}, got {type(parameter).__name__}; "
+                "try Parameter(start=...) or Parameter(fixed=...)"
+            )
+        found[key] = parameter
+    return found

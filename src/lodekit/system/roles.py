@@ -1,0 +1,77 @@
+"""Which name plays which role in the equations: channels, and channels that look like undeclared parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lodekit.system.tree import (
+    Call,
+    Derivative,
+    Equation,
+    Expression,
+    Name,
+    Negative,
+    Number,
+    Power,
+    Product,
+    Sum,
+    walk,
+)
+
+__all__ = ["coefficient_names", "find_channels"]
+
+
+def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
+    """Return the names that are channels, in the order of their first appearance."""
+    found: dict[str, None] = {}
+    for equation in equations:
+        for side in (equation.left, equation.right):
+            for node in walk(side) if side is not None else ():
+                if isinstance(node, Name) and node.name not in ("t", "pi", *parameters):
+                    found[node.name] = None
+    return list(found)
+
+
+def coefficient_names(equations: Sequence[Equation], channels: Sequence[str]) -> list[str]:
+    """Return the channels that are never differentiated and only ever multiply, divide or enter functions."""
+    plain: set[str] = set()
+    for equation in equations:
+        for side in (equation.left, equation.right):
+            if side is not None:
+                _collect_plain(side, plain, set(channels), as_coefficient=False)
+    return [name for name in channels if name not in plain]
+
+
+def _collect_plain(node: Expression, plain: set[str], channels: set[str], *, as_coefficient: bool) -> None:
+    """Collect the channels that occur as a term of their own, or differentiated."""
+    match node:
+        case Name():
+            if not as_coefficient:
+                plain.add(node.name)
+        case Negative():
+            _collect_plain(node.operand, plain, channels, as_coefficient=as_coefficient)
+        case Sum():
+            for _, term in node.terms:
+                _collect_plain(term, plain, channels, as_coefficient=as_coefficient)
+        case Product():
+            mentioned = [_mentions(factor, channels) for _, factor in node.factors]
+            for index, (operator, factor) in enumerate(node.factors):
+                others = any(m for i, m in enumerate(mentioned) if i != index)
+                inside = as_coefficient or operator == "/" or others
+                _collect_plain(factor, plain, channels, as_coefficient=inside)
+        case Power():
+            derivative = node.grouped and isinstance(node.exponent, Number)
+            _collect_plain(node.base, plain, channels, as_coefficient=not derivative)
+            _collect_plain(node.exponent, plain, channels, as_coefficient=True)
+        case Derivative():
+            _collect_plain(node.operand, plain, channels, as_coefficient=False)
+        case Call():
+            for argument in node.arguments:
+                inside = node.function not in ("D", "diff")
+                _collect_plain(argument, plain, channels, as_coefficient=inside)
+        case Number():
+            pass
+
+
+def _mentions(node: Expression, channels: set[str]) -> bool:
+    return any(isinstance(part, Name) and part.name in channels for part in walk(node))

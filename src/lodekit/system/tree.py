@@ -1,0 +1,142 @@
+"""Expression trees of equations: what the grammar produces and the rest of the package reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from lodekit.errors import Place
+
+__all__ = [
+    "Call",
+    "Derivative",
+    "Equation",
+    "Expression",
+    "Name",
+    "Negative",
+    "Number",
+    "Power",
+    "Product",
+    "Sum",
+    "replace_names",
+    "walk",
+]
+
+
+@dataclass(frozen=True)
+class Number:
+    """An exact rational number."""
+
+    place: Place
+    value: Fraction
+
+
+@dataclass(frozen=True)
+class Name:
+    """A channel, a parameter, a constant or the time."""
+
+    place: Place
+    name: str
+
+
+@dataclass(frozen=True)
+class Negative:
+    """Minus an expression."""
+
+    place: Place
+    operand: Expression
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Terms with their signs, ``+`` or ``-``."""
+
+    place: Place
+    terms: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Factors with their operators, ``*`` or ``/``; the first has ``*``."""
+
+    place: Place
+    factors: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Power:
+    """``base^exponent``; `grouped` tells ``x^(4)`` from ``x^4``."""
+
+    place: Place
+    base: Expression
+    exponent: Expression
+    grouped: bool
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """An expression with primes."""
+
+    place: Place
+    operand: Expression
+    order: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A reserved function applied to arguments; ``D`` and ``diff`` included."""
+
+    place: Place
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Number | Name | Negative | Sum | Product | Power | Derivative | Call
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``left = right``, or ``left`` meant to be zero where `right` is None."""
+
+    left: Expression
+    right: Expression | None
+    text: str
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and everything inside it."""
+    yield expression
+    children: tuple[Expression, ...] = ()
+    if isinstance(expression, Negative | Derivative):
+        children = (expression.operand,)
+    elif isinstance(expression, Sum):
+        children = tuple(term for _, term in expression.terms)
+    elif isinstance(expression, Product):
+        children = tuple(factor for _, factor in expression.factors)
+    elif isinstance(expression, Power):
+        children = (expression.base, expression.exponent)
+    elif isinstance(expression, Call):
+        children = expression.arguments
+    for child in children:
+        yield from walk(child)
+
+
+def replace_names(expression: Expression, values: Mapping[str, Expression]) -> Expression:
+    """Return the expression with some names replaced by other expressions."""
+    match expression:
+        case Name():
+            return values.get(expression.name, expression)
+        case Number():
+            return expression
+        case Negative() | Derivative():
+            return replace(expression, operand=replace_names(expression.operand, values))
+        case Sum():
+            return replace(expression, terms=tuple((s, replace_names(e, values)) for s, e in expression.terms))
+        case Product():
+            return replace(expression, factors=tuple((o, replace_names(e, values)) for o, e in expression.factors))
+        case Power():
+            base, exponent = (replace_names(e, values) for e in (expression.base, expression.exponent))
+            return replace(expression, base=base, exponent=exponent)
+        case Call():
+            return replace(expression, arguments=tuple(replace_names(e, values) for e in expression.arguments))
