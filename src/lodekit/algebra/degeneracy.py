@@ -21,7 +21,7 @@ from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.algebra.smith import SmithForm, invariant_factors
 from lodekit.errors import AlgebraError
 
-__all__ = ["degenerate_factors", "exceptional_factors"]
+__all__ = ["check_constants", "degenerate_factors", "exceptional_factors"]
 
 _ATTEMPTS = 40
 
@@ -29,22 +29,34 @@ _ATTEMPTS = 40
 def exceptional_factors(form: SmithForm) -> list[Element]:
     """Return the irreducible parameter factors outside whose zeros the generic form is proved to hold."""
     ring = form.operator.ring
+    return [factor for factor in _denominator_factors(form) if ring.involves_parameters(factor)]
+
+
+def _denominator_factors(form: SmithForm) -> list[Element]:
+    ring = form.operator.ring
     matrices = (form.left, form.diagonal, form.left_inverse, form.right_inverse)
     found: dict[tuple[tuple[tuple[int, ...], int], ...], Element] = {}
     for matrix in matrices:
         for denominator in matrix.denominators:
             for factor in ring.parameter_factors(denominator):
                 found[tuple(ring.terms(factor).items())] = factor
-    factors = []
-    for key in sorted(found, key=lambda terms: (len(terms), [-sum(e) for e, _ in terms], terms)):
-        if ring.involves_parameters(found[key]):
-            factors.append(found[key])
-        elif not Scalar(ring, found[key]).certainly_nonzero():
+    return [found[key] for key in sorted(found, key=lambda terms: (len(terms), [-sum(e) for e, _ in terms], terms))]
+
+
+def check_constants(form: SmithForm) -> None:
+    """Raise where the form rests on a constant that cannot be proved non-zero.
+
+    The ring knows square roots and sines; other relations, such as 4 cos(pi/5) = 1 + sqrt(5), are hidden from it.
+    """
+    ring = form.operator.ring
+    if not ring.constants:
+        return
+    for factor in _denominator_factors(form):
+        if not Scalar(ring, factor).certainly_nonzero():
             raise AlgebraError(
-                f"cannot decide whether {ring.format(found[key])} is zero; expected constants without hidden relations "
+                f"cannot decide whether {ring.format(factor)} is zero; expected constants without hidden relations "
                 "between them. Write one of them in terms of the others, or as a decimal number."
             )
-    return factors
 
 
 def degenerate_factors(form: SmithForm) -> list[Element]:

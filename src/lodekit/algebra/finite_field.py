@@ -17,9 +17,20 @@ Element = Any
 class CoefficientRing(Protocol):
     """What the eliminations need to know of the domain their coefficients live in."""
 
-    zero: Element
-    one: Element
-    has_relations: bool
+    @property
+    def zero(self) -> Element:
+        """The zero of the domain."""
+        ...
+
+    @property
+    def one(self) -> Element:
+        """The one of the domain."""
+        ...
+
+    @property
+    def has_relations(self) -> bool:
+        """Whether products must be brought to normal form by `reduce`."""
+        ...
 
     def reduce(self, element: Element) -> Element:
         """Return the element in normal form."""

@@ -103,10 +103,10 @@ def _roots_at_precision(
     roots = []
     for ball, multiplicity in found:
         root = acb(ball)
-        parts = [_round(part, abs(root)) for part in (root.real, root.imag)]
-        if None in parts:
+        real, imaginary = _round(root.real, abs(root)), _round(root.imag, abs(root))
+        if real is None or imaginary is None:
             return None
-        roots.append((complex(parts[0], parts[1]), int(multiplicity)))
+        roots.append((complex(real, imaginary), int(multiplicity)))
     return roots
 
 

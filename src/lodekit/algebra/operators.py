@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lodekit.algebra.finite_field import Element
-from lodekit.algebra.polynomials import add, format_polynomial, multiply, scale
+from lodekit.algebra.polynomials import add, format_polynomial, multiply, scale, trim
 from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Scalar, ScalarRing
 
@@ -69,7 +69,7 @@ class OperatorMatrix:
                     common = ring.divide(common * value.denominator, common.gcd(value.denominator))
             rows.append(
                 [
-                    [value.numerator * ring.divide(common, value.denominator) for value in polynomial]
+                    trim([value.numerator * ring.divide(common, value.denominator) for value in polynomial])
                     for polynomial in entry_row
                 ]
             )

@@ -229,7 +229,7 @@ def parametrize(form: SmithForm) -> Parametrization:
     """Return the parametrization of the solutions from a Smith form."""
     operator = form.operator
     ring, (_, width), variable = operator.ring, operator.shape, operator.variable
-    equations, _, _ = kernel_and_image(ring, operator.rows)
+    equations, _ = popov_basis(ring, operator.rows, [0] * width)
     kernel = form.right.columns()[form.rank :]
     scales = [ring.rational(_leading_integer(ring, vector)) for vector in kernel]
     shrink = OperatorMatrix.diagonal(ring, [ring.rational(1) / value for value in scales], variable)
@@ -247,7 +247,7 @@ def parametrize(form: SmithForm) -> Parametrization:
         modes.append(mode)
     return Parametrization(
         operator,
-        OperatorMatrix.from_vectors(ring, equations, width, variable),
+        OperatorMatrix.from_vectors(ring, list(equations.values()), width, variable),
         free,
         recover,
         tuple(modes),

@@ -107,7 +107,8 @@ def pseudo_divide(
     ring: CoefficientRing, dividend: Sequence[Element], divisor: Sequence[Element]
 ) -> tuple[Element, Polynomial, Polynomial]:
     """Return ``c, q, r`` with ``c * dividend = q * divisor + r`` and ``deg r < deg divisor``."""
-    factor, quotient, rest = ring.one, [], list(dividend)
+    factor, rest = ring.one, list(dividend)
+    quotient: Polynomial = []
     while len(rest) >= len(divisor):
         shift = len(rest) - len(divisor)
         common = ring.common_factor(divisor[-1], rest[-1])

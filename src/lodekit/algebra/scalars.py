@@ -53,7 +53,7 @@ class ScalarRing:
     def __post_init__(self) -> None:
         count = len(self.constants) + len(self.parameters)
         # Neutral names inside FLINT: users' names may be anything.
-        context = fmpz_mpoly_ctx.get([f"s{i}" for i in range(count)], Ordering.lex) if count else None
+        context: Any = fmpz_mpoly_ctx.get([f"s{i}" for i in range(count)], Ordering.lex) if count else None
         one = context.constant(1) if context else fmpz(1)
         squares: dict[int, Element] = {}
         for i, constant in enumerate(self.constants):

@@ -210,12 +210,23 @@ class _Decomposition:
 
 
 def _decompose(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> _Decomposition:
-    equations, left, relations = kernel_and_image(ring, rows)
+    image, left, relations = kernel_and_image(ring, rows)
+    # Rows without common factor: only then does everything after depend on the solution space, not on the writing.
+    contents = [ring.content(value for entry in row for value in entry) for row in image]
+    equations = [
+        [[ring.divide(value, content) for value in entry] for entry in row]
+        for row, content in zip(image, contents, strict=True)
+    ]
     columns = [[row[j] for row in equations] for j in range(width)]
     lattice, right, kernel = kernel_and_image(ring, columns)
     square = [[column[i] for column in lattice] for i in range(len(lattice))]
     row_steps, column_steps = _diagonalize(ring, square)
-    left = _reduce_modulo(ring, [_combine(ring, step, left) for step in row_steps], relations)
+    common = ring.one
+    for content in contents:
+        common = ring.divide(common * content, ring.common_factor(common, content))
+    shares = [ring.divide(common, content) for content in contents]
+    weights = [[scale(ring, w, share) for w, share in zip(step, shares, strict=True)] for step in row_steps]
+    left = _reduce_modulo(ring, [_combine(ring, step, left) for step in weights], relations)
     right = _reduce_modulo(ring, [_combine(ring, step, right) for step in column_steps], kernel)
     diagonal = [_between(ring, first, rows, second) for first, second in zip(left, right, strict=True)]
     return _Decomposition(left, relations, right, kernel, diagonal)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lodekit.algebra.constants import Constant
+from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError
 from lodekit.system.constants import MissingConstantError, constant_value
@@ -405,10 +406,10 @@ class Reader:
             )
 
 
-def _size(element: object) -> tuple[int, int, int]:
+def _size(element: Element) -> tuple[int, int, int]:
     """Return the number of terms, the degree and the bits of the largest integer of a ring element."""
     if hasattr(element, "total_degree"):
         coefficients = element.coeffs()
         bits = max((int(abs(c)).bit_length() for c in coefficients), default=0)
         return len(coefficients), max(0, int(element.total_degree())), bits
-    return 1, 0, int(abs(element)).bit_length()  # type: ignore[call-overload]
+    return 1, 0, int(abs(element)).bit_length()

@@ -89,8 +89,8 @@ class EntryReader:
         if isinstance(value, sympy.exp | sympy.sin | sympy.cos):
             return Call(_NOWHERE, type(value).__name__, (self._sympy(value.args[0]),))
         raise EquationError(
-            f"cannot read {value} as a coefficient; expected rational expressions in the parameters, and pi, sqrt, exp, "
-            "sin or cos of numbers"
+            f"cannot read {value} as a coefficient; expected rational expressions in the parameters, and pi, sqrt, "
+            "exp, sin or cos of numbers"
         )
 
 

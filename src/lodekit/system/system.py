@@ -7,7 +7,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lodekit.algebra.degeneracy import degenerate_factors
+from lodekit.algebra.degeneracy import check_constants, degenerate_factors
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.modes import mode_factors
 from lodekit.algebra.operators import OperatorMatrix, element_to_sympy, symbols_of
@@ -274,7 +274,9 @@ class System:
     @cached_property
     def smith_form(self) -> SmithForm:
         """The Smith form U A V = D, with ``verify()``."""
-        return smith_form(self._operator)
+        form = smith_form(self._operator)
+        check_constants(form)
+        return form
 
     @cached_property
     def parametrization(self) -> Parametrization:

@@ -1,0 +1,65 @@
+"""The reported parameter factors are exactly those at whose zeros the structure changes, tested by substituting."""
+
+import pytest
+import sympy
+
+import lodekit as lk
+
+
+def test_bipendulum_reports_equal_lengths_and_substituting_them_gives_the_uncontrollable_form() -> None:
+    system = lk.catalog.bipendulum(parametric=True).system
+    l1, l2 = sympy.symbols("l1 l2")
+    assert system.is_controllable
+    assert system.degeneracies == (l1 - l2,)
+    equal = system.substitute({"l2": "l1"})
+    assert not equal.is_controllable
+    assert sympy.expand(equal.smith_form.D[1, 1] - (sympy.Symbol("d") ** 2 + sympy.Rational(981, 100) / l1)) == 0
+
+
+SYSTEMS = [
+    ("x' = a*u", ["a"], ["a"]),
+    ("x'' + c*x' + k*x = b*u", ["c", "k", "b"], ["b"]),
+    ("a*x + b*y + c*z = 0", ["a", "b", "c"], []),
+    ("x1' = a*x1 + u; x2' = b*x2 + u", ["a", "b"], ["a - b"]),
+    ("x1' = a*x1 + u; x2' = (a^2 - 2)*x2 + u", ["a"], ["a + 1", "a - 2"]),
+    ("(x'' + a*x' + 1*x) + (b*u + c*u') = 0", ["a", "b", "c"], ["a*b*c - b**2 - c**2"]),
+    ("x' = x/a + u", ["a"], []),
+    ("x1' = (a^2 + b^2)*x2; x2' = u", ["a", "b"], ["a**2 + b**2"]),
+]
+
+
+@pytest.mark.parametrize(("equations", "parameters", "expected"), SYSTEMS)
+def test_the_factors_are_found(equations: str, parameters: list[str], expected: list[str]) -> None:
+    system = lk.System(equations, parameters=parameters)
+    assert sorted(str(factor) for factor in system.degeneracies) == sorted(expected)
+
+
+@pytest.mark.parametrize(("equations", "parameters", "expected"), SYSTEMS)
+def test_substituting_a_zero_changes_the_structure_and_any_other_value_does_not(
+    equations: str, parameters: list[str], expected: list[str]
+) -> None:
+    system = lk.System(equations, parameters=parameters)
+    generic = system.substitute({name: 7 + 13 * i for i, name in enumerate(parameters)})
+    assert [len(p) for p in generic.smith_form.invariants] == [len(p) for p in system.smith_form.invariants]
+    for factor in system.degeneracies:
+        symbols = sorted(factor.free_symbols, key=str)
+        for zero in sympy.solve(factor, symbols[0]):
+            if zero.is_Rational or (zero.is_Symbol and str(zero) in parameters):
+                special = system.substitute({str(symbols[0]): zero})
+                assert [len(p) for p in special.smith_form.invariants] != [
+                    len(p) for p in system.smith_form.invariants
+                ] or special.smith_form.rank != system.smith_form.rank
+
+
+def test_factors_that_cannot_vanish_for_positive_parameters_are_left_out() -> None:
+    free = lk.System("x' = (a + b)*u", parameters=["a", "b"])
+    assert [str(f) for f in free.degeneracies] == ["a + b"]
+    positive = lk.System("x' = (a + b)*u", parameters={n: lk.Parameter(positive=True) for n in "ab"})
+    assert positive.degeneracies == ()
+
+
+def test_constants_that_hide_a_relation_are_refused_not_guessed() -> None:
+    # cos(pi/5) = (1 + sqrt(5))/4, which the ring of constants does not know.
+    system = lk.System("x' = (4*cos(pi/5) - 1 - sqrt(5))*u")
+    with pytest.raises(lk.LodekitError, match="cannot decide"):
+        _ = system.smith_form

@@ -1,0 +1,83 @@
+"""The checkers are real: every kind of damage to a form or a parametrization is noticed and named."""
+
+from dataclasses import replace
+
+import pytest
+
+import lodekit as lk
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.parametrization import parametrize
+from lodekit.errors import VerificationError
+
+SYSTEM = lk.catalog.three_tank().system
+RING = SYSTEM.operator.ring
+
+
+def damage(matrix: OperatorMatrix, i: int, j: int, *coefficients: int) -> OperatorMatrix:
+    rows = [list(row) for row in matrix.rows]
+    rows[i][j] = [RING.integer(value) for value in coefficients]
+    return OperatorMatrix(matrix.ring, rows, matrix.denominators, matrix.width, matrix.variable)
+
+
+@pytest.mark.parametrize("field", ["left", "right", "diagonal"])
+def test_a_changed_entry_breaks_the_smith_identity(field: str) -> None:
+    form = SYSTEM.smith_form
+    broken = replace(form, **{field: damage(getattr(form, field), 0, 0, 5, 1)})
+    with pytest.raises(VerificationError, match="U A V = D"):
+        broken.verify()
+
+
+def test_a_transformation_that_is_not_unimodular_is_refused() -> None:
+    system = lk.System("x' = 0; y' = 0")
+    form = system.smith_form
+    # diag(d, 1) A diag(1, 1) = diag(d^2, d) is an identity, but its left factor has the determinant d.
+    left = damage(form.left, 0, 0, 0, 1)
+    diagonal = damage(form.diagonal, 0, 0, 0, 0, 1)
+    broken = replace(form, left=left, diagonal=diagonal)
+    with pytest.raises(VerificationError, match="unimodular|divisible"):
+        broken.verify()
+
+
+def test_a_wrong_order_of_the_diagonal_is_refused() -> None:
+    system = lk.System("x' = 0; y = 0")
+    form = system.smith_form
+    swap = OperatorMatrix.from_vectors(RING, [[[], [RING.one]], [[RING.one], []]], 2)
+    identity = OperatorMatrix.identity(RING, 2)
+    broken = replace(
+        form, left=identity, right=identity, diagonal=system.operator, operator=swap @ swap @ system.operator
+    )
+    with pytest.raises(VerificationError, match="divides the next"):
+        broken.verify()
+
+
+def test_a_missing_mode_is_noticed() -> None:
+    broken = replace(SYSTEM.parametrization, modes=())
+    with pytest.raises(VerificationError, match="for every solution"):
+        broken.verify()
+
+
+def test_a_column_that_is_no_solution_is_noticed() -> None:
+    parametrization = SYSTEM.parametrization
+    broken = replace(parametrization, free=damage(parametrization.free, 0, 0, 1, 1))
+    with pytest.raises(VerificationError, match="A B = 0"):
+        broken.verify()
+
+
+def test_a_basis_that_is_not_minimal_is_noticed() -> None:
+    parametrization = lk.System("x1' = u1; x2' = u2").parametrization
+    ring = parametrization.operator.ring
+    # Adding the second derivative of one column to the other keeps all solutions but not the minimality.
+    twist = [[[ring.one], []], [[ring.zero, ring.zero, ring.one], [ring.one]]]
+    back = [[[ring.one], []], [[ring.zero, ring.zero, -ring.one], [ring.one]]]
+    broken = replace(
+        parametrization,
+        free=parametrization.free @ OperatorMatrix.from_vectors(ring, twist, 2),
+        free_observables=OperatorMatrix.from_vectors(ring, back, 2) @ parametrization.free_observables,
+    )
+    with pytest.raises(VerificationError, match="column-reduced"):
+        broken.verify()
+
+
+def test_the_undamaged_ones_pass() -> None:
+    assert len(SYSTEM.verify()) == 6
+    assert parametrize(SYSTEM.smith_form).verify() == SYSTEM.parametrization.verify()
