@@ -1,6 +1,7 @@
 """The checkers are real: every kind of damage to a form or a parametrization is noticed and named."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ def damage(matrix: OperatorMatrix, i: int, j: int, *coefficients: int) -> Operat
 @pytest.mark.parametrize("field", ["left", "right", "diagonal"])
 def test_a_changed_entry_breaks_the_smith_identity(field: str) -> None:
     form = SYSTEM.smith_form
-    broken = replace(form, **{field: damage(getattr(form, field), 0, 0, 5, 1)})
+    changed: dict[str, Any] = {field: damage(getattr(form, field), 0, 0, 5, 1)}
+    broken = replace(form, **changed)
     with pytest.raises(VerificationError, match="U A V = D"):
         broken.verify()
 
@@ -34,7 +36,7 @@ def test_a_transformation_that_is_not_unimodular_is_refused() -> None:
     left = damage(form.left, 0, 0, 0, 1)
     diagonal = damage(form.diagonal, 0, 0, 0, 0, 1)
     broken = replace(form, left=left, diagonal=diagonal)
-    with pytest.raises(VerificationError, match="unimodular|divisible"):
+    with pytest.raises(VerificationError, match=r"unimodular|divisible"):
         broken.verify()
 
 

@@ -108,7 +108,7 @@ def main(seed: int, count: int, seconds: float) -> None:
         except lk.LodekitError as problem:
             if not str(problem):
                 sys.exit(f"empty message for {text!r}")
-        except BaseException as problem:  # noqa: BLE001
+        except BaseException as problem:
             sys.exit(f"{type(problem).__name__}: {problem} for {text!r} with parameters {parameters}")
         finally:
             signal.alarm(0)

@@ -17,7 +17,7 @@ def polynomials(draw: st.DrawFn, ring: ScalarRing, degree: int = 2) -> Polynomia
     values = []
     for _ in range(draw(st.integers(0, degree + 1))):
         value = ring.integer(draw(st.integers(-4, 4)))
-        if ring.parameters and draw(st.booleans()):
+        if draw(st.booleans()) and ring.parameters:
             value = value * ring.parameter(draw(st.sampled_from(ring.parameters))).numerator
         values.append(value)
     return trim(values)

@@ -103,7 +103,7 @@ def test_degrees_of_random_state_spaces_are_minimal() -> None:
         for i in range(10):
             row = [[ring.integer(generator.randint(-90, 90))] for _ in range(13)]
             row[i] = [*row[i], ring.integer(10)]
-            rows.append([[value for value in entry] if any(entry) else [] for entry in row])
+            rows.append([list(entry) if any(entry) else [] for entry in row])
         parametrization = parametrize(smith_form(OperatorMatrix.from_vectors(ring, rows, 13)))
         assert sorted(parametrization.degrees) == [3, 3, 4]
         parametrization.verify()

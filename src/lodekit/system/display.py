@@ -260,13 +260,20 @@ def _sympy_latex(expression: Any) -> str:
     return str(sympy.latex(expression))
 
 
+def _latex_derivative(name: str, order: int) -> str:
+    if order == 0:
+        return _name(name)
+    if order <= 3:
+        return f"\\{'d' * order}ot{{{_name(name)}}}"
+    return f"{{{_name(name)}}}^{{({order})}}"
+
+
 def _latex_terms(terms: Sequence[tuple[Scalar, str, int]]) -> str:
     import sympy
 
     text = ""
     for value, name, order in terms:
-        dots = {0: "{}", 1: "\\dot{{{}}}", 2: "\\ddot{{{}}}", 3: "\\dddot{{{}}}"}.get(order, f"{{}}^{{({order})}}")
-        base = dots.format(_name(name))
+        base = _latex_derivative(name, order)
         coefficient = scalar_to_sympy(value)
         negative = coefficient.could_extract_minus_sign() and not coefficient.is_Add
         size = -coefficient if negative else coefficient

@@ -65,10 +65,13 @@ def read_system_file(path: str | Path) -> SystemFile:
     units = content.get("units", {})
     if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
         raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
+    title = content.get("title", "")
+    if not isinstance(title, str):
+        raise SystemFileError(f"{place}: expected title as text, got {title!r}")
     unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
     if unknown:
         raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
-    return SystemFile(system, dict(units), str(content.get("title", "")))
+    return SystemFile(system, dict(units), title)
 
 
 def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -60,6 +60,8 @@ def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
     >>> [equation.text for equation in parse_equations("x' = v; v' = -x  # a spring")]
     ["x' = v", "v' = -x"]
     """
+    if isinstance(equations, bytes) or not isinstance(equations, Iterable):
+        raise EquationError(f"expected equations as text or a list of texts, got {type(equations).__name__}")
     lines = [equations] if isinstance(equations, str) else list(equations)
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):

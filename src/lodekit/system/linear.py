@@ -237,7 +237,7 @@ class Reader:
             name = next(iter(form.channels))
             raise EquationError(
                 f"a function of time multiplies channel {name!r}: the equation is time-varying, and lodekit needs "
-                "constant coefficients. Known functions of time may stand alone, as inputs",
+                f"constant coefficients. Known functions of time may stand alone, as inputs.{self._declare([name])}",
                 node.place,
             )
         return form.scale(value)

@@ -53,11 +53,7 @@ class EntryReader:
         raise EquationError(f"expected a number or an expression as matrix entry, got {type(value).__name__}")
 
     def _float(self, value: Any) -> Expression:
-        try:
-            finite = math.isfinite(value)
-        except TypeError:
-            finite = False
-        if not finite:
+        if not isinstance(value, Real | Decimal) or not math.isfinite(value):
             raise EquationError(f"expected finite real numbers in the matrix, got {value}")
         self.saw_float = self.saw_float or not isinstance(value, Decimal)
         # str() of a NumPy scalar is the shortest form for its own precision, float32 included.

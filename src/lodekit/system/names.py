@@ -26,6 +26,8 @@ def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter])
     """Return the names of channels in normal form, or say what is wrong with them."""
     if isinstance(channels, str):
         channels = channels.replace(",", " ").split()
+    if not isinstance(channels, Iterable):
+        raise EquationError(f"expected channels as a list of names, got {type(channels).__name__}")
     names = [check_name(name, "channel") for name in channels]
     for position, name in enumerate(names):
         if name in names[:position]:

@@ -1,0 +1,50 @@
+"""Parameters hold what is known of them, and refuse contradictions."""
+
+import math
+
+import pytest
+
+import lodekit as lk
+from lodekit.errors import LodekitError, ParameterError
+from lodekit.system.parameters import read_parameters
+
+
+def test_limits_combine() -> None:
+    assert lk.Parameter().interval == (-math.inf, math.inf)
+    assert lk.Parameter(positive=True).interval == (0, math.inf)
+    assert lk.Parameter(positive=True, bounds=(-1, 3)).interval == (0, 3)
+    assert lk.Parameter(bounds=[1, 2], start=1.5).bounds == (1.0, 2.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"bounds": (2, 1)}, "low < high"),
+        ({"bounds": (1, 1)}, "fixed="),
+        ({"bounds": 3}, "two numbers"),
+        ({"bounds": (1, math.nan)}, "low < high"),
+        ({"positive": True, "bounds": (-2, -1)}, "contradicts"),
+        ({"positive": True, "start": -1}, "above zero"),
+        ({"positive": True, "start": 0}, "above zero"),
+        ({"bounds": (0, 1), "fixed": 2}, "within 0.0 to 1.0"),
+        ({"start": "big"}, "expected a number"),
+        ({"start": math.inf}, "finite"),
+        ({"fixed": True}, "finite number"),
+        ({"positive": "yes"}, "positive=True"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], match: str) -> None:
+    with pytest.raises(ParameterError, match=match):
+        lk.Parameter(**options)  # type: ignore[arg-type]
+
+
+def test_ways_to_declare() -> None:
+    assert list(read_parameters("a b,c")) == ["a", "b", "c"]
+    assert list(read_parameters(("a", "β"))) == ["a", "β"]
+    assert read_parameters({"a": lk.Parameter(start=2)})["a"].start == 2.0
+
+
+@pytest.mark.parametrize("bad", [3, ["a", "a"], {"a": 3}, ["t"], ["1a"], [None]])
+def test_bad_declarations_are_refused(bad: object) -> None:
+    with pytest.raises(LodekitError):
+        read_parameters(bad)  # type: ignore[arg-type]

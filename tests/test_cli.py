@@ -1,0 +1,120 @@
+"""The installed command: results on stdout, messages on stderr, exit code 2 for bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lodekit as lk
+
+COMMAND = Path(sys.executable).with_name("lodekit")
+HEATING = "f1' = -a*(f1-f2)+u; f2' = -b*(f2-f1)"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(COMMAND), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "120", **environment},
+    )
+
+
+def test_inspect_prints_the_analysis_and_its_proof() -> None:
+    done = run("inspect", HEATING, "--param", "a,b")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for line in ("f1 = z' + b*z", "The system is controllable", "U A V = D", "the structure changes where b = 0"):
+        assert line in done.stdout
+
+
+def test_inspect_as_json_is_one_document() -> None:
+    done = run("inspect", HEATING, "-p", "a", "-p", "b", "--json")
+    content = json.loads(done.stdout)
+    assert content["is_controllable"] is True
+    assert content["degeneracies"] == ["b"]
+    assert content["parametrization"]["free_columns"] == [["d + b"], ["b"], ["d^2 + (a + b)*d"]]
+
+
+def test_inspect_as_latex() -> None:
+    done = run("inspect", HEATING, "--param", "a,b", "--latex")
+    assert "\\begin{aligned}" in done.stdout
+    assert "\\dot{f_{1}}" in done.stdout
+
+
+def test_inspect_reads_system_files(tmp_path: Path) -> None:
+    path = tmp_path / "tank.toml"
+    path.write_text('equations = ["h\' = q - c*h"]\n[parameters]\nc = { positive = true }\n')
+    done = run("inspect", str(path))
+    assert done.returncode == 0
+    assert "c > 0" in done.stdout
+    assert run("inspect", str(path), "--param", "c").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("inspect", "x' = -k*x"), "declare `k` as a parameter"),
+        (("inspect", "x' = 1; x' = 2"), "forces 0 = -1"),
+        (("inspect", "missing.toml"), "cannot read missing.toml"),
+        (("inspect", "x' = u", "--json", "--latex"), "choose one"),
+        (("inspect", ""), "empty text"),
+        (("catalog", "nothing"), "no example is called"),
+        (("inspect",), "Missing argument"),
+        (("unknown",), "No such command"),
+    ],
+)
+def test_bad_input_exits_with_2_and_a_message_on_stderr(arguments: tuple[str, ...], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_catalog_lists_every_example_and_shows_each() -> None:
+    done = run("catalog")
+    for example in lk.catalog.examples():
+        assert example.name in done.stdout
+    assert len(json.loads(run("catalog", "--json").stdout)) == len(lk.catalog.examples())
+    shown = run("catalog", "three-tank")
+    assert "one constant mode, f1 - f2 + f3, cannot be influenced" in shown.stdout
+    assert json.loads(run("catalog", "three_tank", "--json").stdout)["free_functions"] == 2
+
+
+def test_demo_shows_the_papers_systems() -> None:
+    done = run("demo")
+    assert done.returncode == 0
+    assert done.stdout.count("Proved exactly") == 4
+
+
+def test_output_has_no_colour_codes_in_a_pipe_and_survives_a_closed_one() -> None:
+    assert "\x1b[" not in run("inspect", "x' = u").stdout
+    assert "\x1b[" in run("inspect", "x' = u", FORCE_COLOR="1").stdout
+    assert "\x1b[" not in run("inspect", "x' = u", NO_COLOR="1").stdout
+    closed = subprocess.run(f"{COMMAND} demo | head -1", shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert "Traceback" not in closed.stderr
+    assert "BrokenPipe" not in closed.stderr
+
+
+def test_version_and_module_entry() -> None:
+    assert run("--version").stdout.strip() == f"lodekit {lk.__version__}"
+    done = subprocess.run(
+        [sys.executable, "-m", "lodekit", "inspect", "x' = u"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_importing_lodekit_and_analysing_a_system_loads_neither_sympy_nor_numpy() -> None:
+    code = (
+        "import sys, lodekit as lk; print(lk.System(\"x'' + a*x = u\", parameters=['a']));"
+        "heavy = {'sympy', 'numpy', 'scipy', 'matplotlib', 'torch', 'typer', 'rich'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
