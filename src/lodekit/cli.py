@@ -106,12 +106,17 @@ def catalog(
         ]
         typer.echo(json.dumps(rows, indent=2))
     else:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("example", "channels", "parameters", "what it is"):
-            table.add_column(title, overflow="fold")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
         for e in everything.values():
-            table.add_row(Text(e.name, "cyan"), ", ".join(e.system.channels), ", ".join(e.system.parameters), e.story)
+            table.add_row(Text(e.name, "bold cyan"), e.story)
+            names = f"channels {', '.join(e.system.channels)}"
+            if e.system.parameters:
+                names += f"; parameters {', '.join(e.system.parameters)}"
+            table.add_row("", Text(names, "dim"))
         console.print(table)
+        console.print("\nShow one in full: lodekit catalog NAME", highlight=False)
 
 
 @app.command()

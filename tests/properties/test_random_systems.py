@@ -4,10 +4,12 @@ import random
 from functools import reduce
 from itertools import combinations
 
+import pytest
 import sympy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.parametrization import Parametrization, parametrize
 from lodekit.algebra.polynomials import primitive
@@ -107,3 +109,11 @@ def test_degrees_of_random_state_spaces_are_minimal() -> None:
         parametrization = parametrize(smith_form(OperatorMatrix.from_vectors(ring, rows, 13)))
         assert sorted(parametrization.degrees) == [3, 3, 4]
         parametrization.verify()
+
+
+@pytest.mark.parametrize("masses", [1, 2, 5, 12])
+def test_a_chain_driven_at_one_end_needs_two_derivatives_a_mass(masses: int) -> None:
+    for parametric in (False, True):
+        system = lk.catalog.mass_chain(masses, parametric=parametric).system
+        assert system.parametrization.degrees == (2 * masses,)
+        system.verify()
