@@ -13,12 +13,12 @@ from typing import Any
 from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly, nmod_poly
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 
 __all__ = [
     "Polynomial",
     "add",
-    "content",
+    "at_rational",
     "derivative",
     "divide_exactly",
     "extended_gcd",
@@ -28,6 +28,7 @@ __all__ = [
     "multiply",
     "primitive",
     "pseudo_divide",
+    "roots_modulo",
     "scale",
     "trim",
 ]
@@ -84,11 +85,6 @@ def multiply(ring: CoefficientRing, first: Sequence[Element], second: Sequence[E
 def derivative(polynomial: Sequence[Element]) -> Polynomial:
     """Return the derivative in d."""
     return trim([value * power for power, value in enumerate(polynomial)][1:])
-
-
-def content(ring: CoefficientRing, polynomial: Sequence[Element]) -> Element:
-    """Return the greatest common divisor of the coefficients."""
-    return ring.content(polynomial)
 
 
 def primitive(ring: CoefficientRing, polynomial: Sequence[Element]) -> Polynomial:
@@ -242,17 +238,6 @@ def _gcd(first: int, second: int) -> int:
 
 def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> str:
     """Return the polynomial as users would write it, highest power first: ``d^2 + (a + b)*d``."""
-    text = ""
-    for power in range(len(coefficients) - 1, -1, -1):
-        if not coefficients[power]:
-            continue
-        term = str(coefficients[power])
-        base = "" if power == 0 else variable if power == 1 else f"{variable}^{power}"
-        if base and " " in term and not term.endswith(")"):
-            term = f"({term})"
-        if base:
-            term = {"1": base, "-1": f"-{base}"}.get(term, f"{term}*{base}")
-        if text:
-            term = f" - {term[1:]}" if term.startswith("-") else f" + {term}"
-        text += term
-    return text or "0"
+    powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
+    pairs = list(zip(coefficients, powers, strict=False))
+    return join_terms((value, base) for value, base in reversed(pairs) if value)

@@ -19,7 +19,7 @@ from lodekit.algebra.constants import Constant, format_rational
 from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.errors import AlgebraError
 
-__all__ = ["Scalar", "ScalarRing"]
+__all__ = ["Scalar", "ScalarRing", "join_terms"]
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,22 @@ class ScalarRing:
         return total
 
 
+def join_terms(terms: Iterable[tuple[Scalar, str]]) -> str:
+    """Return a sum of coefficients times what they multiply: ``-2*x1 + (a + b)*x2'``.
+
+    Examples
+    --------
+    >>> ring = ScalarRing(("a", "b"))
+    >>> join_terms([(ring.rational(-2), "x"), (ring.parameter("a") + ring.parameter("b"), "y"), (ring.rational(1), "")])
+    '-2*x + (a + b)*y + 1'
+    """
+    text = ""
+    for coefficient, base in terms:
+        term = coefficient.times(base)
+        text += term if not text else f" - {term[1:]}" if term.startswith("-") else f" + {term}"
+    return text or "0"
+
+
 class Scalar:
     """An element of the field K, as a fraction in lowest terms with a positive, root-free denominator.
 
@@ -275,6 +291,10 @@ class Scalar:
         """A hashable, sortable picture of the value."""
         return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
 
+    def is_negative(self) -> bool:
+        """Return whether the leading term has a minus sign: of a value and its negative, exactly one does."""
+        return next(iter(self.ring.terms(self.numerator).values()), 0) < 0
+
     def as_fraction(self) -> Fraction | None:
         """Return the value where it is a rational number, else None."""
         parts = [self.ring.terms(part) for part in (self.numerator, self.denominator)]
@@ -294,15 +314,26 @@ class Scalar:
             return not self.ring.enclose(self.numerator).contains(0)
 
     def __str__(self) -> str:
-        divisor = self.ring.terms(self.denominator)
-        if not any(any(exponents) for exponents in divisor):
-            return self.ring.format(self.numerator, sum(divisor.values()))
+        if self._has_integer_denominator():
+            return self.ring.format(self.numerator, sum(self.ring.terms(self.denominator).values()))
         top, bottom = self.ring.format(self.numerator), self.ring.format(self.denominator)
         if len(self.ring.terms(self.numerator)) > 1:
             top = f"({top})"
         if "*" in bottom or " " in bottom:
             bottom = f"({bottom})"
         return f"{top}/{bottom}"
+
+    def _has_integer_denominator(self) -> bool:
+        return not any(any(exponents) for exponents in self.ring.terms(self.denominator))
+
+    def times(self, base: str) -> str:
+        """Return the value times something as text: ``-x``, ``2*x``, ``(a + b)*x``, ``(a + b)/c*x``."""
+        text = str(self)
+        if not base:
+            return text
+        if self._has_integer_denominator() and len(self.ring.terms(self.numerator)) > 1:
+            text = f"({text})"
+        return {"1": base, "-1": f"-{base}"}.get(text, f"{text}*{base}")
 
     def __repr__(self) -> str:
         return f"Scalar({self})"

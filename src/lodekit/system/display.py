@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
 from lodekit.algebra.reduction import Vector
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.system.linear import LinearForm
 
 if TYPE_CHECKING:
@@ -22,25 +22,10 @@ def primes(name: str, order: int) -> str:
     return f"{name}{chr(39) * order}" if order < 4 else f"{name}^({order})"
 
 
-def join_terms(terms: Sequence[tuple[str, str]]) -> str:
-    """Join coefficients and what they multiply: ``-2*x1 + (a + b)*x2'``."""
-    text = ""
-    for coefficient, base in terms:
-        value = coefficient
-        if base:
-            if " " in value and not (value.startswith("(") and value.endswith(")")):
-                value = f"({value})"
-            value = {"1": base, "-1": f"-{base}"}.get(value, f"{value}*{base}")
-        if text:
-            value = f" - {value[1:]}" if value.startswith("-") else f" + {value}"
-        text += value
-    return text or "0"
-
-
-def operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[str, str]]:
+def operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scalar, str]]:
     """Return the terms of an operator applied to a function, highest derivative first."""
     return [
-        (str(coefficients[order]), primes(name, order))
+        (coefficients[order], primes(name, order))
         for order in range(len(coefficients) - 1, -1, -1)
         if coefficients[order]
     ]
@@ -58,8 +43,7 @@ def format_row(form: LinearForm, channels: Sequence[str]) -> str:
             left = primes(name, 1)
             form = LinearForm({**form.channels, name: values[:1]}, form.known).scale(ring.rational(-1))
     terms = [term for name in channels for term in operator_terms(form.channels.get(name, []), name)]
-    if form.known:
-        terms.append((str(form.known), ""))
+    terms += form.known.text_terms()
     return f"{left or join_terms(terms)} = {join_terms(terms) if left else 0}"
 
 

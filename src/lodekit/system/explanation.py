@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.scalars import Scalar
-from lodekit.system.display import join_terms, primes
+from lodekit.algebra.scalars import Scalar, join_terms
+from lodekit.system.display import primes
 
 if TYPE_CHECKING:
     from lodekit.system.mode import Mode
@@ -105,7 +105,7 @@ def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
         for order in range(len(coefficients) - 1, -1, -1):
             if coefficients[order]:
                 name = f"equation {number}" if order == 0 else primes(f"(equation {number})", order)
-                terms.append((str(coefficients[order]), name))
+                terms.append((coefficients[order], name))
     return join_terms(terms)
 
 

@@ -14,7 +14,6 @@ from lodekit.algebra.operators import polynomial_to_sympy
 from lodekit.algebra.polynomials import Polynomial, format_polynomial
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import ParameterError
-from lodekit.system.signals import rate_times_t
 
 if TYPE_CHECKING:
     import sympy
@@ -102,7 +101,7 @@ class Mode:
         size = len(self.polynomial) - 1
         if self.depends_on_parameters:
             if size == 1:
-                return f"exponential mode exp({rate_times_t(-self._monic()[0])})"
+                return f"exponential mode exp({(-self._monic()[0]).times('t')})"
             return f"{'second-order mode' if size == 2 else f'mode of order {size}'} with {self} = 0"
         roots = [complex(root) for root in self.roots]
         if size > 2:

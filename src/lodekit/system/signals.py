@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lodekit.algebra.operators import scalar_to_sympy
-from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["Signal", "Wave", "rate_times_t"]
+__all__ = ["Signal", "Wave"]
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,10 @@ class Wave:
         if self.power:
             factors.append("t" if self.power == 1 else f"t^{self.power}")
         if self.rate:
-            factors.append(f"exp({rate_times_t(self.rate)})")
+            factors.append(f"exp({self.rate.times('t')})")
         if self.frequency:
-            factors.append(f"{'sin' if self.sine else 'cos'}({rate_times_t(self.frequency)})")
+            factors.append(f"{'sin' if self.sine else 'cos'}({self.frequency.times('t')})")
         return "*".join(factors)
-
-
-def rate_times_t(scalar: Scalar) -> str:
-    """Return a coefficient times t as text: ``-a*t``, ``(a + b)*t``."""
-    text = str(scalar)
-    if text in ("1", "-1"):
-        return text.replace("1", "t")
-    return f"({text})*t" if " " in text and not text.endswith(")") else f"{text}*t"
 
 
 class Signal:
@@ -94,7 +86,7 @@ class Signal:
         """Return ``exp(rate t)`` times the cosine (or sine) of ``frequency t``."""
         ring = rate.ring
         sign = ring.rational(1)
-        if frequency and ring.unit(frequency.numerator) == -ring.one:
+        if frequency.is_negative():
             frequency = -frequency
             sign = ring.rational(-1) if sine else sign
         if not frequency and sine:
@@ -167,17 +159,11 @@ class Signal:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        text = ""
-        for wave in sorted(self.terms, key=Wave.sort_key):
-            value, shape = str(self.terms[wave]), str(wave)
-            if shape:
-                if " " in value and not value.endswith(")"):
-                    value = f"({value})"
-                value = {"1": shape, "-1": f"-{shape}"}.get(value, f"{value}*{shape}")
-            if text:
-                value = f" - {value[1:]}" if value.startswith("-") else f" + {value}"
-            text += value
-        return text or "0"
+        return join_terms(self.text_terms())
+
+    def text_terms(self) -> list[tuple[Scalar, str]]:
+        """Return coefficients and the waves they multiply as text, always in the same order."""
+        return [(self.terms[wave], str(wave)) for wave in sorted(self.terms, key=Wave.sort_key)]
 
     def to_sympy(self) -> sympy.Expr:
         """Return the signal as a SymPy expression in the symbol t."""
