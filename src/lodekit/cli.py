@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import lodekit
-from lodekit.errors import LodekitError
+from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
 from lodekit.system.files import read_system_file
@@ -159,8 +159,14 @@ def _print_system(console: Console, system: System) -> None:
         for line in lines:
             console.print(Text(f"  {line}"), soft_wrap=True)
         console.print()
+    try:
+        proved = system.verify()
+    except AlgebraError as problem:
+        console.print(Text("Not proved", "bold yellow"))
+        console.print(Text(f"  {problem}", "yellow"), soft_wrap=True)
+        return
     console.print(Text("Proved exactly", "bold green"))
-    for statement in system.verify():
+    for statement in proved:
         console.print(Text(f"  {statement}", "green"), soft_wrap=True)
 
 

@@ -56,10 +56,3 @@ def test_factors_that_cannot_vanish_for_positive_parameters_are_left_out() -> No
     assert [str(f) for f in free.degeneracies] == ["a + b"]
     positive = lk.System("x' = (a + b)*u", parameters={n: lk.Parameter(positive=True) for n in "ab"})
     assert positive.degeneracies == ()
-
-
-def test_constants_that_hide_a_relation_are_refused_not_guessed() -> None:
-    # cos(pi/5) = (1 + sqrt(5))/4, which the ring of constants does not know.
-    system = lk.System("x' = (4*cos(pi/5) - 1 - sqrt(5))*u")
-    with pytest.raises(lk.LodekitError, match="cannot decide"):
-        _ = system.smith_form

@@ -58,6 +58,27 @@ def test_a_missing_mode_is_noticed() -> None:
         broken.verify()
 
 
+def test_equations_that_do_not_follow_from_the_system_are_noticed() -> None:
+    wrong = OperatorMatrix.identity(RING, 5)
+    broken = replace(SYSTEM.parametrization, equations=wrong, modes=())
+    with pytest.raises(VerificationError, match="W A"):
+        broken.verify()
+
+
+def test_a_mode_that_is_counted_twice_is_noticed() -> None:
+    (mode,) = SYSTEM.parametrization.modes
+    half = OperatorMatrix.diagonal(RING, [RING.rational(1) / RING.rational(2)])
+    twin = replace(mode, observable=half @ mode.observable)
+    broken = replace(SYSTEM.parametrization, modes=(twin, twin))
+    with pytest.raises(VerificationError, match="g_1 C_1 p is p"):
+        broken.verify()
+
+
+def test_a_wrong_rank_is_noticed() -> None:
+    with pytest.raises(VerificationError, match="rank"):
+        replace(SYSTEM.smith_form, rank=2).verify()
+
+
 def test_a_column_that_is_no_solution_is_noticed() -> None:
     parametrization = SYSTEM.parametrization
     broken = replace(parametrization, free=damage(parametrization.free, 0, 0, 1, 1))
@@ -71,15 +92,13 @@ def test_a_basis_that_is_not_minimal_is_noticed() -> None:
     # Adding the second derivative of one column to the other keeps all solutions but not the minimality.
     twist = [[[ring.one], []], [[ring.zero, ring.zero, ring.one], [ring.one]]]
     back = [[[ring.one], []], [[ring.zero, ring.zero, -ring.one], [ring.one]]]
-    broken = replace(
-        parametrization,
-        free=parametrization.free @ OperatorMatrix.from_vectors(ring, twist, 2),
-        free_observables=OperatorMatrix.from_vectors(ring, back, 2) @ parametrization.free_observables,
-    )
+    broken = replace(parametrization, free=parametrization.free @ OperatorMatrix.from_vectors(ring, twist, 2))
+    rows = OperatorMatrix.from_vectors(ring, back, 2) @ parametrization.free_observables
+    object.__setattr__(broken, "free_observables", rows)
     with pytest.raises(VerificationError, match="column-reduced"):
         broken.verify()
 
 
 def test_the_undamaged_ones_pass() -> None:
-    assert len(SYSTEM.verify()) == 6
-    assert parametrize(SYSTEM.smith_form).verify() == SYSTEM.parametrization.verify()
+    assert len(SYSTEM.verify()) == 7
+    assert parametrize(SYSTEM.operator).verify() == SYSTEM.parametrization.verify()

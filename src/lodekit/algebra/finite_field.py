@@ -48,6 +48,10 @@ class CoefficientRing(Protocol):
         """Return an exact quotient."""
         ...
 
+    def count_terms(self, elements: Iterable[Element]) -> int:
+        """Return how many symbolic terms the elements have in all; zero without symbols."""
+        ...
+
     def unit(self, element: Element) -> Element:
         """Return a multiplier that makes the element canonical among its multiples."""
         ...
@@ -81,6 +85,10 @@ class FiniteField:
     def content(self, elements: Iterable[Element]) -> Element:
         """Return one: in a field every element divides every other."""
         return self.one if any(elements) else self.zero
+
+    def count_terms(self, elements: Iterable[Element]) -> int:
+        """Return zero: there are no symbols."""
+        return 0
 
     def divide(self, element: Element, divisor: Element) -> Element:
         """Return the quotient."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from flint import acb, acb_poly, arb
+from flint import acb, acb_poly, arb, fmpz_poly
 from flint import ctx as flint_context
 
 from lodekit.algebra.finite_field import Element
-from lodekit.algebra.polynomials import Polynomial, at_rational, factor
+from lodekit.algebra.polynomials import Polynomial, divide_exactly, factor, gcd, primitive, specialize, trim
 from lodekit.algebra.scalars import ScalarRing
 from lodekit.errors import AlgebraError
 
@@ -21,6 +22,8 @@ __all__ = ["Factor", "enclose_roots", "mode_factors"]
 _BITS = 96
 _MOST_BITS = 1 << 14
 _TIGHT_BITS = 60
+#: Where a polynomial has imaginary roots, a real part that still holds zero at this precision is zero.
+_VANISHING_BITS = 768
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,13 @@ class Factor:
     multiplicity: int
     mode: int
 
+    def cofactor(self, ring: ScalarRing, annihilator: Polynomial) -> Polynomial:
+        """Return d_i divided by this factor to its multiplicity."""
+        rest = annihilator
+        for _ in range(self.multiplicity):
+            rest = primitive(ring, divide_exactly(ring, rest, self.polynomial)[1])
+        return rest
+
 
 def mode_factors(ring: ScalarRing, annihilators: Sequence[Polynomial]) -> list[Factor]:
     """Return the factors of all d_i with their exact multiplicities."""
@@ -53,10 +63,11 @@ def mode_factors(ring: ScalarRing, annihilators: Sequence[Polynomial]) -> list[F
 def enclose_roots(
     ring: ScalarRing, polynomial: Sequence[Element], values: Mapping[str, Fraction] | None = None
 ) -> list[tuple[complex, int]]:
-    """Return the roots of a polynomial at rational parameter values, to full float accuracy, with multiplicity.
+    """Return the roots of a polynomial at rational parameter values, to full float accuracy, with exact multiplicity.
 
-    Every root is isolated by interval arithmetic and refined until its enclosure is far narrower than a float. Without
-    named constants the multiplicities are exact; with them the polynomial must be square-free, as `factor` leaves it.
+    The values are put in exactly and the result is factored, so multiplicities are exact. Every root is isolated by
+    interval arithmetic and refined until its enclosure is far narrower than a float. Where a leading coefficient
+    vanishes at the values, there are fewer roots than generically.
 
     Returns
     -------
@@ -67,18 +78,11 @@ def enclose_roots(
     missing = [name for name in ring.parameters if name not in exact and _occurs(ring, polynomial, name)]
     if missing:
         raise AlgebraError(f"roots need a value for every parameter; missing: {', '.join(missing)}")
-    exact = {name: exact.get(name, Fraction(0)) for name in ring.parameters}
-    bits = _BITS
-    while True:
-        with flint_context.workprec(bits):
-            roots = _roots_at_precision(ring, polynomial, exact)
-            if roots is not None:
-                return sorted(roots, key=lambda item: (item[0].real, item[0].imag))
-        bits *= 2
-        if bits > _MOST_BITS:
-            raise AlgebraError(
-                "the roots of a mode could not be separated; two constants may be related in a hidden way"
-            )
+    target, special = specialize(ring, polynomial, exact)
+    if not special:
+        raise AlgebraError("every coefficient vanishes at these parameter values: the mode is not defined there")
+    found = [(root, multiplicity) for part, multiplicity in factor(target, special) for root in _isolate(target, part)]
+    return sorted(found, key=lambda item: (item[0].real, item[0].imag))
 
 
 def _occurs(ring: ScalarRing, polynomial: Sequence[Element], name: str) -> bool:
@@ -86,36 +90,57 @@ def _occurs(ring: ScalarRing, polynomial: Sequence[Element], name: str) -> bool:
     return any(exponents[index] for element in polynomial for exponents in ring.terms(element))
 
 
-def _roots_at_precision(
-    ring: ScalarRing, polynomial: Sequence[Element], values: dict[str, Fraction]
-) -> list[tuple[complex, int]] | None:
-    """Return rounded roots, or None where the current precision is not enough."""
+def _isolate(ring: ScalarRing, polynomial: Polynomial) -> list[complex]:
+    """Return the roots of a square-free polynomial without parameters."""
     zeros = next(power for power, element in enumerate(polynomial) if element)
+    rest = polynomial[zeros:]
+    # Imaginary roots are those that even and odd part share.
+    even = [value if power % 2 == 0 else ring.zero for power, value in enumerate(rest)]
+    odd = [value if power % 2 else ring.zero for power, value in enumerate(rest)]
+    has_imaginary = len(gcd(ring, trim(even), trim(odd))) > 1
+    bits = _BITS
+    while True:
+        with flint_context.workprec(bits):
+            roots = _roots_at_precision(ring, rest, has_imaginary=has_imaginary)
+        if roots is not None:
+            return [*roots, *([0j] * zeros)]
+        bits *= 2
+        if bits > _MOST_BITS:
+            raise AlgebraError("the roots of a mode could not be separated, even with 16,000 bits")
+
+
+def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, has_imaginary: bool) -> list[complex] | None:
+    """Return rounded roots, or None where the current precision is not enough."""
+    if len(polynomial) < 2:
+        return []
     if not ring.constants:
-        found = at_rational(ring, polynomial, values).complex_roots()
+        balls = [acb(root) for root, _ in fmpz_poly(list(polynomial)).complex_roots()]
     else:
-        coefficients = [acb(ring.enclose(element, values)) for element in polynomial[zeros:]]
+        coefficients = [acb(ring.enclose(element)) for element in polynomial]
         try:
-            found = [(root, 1) for root in acb_poly(coefficients).roots(tol=arb(2) ** -_TIGHT_BITS)]
+            balls = acb_poly(coefficients).roots(tol=arb(2) ** -(flint_context.prec // 2))
         except ValueError:
             return None
-        found += [(acb(0), 1)] * zeros
     roots = []
-    for ball, multiplicity in found:
-        root = acb(ball)
-        real, imaginary = _round(root.real, abs(root)), _round(root.imag, abs(root))
+    for ball in balls:
+        mirrored = acb(ball.real, -ball.imag)
+        is_real = sum(1 for other in balls if other.overlaps(mirrored)) == 1 and ball.imag.contains(0)
+        real = _round(ball.real, may_vanish=has_imaginary)
+        imaginary = 0.0 if is_real else _round(ball.imag, may_vanish=False)
         if real is None or imaginary is None:
             return None
-        roots.append((complex(real, imaginary), int(multiplicity)))
+        if not math.isfinite(real) or not math.isfinite(imaginary) or (real == imaginary == 0.0):
+            raise AlgebraError("a root of a mode is too large or too small for a float; rescale time or parameters")
+        roots.append(complex(real, imaginary))
     return roots
 
 
-def _round(part: Any, modulus: Any) -> float | None:
-    """Return a ball's centre as a float, zero where it holds zero; None where it is too wide to tell."""
+def _round(part: Any, *, may_vanish: bool) -> float | None:
+    """Return a ball's centre as a float, zero where it holds zero and may; None where it is too wide to tell."""
     radius = part.rad()
     if radius == 0:
         return float(part.mid())
     if part.contains(0):
-        # Real and imaginary roots are recognised by a ball around zero, narrow against the root's size.
-        return 0.0 if radius * arb(2) ** _TIGHT_BITS < modulus else None
+        # A real part that is not zero shows itself at a higher precision; one that may be is narrow by then.
+        return 0.0 if may_vanish and flint_context.prec >= _VANISHING_BITS else None
     return float(part.mid()) if radius * arb(2) ** _TIGHT_BITS < abs(part.mid()) else None

@@ -8,13 +8,14 @@ z and p from a solution come along, and with them an exact proof that nothing is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.finite_field import Element, FiniteField
+from lodekit.algebra.decomposition import Decomposition
+from lodekit.algebra.finite_field import FiniteField
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.polynomials import Polynomial, multiply, pseudo_divide
+from lodekit.algebra.polynomials import Polynomial, multiply, primitive, pseudo_divide, scale
 from lodekit.algebra.reduction import (
     Vector,
     kernel_and_image,
@@ -23,8 +24,9 @@ from lodekit.algebra.reduction import (
     popov_basis,
     primitive_vector,
 )
+from lodekit.algebra.sampling import random_points
 from lodekit.algebra.scalars import Scalar, ScalarRing
-from lodekit.algebra.smith import SmithForm, divide_rows
+from lodekit.algebra.smith import divide_rows, invert_right, to_matrices
 from lodekit.errors import VerificationError
 
 if TYPE_CHECKING:
@@ -45,11 +47,14 @@ class ModeColumn:
         C, n x 1, of lower degree than d_i.
     observable : OperatorMatrix
         The row g, 1 x n, that reads p off a solution: p = g(d) f. It cannot be influenced by the free functions.
+    correction : OperatorMatrix
+        The column, q x 1, by which the free functions change because C was reduced modulo the kernel.
     """
 
     annihilator: Polynomial
     column: OperatorMatrix
     observable: OperatorMatrix
+    correction: OperatorMatrix
 
 
 @dataclass(frozen=True)
@@ -64,17 +69,16 @@ class Parametrization:
         The Popov form of A: the same solutions, without redundancy, the same however A was written.
     free : OperatorMatrix
         B, n x q: columns of a minimal basis of the kernel.
-    free_observables : OperatorMatrix
-        The rows X, q x n, that read the free functions off a solution: z = X(d) f.
     modes : tuple of ModeColumn
-        The autonomous part, empty for a controllable system.
+        The autonomous part, empty for a controllable system. The d_i need not divide each other: what is decoupled in
+        the equations stays decoupled here.
     """
 
     operator: OperatorMatrix
     equations: OperatorMatrix
     free: OperatorMatrix
-    free_observables: OperatorMatrix
     modes: tuple[ModeColumn, ...]
+    _stages: Decomposition = field(repr=False, compare=False)
 
     @property
     def free_columns(self) -> sympy.ImmutableMatrix:
@@ -95,8 +99,27 @@ class Parametrization:
         """Degrees in d of the free columns: how many derivatives of the free functions occur."""
         return tuple(self.free.degree(j) for j in range(self.free.width))
 
+    @cached_property
+    def free_observables(self) -> OperatorMatrix:
+        """The rows X, q x n, that read the free functions off a solution: z = X(d) f."""
+        left, _, right = to_matrices(self.operator, self._stages.parts)
+        inverse = invert_right(left @ self.operator, right, self._stages.parts.diagonal)
+        stretch = _leading_scales(self.operator.ring, self._stages.kernel, self.operator.variable)
+        total = stretch @ inverse.take_rows(range(self._stages.rank, self.operator.width))
+        for mode in self.modes:
+            total = total + mode.correction @ mode.observable
+        return total
+
+    @cached_property
+    def equation_weights(self) -> OperatorMatrix:
+        """The matrix W with ``equations = W A``."""
+        ring, operator = self.operator.ring, self.operator
+        weights, contents = self._stages.equation_weights
+        rows = [[scale(ring, w, a) for w, a in zip(row, operator.denominators, strict=True)] for row in weights]
+        return OperatorMatrix.from_vectors(ring, rows, len(operator.rows), operator.variable, contents)
+
     def verify(self) -> tuple[str, ...]:
-        """Check exactly that these are solutions, that they are all, and that the basis is minimal.
+        """Check exactly that these are solutions, that they are all, and that nothing is counted twice.
 
         Returns
         -------
@@ -108,49 +131,61 @@ class Parametrization:
         VerificationError
             Naming the first statement that does not hold.
         """
-        ring, width = self.operator.ring, self.operator.width
-        VerificationError.unless(not (self.operator @ self.free).is_nonzero(), "A B = 0")
+        unless = VerificationError.unless
+        ring, variable = self.operator.ring, self.operator.variable
+        unless(not (self.operator @ self.free).is_nonzero(), "A B = 0")
+        unless(self.equation_weights @ self.operator == self.equations, "the reduced equations are W A")
         total = self.free @ self.free_observables
+        identity = OperatorMatrix.identity(ring, self.free.width, variable)
+        unless(self.free_observables @ self.free == identity, "X B = I")
         for number, mode in enumerate(self.modes, 1):
             image = self.operator @ mode.column
-            rests = (pseudo_divide(ring, row[0], mode.annihilator)[2] for row in image.rows)
-            VerificationError.unless(not any(rests), f"A C_{number} is divisible by d_{number}")
+            unless(_vanishes_modulo(image, mode.annihilator), f"A C_{number} is divisible by d_{number}")
             degree = len(mode.annihilator)
-            VerificationError.unless(
-                all(len(row[0]) < degree for row in mode.column.rows), f"C_{number} is reduced modulo d_{number}"
-            )
-            autonomous = mode.observable.rows[0]
-            multiple = [multiply(ring, mode.annihilator, entry) for entry in autonomous]
-            VerificationError.unless(
-                self._vanishes_on_solutions(multiple), f"d_{number} g_{number} f = 0 for every solution"
-            )
+            unless(all(len(row[0]) < degree for row in mode.column.rows), f"C_{number} is reduced modulo d_{number}")
+            multiple = [multiply(ring, mode.annihilator, entry) for entry in mode.observable.rows[0]]
+            unless(self._vanishes_on_solutions(multiple), f"d_{number} g_{number} f = 0 for every solution")
+            unless(not (mode.observable @ self.free).is_nonzero(), f"g_{number} B = 0")
+            unless(_vanishes_modulo(self.free_observables @ mode.column, mode.annihilator), f"X C_{number} p = 0")
+            for other, row in enumerate(self.modes, 1):
+                value = row.observable @ mode.column
+                if other == number:
+                    value = value - OperatorMatrix.identity(ring, 1, variable)
+                unless(_vanishes_modulo(value, mode.annihilator), f"g_{other} C_{number} p is p or zero")
             total = total + mode.column @ mode.observable
-        rest = total - OperatorMatrix.identity(ring, width, self.operator.variable)
+        rest = total - OperatorMatrix.identity(ring, self.operator.width, variable)
         complete = all(self._vanishes_on_solutions(row) for row in rest.rows)
-        VerificationError.unless(complete, "f = B X f + sum_i C_i g_i f for every solution")
-        VerificationError.unless(_is_column_reduced(self.free), "the free columns are column-reduced")
+        unless(complete, "f = B X f + sum_i C_i g_i f for every solution")
+        unless(_is_column_reduced(self.free), "the free columns are column-reduced")
         return (
             "A B = 0 and A C_i is divisible by d_i: only solutions",
             "f = B X f + sum_i C_i g_i f whenever A f = 0: all solutions",
+            "X and g_i read the free functions and the modes off again: each solution once",
             "the free columns are a minimal (column-reduced) basis",
         )
 
     def _vanishes_on_solutions(self, row: Vector) -> bool:
         """Return whether a row is a combination of the equations."""
+        return not any(self._remainder(row))
+
+    def _remainder(self, row: Vector) -> Vector:
         shifts, basis = self._equation_basis
-        return not any(normal_form(self.operator.ring, row, basis, shifts))
+        return normal_form(self.operator.ring, row, basis, shifts)
 
     @cached_property
     def _equation_basis(self) -> tuple[list[int], dict[int, Vector]]:
         shifts = [0] * self.operator.width
         return shifts, {leading_position(row, shifts): row for row in self.equations.rows}
 
-    def simplest_observable(self, mode: ModeColumn) -> Vector:
-        """Return the row g of a mode in its shortest form: reduced by the equations, primitive."""
-        shifts, basis = self._equation_basis
-        row = normal_form(self.operator.ring, mode.observable.rows[0], basis, shifts)
+    def observable_of(self, mode: int, cofactor: Polynomial) -> Vector:
+        """Return the row ``cofactor g`` of a mode in its shortest form: reduced by the equations, primitive.
+
+        With the cofactor d_i / f of a factor f of d_i, it shows the part of the mode that f annihilates, alone.
+        """
+        ring = self.operator.ring
+        row = self._remainder([multiply(ring, cofactor, entry) for entry in self.modes[mode].observable.rows[0]])
         first = next(entry for entry in row if entry)
-        return primitive_vector(self.operator.ring, row, first[-1])
+        return primitive_vector(ring, row, first[-1])
 
     def can_choose(self, channels: Sequence[int]) -> bool:
         """Return whether these channels (by number) can be prescribed freely, all at once.
@@ -182,7 +217,8 @@ class Parametrization:
     def _rank(self, indices: Sequence[int]) -> int:
         """Return the exact rank of some rows of B."""
         most = min(len(indices), self.free.width)
-        basis, _ = popov_basis(_FIELD, [self._rows_at_point[i] for i in indices], [0] * self.free.width)
+        target, rows = self._rows_at_point
+        basis, _ = popov_basis(target, [rows[i] for i in indices], [0] * self.free.width)
         if len(basis) == most:
             return most
         # A single point can be unlucky: that many rows are independent, but there may be more.
@@ -190,28 +226,26 @@ class Parametrization:
         return len(image)
 
     @cached_property
-    def _rows_at_point(self) -> list[Vector]:
-        """B at one fixed point of a large finite field; zero where square roots make that impossible."""
+    def _rows_at_point(self) -> tuple[FiniteField, list[Vector]]:
+        """B at one random point of a large finite field, d included."""
         ring = self.free.ring
-        if ring.has_relations:
-            return [[[] for _ in row] for row in self.free.rows]
-        d, *points = [_FIELD.integer(_POINT * (i + 3) + i) for i in range(len(ring.names) + 1)]
+        target, points = next(random_points(ring, seed=1))
+        d = target.integer(0x9E3779B97F4A7C15)
         rows: list[Vector] = []
         for row in self.free.rows:
-            values = [_evaluate([ring.image(c, _FIELD, points) for c in entry], d) for entry in row]
-            rows.append([[value] if value else [] for value in values])
-        return rows
+            values = []
+            for entry in row:
+                total = target.zero
+                for value in reversed(entry):
+                    total = total * d + ring.image(value, target, points)
+                values.append([total] if total else [])
+            rows.append(values)
+        return target, rows
 
 
-_FIELD = FiniteField(2**61 - 1)
-_POINT = 0x9E3779B97F4A7C15
-
-
-def _evaluate(polynomial: Sequence[Element], point: Element) -> Element:
-    total = _FIELD.zero
-    for value in reversed(polynomial):
-        total = total * point + value
-    return total
+def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
+    """Return whether all entries of a column are multiples of a polynomial."""
+    return not any(pseudo_divide(matrix.ring, row[0], annihilator)[2] for row in matrix.rows)
 
 
 def _is_column_reduced(matrix: OperatorMatrix) -> bool:
@@ -225,47 +259,38 @@ def _is_column_reduced(matrix: OperatorMatrix) -> bool:
     return len(image) == matrix.width
 
 
-def parametrize(form: SmithForm) -> Parametrization:
-    """Return the parametrization of the solutions from a Smith form."""
-    operator = form.operator
-    ring, (_, width), variable = operator.ring, operator.shape, operator.variable
-    equations, _ = popov_basis(ring, operator.rows, [0] * width)
-    kernel = form.right.columns()[form.rank :]
-    scales = [ring.rational(_leading_integer(ring, vector)) for vector in kernel]
-    shrink = OperatorMatrix.diagonal(ring, [ring.rational(1) / value for value in scales], variable)
-    stretch = OperatorMatrix.diagonal(ring, scales, variable)
-    free = form.right.take_columns(range(form.rank, width)) @ shrink
-    recover = stretch @ form.right_inverse.take_rows(range(form.rank, width))
-    top = divide_rows(form.left @ operator, form.invariants)
+def parametrize(operator: OperatorMatrix, decomposition: Decomposition | None = None) -> Parametrization:
+    """Return the parametrization of the solutions of A(d) f = 0."""
+    stages = decomposition or Decomposition(operator.ring, operator.rows, operator.width)
+    ring, width, variable = operator.ring, operator.width, operator.variable
+    kernel = stages.kernel
+    shrink = _leading_scales(ring, kernel, variable, invert=True)
+    columns = [[vector[i] for vector in kernel] for i in range(width)]
+    free = OperatorMatrix.from_vectors(ring, columns, len(kernel), variable) @ shrink
     modes = []
-    for i, annihilator in enumerate(form.invariants):
-        if len(annihilator) == 1:
-            continue
-        raw = [row[i] for row in form.right.rows]
-        mode, correction = _reduce_mode(raw, annihilator, kernel, top.take_rows([i]))
-        recover = recover + stretch @ correction @ mode.observable
-        modes.append(mode)
-    return Parametrization(
-        operator,
-        OperatorMatrix.from_vectors(ring, list(equations.values()), width, variable),
-        free,
-        recover,
-        tuple(modes),
-    )
+    if not stages.is_controllable:
+        parts = stages.parts
+        left, _, _ = to_matrices(operator, parts)
+        rows = divide_rows(left @ operator, parts.diagonal)
+        for i, entry in enumerate(parts.diagonal):
+            if len(entry) > 1:
+                modes.append(_reduce_mode(parts.right[i], primitive(ring, entry), kernel, rows.take_rows([i])))
+    equations = OperatorMatrix.from_vectors(ring, stages.equations, width, variable)
+    return Parametrization(operator, equations, free, tuple(modes), stages)
+
+
+def _leading_scales(
+    ring: ScalarRing, vectors: Sequence[Vector], variable: str, *, invert: bool = False
+) -> OperatorMatrix:
+    """Return the diagonal matrix of the leading integers of vectors, by which columns are scaled to be shown."""
+    values = [ring.rational(_leading_integer(ring, vector)) for vector in vectors]
+    return OperatorMatrix.diagonal(ring, [ring.rational(1) / v if invert else v for v in values], variable)
 
 
 def _reduce_mode(
     raw: Vector, annihilator: Polynomial, kernel: Sequence[Vector], observable: OperatorMatrix
-) -> tuple[ModeColumn, OperatorMatrix]:
-    """Reduce a column of V modulo its d_i and the kernel.
-
-    Returns
-    -------
-    mode : ModeColumn
-        With C and a rescaled p.
-    correction : OperatorMatrix
-        The column F, q x 1, with ``raw p' = C p + kernel F p``, p' the function that belonged to the column before.
-    """
+) -> ModeColumn:
+    """Reduce a column of V modulo its d_i and the kernel."""
     ring, variable = observable.ring, observable.variable
     width, count = len(raw), len(kernel)
     # Each kernel vector carries a tag, and the last place carries the scale of the reduced vector itself.
@@ -277,13 +302,15 @@ def _reduce_mode(
     basis, _ = popov_basis(ring, [*tagged, *multiples], shifts)
     reduced = normal_form(ring, [*raw, *([] for _ in range(count)), [ring.one]], basis, shifts)
     reduced = primitive_vector(ring, reduced, reduced[leading_position(reduced, shifts)][-1])
-    # Now reduced = s raw + kernel T modulo d_i, with tags T and scale s. C = reduced/leading and p = (leading/s) p'.
+    # Now reduced = s raw + kernel T modulo d_i, with tags T and scale s. Let C = reduced/leading, p = (leading/s) p',
+    # and p' the function that belonged to the raw column: raw p' = C p - kernel (T/leading) p.
     leading = ring.rational(_leading_integer(ring, reduced[:width]))
     unit = OperatorMatrix.diagonal(ring, [ring.rational(1) / leading], variable)
     column = OperatorMatrix.from_vectors(ring, [[entry] for entry in reduced[:width]], 1, variable) @ unit
     rescaled = OperatorMatrix.diagonal(ring, [leading / Scalar(ring, reduced[-1][0])], variable) @ observable
     tags = OperatorMatrix.from_vectors(ring, [[tag] for tag in reduced[width:-1]], 1, variable)
-    return ModeColumn(annihilator, column, rescaled), -(tags @ unit)
+    correction = -(_leading_scales(ring, kernel, variable) @ tags @ unit)
+    return ModeColumn(annihilator, column, rescaled, correction)
 
 
 def _leading_integer(ring: ScalarRing, vector: Vector) -> int:

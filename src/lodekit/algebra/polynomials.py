@@ -6,9 +6,8 @@ relations, or take out common factors, are handed the ring.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly, nmod_poly
 
@@ -18,7 +17,6 @@ from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 __all__ = [
     "Polynomial",
     "add",
-    "at_rational",
     "derivative",
     "divide_exactly",
     "extended_gcd",
@@ -30,6 +28,7 @@ __all__ = [
     "pseudo_divide",
     "roots_modulo",
     "scale",
+    "specialize",
     "trim",
 ]
 
@@ -159,7 +158,7 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
     """
     if len(polynomial) < 2:
         return []
-    if ring.has_relations:
+    if any(ring.reducible(element) for element in polynomial):
         parts = _square_free_parts(ring, polynomial)
     elif isinstance(ring.one, fmpz):
         _, found = fmpz_poly(list(polynomial)).factor()
@@ -211,29 +210,27 @@ def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
     return sorted(int(root) for root, _ in image.roots())
 
 
-def at_rational(ring: ScalarRing, polynomial: Sequence[Element], values: dict[str, Fraction]) -> Any:
-    """Return the integer polynomial (``fmpz_poly``) proportional to this one at rational parameter values.
-
-    Only for rings without constants, where the result is exact.
-    """
-    points = [Fraction(values[name]) for name in ring.parameters]
-    exact = []
+def specialize(
+    ring: ScalarRing, polynomial: Sequence[Element], values: Mapping[str, Fraction]
+) -> tuple[ScalarRing, Polynomial]:
+    """Return the ring without parameters, and a multiple of the polynomial at rational parameter values in it."""
+    target = ScalarRing((), ring.constants)
+    count = len(ring.constants)
+    points = [Fraction(values.get(name, 0)) for name in ring.parameters]
+    total = []
     for element in polynomial:
-        total = Fraction(0)
+        value = target.rational(0)
         for exponents, coefficient in ring.terms(element).items():
-            term = Fraction(coefficient)
-            for point, exponent in zip(points, exponents, strict=True):
-                term *= point**exponent
-            total += term
-        exact.append(total)
-    common = 1
-    for value in exact:
-        common = common * value.denominator // _gcd(common, value.denominator)
-    return fmpz_poly([int(value * common) for value in exact])
-
-
-def _gcd(first: int, second: int) -> int:
-    return int(fmpz(first).gcd(second))
+            rational = Fraction(coefficient)
+            for point, exponent in zip(points, exponents[count:], strict=True):
+                rational *= point**exponent
+            symbol = Scalar(target, target.from_terms({exponents[:count]: 1}))
+            value = value + symbol * target.rational(rational)
+        total.append(value)
+    common = target.one
+    for value in total:
+        common = target.divide(common * value.denominator, common.gcd(value.denominator))
+    return target, trim([value.numerator * target.divide(common, value.denominator) for value in total])
 
 
 def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> str:

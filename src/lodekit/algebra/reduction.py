@@ -20,13 +20,25 @@ from collections.abc import Iterable, Sequence
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
 from lodekit.algebra.polynomials import Polynomial, scale, trim
+from lodekit.errors import AlgebraError
 
-__all__ = ["ELIMINATE", "Vector", "kernel_and_image", "normal_form", "popov_basis", "primitive_vector"]
+__all__ = [
+    "ELIMINATE",
+    "Vector",
+    "kernel_and_image",
+    "leading_position",
+    "normal_form",
+    "popov_basis",
+    "primitive_vector",
+]
 
 Vector = list[Polynomial]
 
 #: A shift beyond every degree that occurs: its positions are eliminated before all others.
 ELIMINATE = 1 << 40
+
+#: How many terms in the parameters a vector may have before the computation is given up.
+MAX_TERMS = 100_000
 
 
 def leading_position(vector: Vector, shifts: Sequence[int | None]) -> int:
@@ -70,6 +82,10 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
     divisor = ring.content(value for polynomial in result for value in polynomial)
     if divisor and divisor != 1:
         result = [[ring.divide(value, divisor) for value in polynomial] for polynomial in result]
+    if ring.count_terms(value for polynomial in result for value in polynomial) > MAX_TERMS:
+        raise AlgebraError(
+            "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
+        )
     return result
 
 
@@ -97,6 +113,10 @@ def _weak_basis(
             if len(vector[position]) < len(basis[position][position]):
                 vector, basis[position] = basis[position], vector
             vector = _cancel(ring, vector, basis[position], position, len(vector[position]) - 1)
+            position = leading_position(vector, shifts)
+            if ring.has_relations and position >= 0:
+                # Common factors that hide behind square roots come out when the leading coefficient is free of them.
+                vector = primitive_vector(ring, vector, vector[position][-1])
     return basis, vanished
 
 

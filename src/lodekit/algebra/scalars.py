@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import Any
 
 from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly_ctx
-from flint import ctx as flint_context
 
 from lodekit.algebra.constants import Constant, format_rational
 from lodekit.algebra.finite_field import Element, FiniteField
@@ -134,6 +133,10 @@ class ScalarRing:
                     break
         return divisor
 
+    def count_terms(self, elements: Iterable[Element]) -> int:
+        """Return how many terms the elements have in all; zero without symbols."""
+        return 0 if self._context is None else sum(len(element) for element in elements)
+
     def divide(self, element: Element, divisor: Element) -> Element:
         """Return an exact quotient."""
         return element // divisor
@@ -161,7 +164,11 @@ class ScalarRing:
 
     def involves_parameters(self, element: Element) -> bool:
         """Return whether any parameter occurs in the element."""
-        return self._context is not None and any(element.degrees()[len(self.constants) :])
+        return self._context is not None and bool(element) and any(element.degrees()[len(self.constants) :])
+
+    def reducible(self, element: Element) -> bool:
+        """Return whether a square root or a sine occurs in the element."""
+        return bool(element) and any(element.degrees()[index] for index in self._squares)
 
     def enclose(self, element: Element, values: Mapping[str, Fraction] | None = None) -> Any:
         """Return a ball that holds the element at the given parameter values, at the current precision of FLINT."""
@@ -305,13 +312,6 @@ class Scalar:
     def enclose(self, values: Mapping[str, Fraction] | None = None) -> Any:
         """Return a ball that holds the value, at the current precision of FLINT."""
         return self.ring.enclose(self.numerator, values) / self.ring.enclose(self.denominator, values)
-
-    def certainly_nonzero(self, bits: int = 256) -> bool:
-        """Return whether a constant is proved non-zero numerically; always true where parameters occur."""
-        if self.ring.involves_parameters(self.numerator) or not self.ring.constants:
-            return bool(self.numerator)
-        with flint_context.workprec(bits):
-            return not self.ring.enclose(self.numerator).contains(0)
 
     def __str__(self) -> str:
         if self._has_integer_denominator():

@@ -1,24 +1,18 @@
-"""The Smith form U A V = D with its transformation matrices, and an independent check of it.
-
-The road: rows of A to their Popov form P (equations without redundancy), columns of P to ``P [N B] = [L 0]`` (B spans
-the kernel, minimally), and L, square and regular, to a diagonal by Hermite forms in turn. For a controllable system L
-is the identity and the third step is empty. Every step is canonical, so the result depends on the solution space alone
-(up to the rows of U, which say how the given equations make it).
-"""
+"""The Smith form U A V = D with its transformation matrices, and an independent check of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
+from lodekit.algebra.decomposition import Decomposition, Parts, between, combine, without_content
 from lodekit.algebra.finite_field import CoefficientRing
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import (
     Polynomial,
-    add,
     divide_exactly,
     extended_gcd,
     multiply,
@@ -26,22 +20,14 @@ from lodekit.algebra.polynomials import (
     pseudo_divide,
     scale,
 )
-from lodekit.algebra.reduction import (
-    ELIMINATE,
-    Vector,
-    kernel_and_image,
-    leading_position,
-    normal_form,
-    popov_basis,
-    primitive_vector,
-)
+from lodekit.algebra.reduction import Vector, kernel_and_image
 from lodekit.algebra.scalars import Scalar
 from lodekit.errors import VerificationError
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["SmithForm", "invariant_factors", "smith_form"]
+__all__ = ["SmithForm", "divide_rows", "smith_form", "to_matrices"]
 
 
 @dataclass(frozen=True)
@@ -93,31 +79,20 @@ class SmithForm:
     @cached_property
     def right_inverse(self) -> OperatorMatrix:
         """``V^-1``: its rows are the decoupled functions p = V^-1 f."""
-        ring, width, variable = self.operator.ring, self.operator.width, self.operator.variable
-        top = divide_rows(self.left @ self.operator, self.invariants)
-        if self.rank == width:
-            return top
-        free = self.right.take_columns(range(self.rank, width))
-        image, combinations, _ = kernel_and_image(ring, free.rows)
-        start = OperatorMatrix.from_vectors(
-            ring, combinations, width, variable, [row[i][0] for i, row in enumerate(image)]
-        )
-        rest = start - start @ self.right.take_columns(range(self.rank)) @ top
-        return top.above(rest)
+        return invert_right(self.left @ self.operator, self.right, self.invariants)
 
     @cached_property
     def left_inverse(self) -> OperatorMatrix:
         """``U^-1``."""
         ring, height, variable = self.operator.ring, len(self.operator.rows), self.operator.variable
-        image = self.operator @ self.right
-        first = _divide_columns(image, self.invariants)
+        first = _divide_columns(self.operator @ self.right, self.invariants)
         if self.rank == height:
             return first
         relations = self.left.take_rows(range(self.rank, height))
         # The last rows of U have no denominators of their own, only those of A.
-        basis, combinations, _ = kernel_and_image(ring, relations.columns())
+        basis, witness, _ = kernel_and_image(ring, relations.columns())
         below = [vector[i][0] for i, vector in enumerate(basis)]
-        start = OperatorMatrix.from_vectors(ring, combinations, height, variable, below).transpose()
+        start = OperatorMatrix.from_vectors(ring, witness, height, variable, below).transpose()
         rest = start - first @ self.left.take_rows(range(self.rank)) @ start
         return first.beside(rest)
 
@@ -135,6 +110,8 @@ class SmithForm:
             Naming the first identity that does not hold.
         """
         height, width = self.operator.shape
+        nonzero = sum(1 for i in range(min(height, width)) if self.diagonal.rows[i][i])
+        VerificationError.unless(nonzero == self.rank, "the rank is the number of non-zero diagonal entries")
         VerificationError.unless(self.left @ self.operator @ self.right == self.diagonal, "U A V = D")
         for name, matrix, inverse, size in (
             ("U", self.left, self.left_inverse, height),
@@ -158,14 +135,21 @@ class SmithForm:
         )
 
 
-def smith_form(operator: OperatorMatrix) -> SmithForm:
+def smith_form(operator: OperatorMatrix, decomposition: Decomposition | None = None) -> SmithForm:
     """Return the Smith form of an operator matrix, with transformations.
 
     The last columns of V are the minimal (column-reduced, Popov) basis of the kernel; the last rows of U are a minimal
     basis of the relations among the equations.
     """
+    stages = decomposition or Decomposition(operator.ring, operator.rows, operator.width)
+    parts = _chain(operator.ring, operator.rows, stages.parts)
+    left, diagonal, right = to_matrices(operator, parts)
+    return SmithForm(operator, left, diagonal, right, rank=len(parts.diagonal))
+
+
+def to_matrices(operator: OperatorMatrix, parts: Parts) -> tuple[OperatorMatrix, OperatorMatrix, OperatorMatrix]:
+    """Return U, D and V with ``U A V = D`` and monic D from a decomposition without fractions."""
     ring, (height, width), variable = operator.ring, operator.shape, operator.variable
-    parts = _decompose(ring, operator.rows, width)
     rows, below, diagonal, under = [], [], [], []
     for i, (left, entry) in enumerate(zip(parts.left, parts.diagonal, strict=True)):
         # A has row denominators a_j: U = U' diag(a). Dividing by the leading coefficient makes the entry monic.
@@ -184,124 +168,36 @@ def smith_form(operator: OperatorMatrix) -> SmithForm:
     under += [ring.one] * len(parts.relations)
     columns = parts.right + parts.kernel
     right = [[columns[j][i] for j in range(width)] for i in range(width)]
-    return SmithForm(
-        operator,
+    return (
         OperatorMatrix.from_vectors(ring, rows, height, variable, below),
         OperatorMatrix(ring, diagonal, under, width, variable),
         OperatorMatrix(ring, right, [ring.one] * width, width, variable),
-        rank=len(parts.diagonal),
     )
 
 
-def invariant_factors(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> list[Polynomial]:
-    """Return the non-zero diagonal entries of the Smith form, as canonical multiples."""
-    return [primitive(ring, entry) for entry in _decompose(ring, rows, width).diagonal]
-
-
-@dataclass(frozen=True)
-class _Decomposition:
-    """``[left; relations] A [right kernel] = [diag 0; 0 0]``, everything without fractions."""
-
-    left: list[Vector]
-    relations: list[Vector]
-    right: list[Vector]
-    kernel: list[Vector]
-    diagonal: list[Polynomial]
-
-
-def _decompose(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> _Decomposition:
-    image, left, relations = kernel_and_image(ring, rows)
-    # Rows without common factor: only then does everything after depend on the solution space, not on the writing.
-    contents = [ring.content(value for entry in row for value in entry) for row in image]
-    equations = [
-        [[ring.divide(value, content) for value in entry] for entry in row]
-        for row, content in zip(image, contents, strict=True)
-    ]
-    columns = [[row[j] for row in equations] for j in range(width)]
-    lattice, right, kernel = kernel_and_image(ring, columns)
-    square = [[column[i] for column in lattice] for i in range(len(lattice))]
-    row_steps, column_steps = _diagonalize(ring, square)
-    common = ring.one
-    for content in contents:
-        common = ring.divide(common * content, ring.common_factor(common, content))
-    shares = [ring.divide(common, content) for content in contents]
-    weights = [[scale(ring, w, share) for w, share in zip(step, shares, strict=True)] for step in row_steps]
-    left = _reduce_modulo(ring, [_combine(ring, step, left) for step in weights], relations)
-    right = _reduce_modulo(ring, [_combine(ring, step, right) for step in column_steps], kernel)
-    diagonal = [_between(ring, first, rows, second) for first, second in zip(left, right, strict=True)]
-    return _Decomposition(left, relations, right, kernel, diagonal)
-
-
-def _combine(ring: CoefficientRing, weights: Vector, vectors: Sequence[Vector]) -> Vector:
-    """Return the sum of the vectors, each times its polynomial."""
-    total: Vector = [[] for _ in vectors[0]]
-    for weight, vector in zip(weights, vectors, strict=True):
-        if weight:
-            total = [add(old, multiply(ring, weight, entry)) for old, entry in zip(total, vector, strict=True)]
-    return total
-
-
-def _between(ring: CoefficientRing, left: Vector, rows: Sequence[Vector], right: Vector) -> Polynomial:
-    """Return the polynomial ``left A right``, A given by rows."""
-    total: Polynomial = []
-    for entry, factor in zip(_combine(ring, left, rows), right, strict=True):
-        if entry and factor:
-            total = add(total, multiply(ring, entry, factor))
-    return total
-
-
-def _reduce_modulo(ring: CoefficientRing, vectors: Sequence[Vector], kernel: Sequence[Vector]) -> list[Vector]:
-    """Take from each vector what lies in the kernel, and make it primitive."""
-    if not vectors:
-        return []
-    shifts = [0] * len(vectors[0])
-    basis = {leading_position(vector, shifts): vector for vector in kernel}
-    reduced = [normal_form(ring, vector, basis, shifts) for vector in vectors]
-    return [primitive_vector(ring, v, v[leading_position(v, shifts)][-1]) for v in reduced]
-
-
-def _diagonalize(ring: CoefficientRing, square: list[Vector]) -> tuple[list[Vector], list[Vector]]:
-    """Return row steps and column steps that make a regular matrix, given by rows, diagonal with a divisibility chain.
-
-    Row and column Hermite forms in turn: each is unique and so are its multipliers, hence nothing can swell.
-    """
-    size = len(square)
-    row_steps = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
-    column_steps = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
-    if all(len(entry) < 2 for row in square for entry in row) and _is_diagonal(square):
-        return row_steps, column_steps
-    matrix = square
+def _chain(ring: CoefficientRing, rows: Sequence[Vector], parts: Parts) -> Parts:
+    """Make every diagonal entry divide the next, smallest pairs first: this keeps the transformations small."""
+    left, right, diagonal = list(parts.left), list(parts.right), list(parts.diagonal)
     while True:
-        matrix, row_steps = _hermite(ring, matrix, row_steps)
-        if _is_diagonal(matrix):
+        pairs = [
+            (len(diagonal[i]) + len(diagonal[j]), i, j)
+            for i, j in combinations(range(len(diagonal)), 2)
+            if not _divides(ring, diagonal[i], diagonal[j]) and not _divides(ring, diagonal[j], diagonal[i])
+        ]
+        if not pairs:
             break
-        columns = [[row[j] for row in matrix] for j in range(size)]
-        columns, column_steps = _hermite(ring, columns, column_steps)
-        matrix = [[column[i] for column in columns] for i in range(size)]
-        if _is_diagonal(matrix):
-            break
-    diagonal = [matrix[i][i] for i in range(size)]
-    for i in range(size):
-        for j in range(i + 1, size):
-            if pseudo_divide(ring, diagonal[j], diagonal[i])[2]:
-                _merge(ring, (i, j), diagonal, row_steps, column_steps)
-                for k in (i, j):
-                    diagonal[k] = _between(ring, row_steps[k], square, column_steps[k])
-    return row_steps, column_steps
+        _, i, j = min(pairs)
+        _merge(ring, (i, j), diagonal, left, right)
+        for k in (i, j):
+            left[k], right[k] = without_content(ring, left[k]), without_content(ring, right[k])
+            diagonal[k] = between(ring, left[k], rows, right[k])
+    order = sorted(range(len(diagonal)), key=lambda i: len(diagonal[i]))
+    picked = ([part[i] for i in order] for part in (left, right))
+    return Parts(next(picked), parts.relations, next(picked), parts.kernel, [diagonal[i] for i in order])
 
 
-def _is_diagonal(matrix: Sequence[Vector]) -> bool:
-    return all(not entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j)
-
-
-def _hermite(ring: CoefficientRing, vectors: list[Vector], steps: list[Vector]) -> tuple[list[Vector], list[Vector]]:
-    """Return the triangular form of a regular matrix of vectors, with the steps carried along."""
-    size = len(vectors)
-    extended = [[*vector, *step] for vector, step in zip(vectors, steps, strict=True)]
-    shifts = [ELIMINATE * (size - j) for j in range(size)] + [None] * len(steps[0])
-    basis, _ = popov_basis(ring, extended, shifts)
-    ordered = [basis[position] for position in range(size)]
-    return [vector[:size] for vector in ordered], [vector[size:] for vector in ordered]
+def _divides(ring: CoefficientRing, entry: Polynomial, following: Polynomial) -> bool:
+    return len(entry) <= len(following) and not pseudo_divide(ring, following, entry)[2]
 
 
 def _merge(
@@ -322,7 +218,19 @@ def _merge(
         (columns, [[ring.one], [ring.one]], [multiply(ring, t, b_part), multiply(ring, s, a_part)]),
     ):
         both = [vectors[i], vectors[j]]
-        vectors[i], vectors[j] = _combine(ring, first, both), _combine(ring, second, both)
+        vectors[i], vectors[j] = combine(ring, first, both), combine(ring, second, both)
+
+
+def invert_right(image: OperatorMatrix, right: OperatorMatrix, diagonal: Sequence[Polynomial]) -> OperatorMatrix:
+    """Return ``V^-1`` from ``U A`` and V with ``U A V = D``: the first rows are those of U A divided by the d_i."""
+    ring, width, rank, variable = right.ring, right.width, len(diagonal), right.variable
+    top = divide_rows(image, diagonal)
+    if rank == width:
+        return top
+    basis, witness, _ = kernel_and_image(ring, right.take_columns(range(rank, width)).rows)
+    below = [row[i][0] for i, row in enumerate(basis)]
+    start = OperatorMatrix.from_vectors(ring, witness, width, variable, below)
+    return top.above(start - start @ right.take_columns(range(rank)) @ top)
 
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:

@@ -1,4 +1,10 @@
-"""Values of sqrt, exp, sin and cos at exact numbers, in terms of as few named constants as possible."""
+"""Values of sqrt, exp, sin and cos at exact numbers, in terms of named constants without hidden relations.
+
+Zero is recognised exactly only if the constants are independent. Square roots of distinct primes are, with s^2 = p. Of
+the exponentials (and of the angles) of rational numbers, two are always related; those with a simple ratio, such as
+exp(1) and exp(1/2), are therefore refused together. Multiples of pi are accepted where the cosine has square roots
+only.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +15,22 @@ from flint import fmpz
 from lodekit.algebra.constants import Constant
 from lodekit.algebra.scalars import Scalar, ScalarRing
 
-__all__ = ["MissingConstantError", "constant_value"]
+__all__ = ["MissingConstantError", "RelatedConstantsError", "constant_value"]
 
-_LARGEST_RADICAND = 10**30
+_LARGEST_RADICAND = 10**12
 _LARGEST_POWER_OF_E = 64
-#: cos(pi r) for the angles that have square roots: r -> (rational factor, radicand).
+_SIMPLE_RATIO = 64
+#: cos(pi r) where it has square roots only: r -> [(rational factor, radicand), ...].
 _ROOT_ANGLES = {
-    Fraction(0): (Fraction(1), 1),
-    Fraction(1, 6): (Fraction(1, 2), 3),
-    Fraction(1, 4): (Fraction(1, 2), 2),
-    Fraction(1, 3): (Fraction(1, 2), 1),
-    Fraction(1, 2): (Fraction(0), 1),
+    Fraction(0): [(Fraction(1), 1)],
+    Fraction(1, 12): [(Fraction(1, 4), 6), (Fraction(1, 4), 2)],
+    Fraction(1, 6): [(Fraction(1, 2), 3)],
+    Fraction(1, 5): [(Fraction(1, 4), 1), (Fraction(1, 4), 5)],
+    Fraction(1, 4): [(Fraction(1, 2), 2)],
+    Fraction(1, 3): [(Fraction(1, 2), 1)],
+    Fraction(2, 5): [(Fraction(-1, 4), 1), (Fraction(1, 4), 5)],
+    Fraction(5, 12): [(Fraction(1, 4), 6), (Fraction(-1, 4), 2)],
+    Fraction(1, 2): [(Fraction(0), 1)],
 }
 
 
@@ -31,6 +42,14 @@ class MissingConstantError(Exception):
         self.constants = constants
 
 
+class RelatedConstantsError(Exception):
+    """Two constants have an algebraic relation that the ring would not know."""
+
+    def __init__(self, first: Constant, second: Constant) -> None:
+        super().__init__(first, second)
+        self.names = (first.name, second.name)
+
+
 def constant_value(ring: ScalarRing, function: str, argument: Scalar) -> Scalar | None:
     """Return the function at a number, or None where the number is not of a kind that has a named value.
 
@@ -40,6 +59,8 @@ def constant_value(ring: ScalarRing, function: str, argument: Scalar) -> Scalar 
     ------
     MissingConstantError
         Where the ring must be extended first.
+    RelatedConstantsError
+        Where that would bring in a hidden relation.
     """
     rational = argument.as_fraction()
     if function == "sqrt":
@@ -58,10 +79,16 @@ def constant_value(ring: ScalarRing, function: str, argument: Scalar) -> Scalar 
 
 
 def _symbol(ring: ScalarRing, constant: Constant) -> Scalar:
-    if constant not in ring.constants:
-        partner = Constant("cos", constant.argument, constant.times_pi)
-        raise MissingConstantError(*([partner] if constant.kind == "sin" else []), constant)
-    return ring.constant(constant)
+    if constant in ring.constants:
+        return ring.constant(constant)
+    family = ("cos", "sin") if constant.kind in ("cos", "sin") else (constant.kind,)
+    for other in ring.constants:
+        if constant.kind not in ("pi", "sqrt") and other.kind in family and other.times_pi == constant.times_pi:
+            ratio = constant.argument / other.argument
+            if ratio != 1 and max(ratio.numerator, ratio.denominator) <= _SIMPLE_RATIO:
+                raise RelatedConstantsError(other, constant)
+    partner = Constant("cos", constant.argument)
+    raise MissingConstantError(*([partner] if constant.kind == "sin" else []), constant)
 
 
 def _square_root(ring: ScalarRing, value: Fraction) -> Scalar | None:
@@ -86,21 +113,17 @@ def _exponential(ring: ScalarRing, value: Fraction, times_pi: bool) -> Scalar | 
 
 
 def _cosine_of_pi(ring: ScalarRing, turns: Fraction) -> Scalar | None:
-    """Return cos(pi turns), reduced to an angle between 0 and pi/4."""
+    """Return cos(pi turns), reduced to an angle between 0 and pi/2."""
     turns = abs(turns) % 2
     turns = 2 - turns if turns > 1 else turns
     negative = turns > Fraction(1, 2)
     turns = 1 - turns if negative else turns
-    value: Scalar | None
-    if turns in _ROOT_ANGLES:
-        factor, radicand = _ROOT_ANGLES[turns]
+    total = ring.rational(0)
+    for factor, radicand in _ROOT_ANGLES.get(turns, ()):
         root = _square_root(ring, Fraction(radicand))
-        value = None if root is None else ring.rational(factor) * root
-    elif turns > Fraction(1, 4):
-        value = _symbol(ring, Constant("sin", Fraction(1, 2) - turns, times_pi=True))
-    else:
-        value = _symbol(ring, Constant("cos", turns, times_pi=True))
-    return None if value is None else -value if negative else value
+        if root is not None:
+            total = total + ring.rational(-factor if negative else factor) * root
+    return total if turns in _ROOT_ANGLES else None
 
 
 def _multiple_of_pi(ring: ScalarRing, value: Scalar) -> Fraction | None:

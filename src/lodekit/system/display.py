@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
+from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.system.linear import LinearForm
@@ -114,8 +115,6 @@ def _parameter_line(name: str, parameter: Parameter) -> str:
 
 def sections(system: System) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
-    form = system.smith_form
-    diagonal = [form.diagonal.format_entry(i, i) for i in range(min(form.diagonal.shape))]
     blocks = [
         ("Equations", list(system.equations)),
         ("Channels", [", ".join(system.channels)]),
@@ -125,12 +124,20 @@ def sections(system: System) -> list[tuple[str, list[str]]]:
     blocks.append((f"Operator matrix A, {_variable_meaning(system)}", _matrix_lines(system.operator)))
     if not system.is_homogeneous:
         blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in system.forcing]))
-    blocks.append(("Smith form U A V = D, diagonal of D", [", ".join(diagonal)]))
+    blocks.append(("Smith form U A V = D, diagonal of D", [", ".join(_diagonal(system))]))
     blocks.append(("Every solution", solution_lines(system)))
     blocks.append(("What this means", system.explain().splitlines()))
     if system.notes:
         blocks.append(("Notes", list(system.notes)))
     return blocks
+
+
+def _diagonal(system: System) -> list[str]:
+    """Return the diagonal of D as text, zeros included."""
+    ring, operator = system.operator.ring, system.operator
+    monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in system.invariants]
+    shown = [format_polynomial(entry, operator.variable) for entry in monic]
+    return shown + ["0"] * (min(operator.shape) - len(shown))
 
 
 def _variable_meaning(system: System) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lodekit.algebra.scalars import Scalar, join_terms
+from lodekit.errors import AlgebraError
 from lodekit.system.display import primes
 
 if TYPE_CHECKING:
@@ -32,11 +33,21 @@ def sentences(system: System) -> list[str]:
         noun = "Equation" if len(known) == 1 else "Equations"
         verb = "holds" if len(known) == 1 else "hold"
         lines.append(f"{noun} {_join(known)} {verb} known functions of time; the equations are consistent.")
-    if system.degenerate_elements:
-        ring = system.operator.ring
+    return lines + _degeneracies(system)
+
+
+def _degeneracies(system: System) -> list[str]:
+    ring = system.operator.ring
+    try:
         zeros = [f"{ring.format(factor)} = 0" for factor in system.degenerate_elements]
-        lines.append(f"This is so for almost all parameter values; the structure changes where {_join(zeros, 'or')}.")
-    return lines
+    except AlgebraError:
+        return [
+            "This is so for almost all parameter values; where it changes was not determined, because the expressions "
+            "grow too large."
+        ]
+    if not zeros:
+        return []
+    return [f"This is so for almost all parameter values; the structure changes where {_join(zeros, 'or')}."]
 
 
 def _freedom(system: System) -> str:

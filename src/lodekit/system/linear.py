@@ -10,7 +10,7 @@ from lodekit.algebra.constants import Constant
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError
-from lodekit.system.constants import MissingConstantError, constant_value
+from lodekit.system.constants import MissingConstantError, RelatedConstantsError, constant_value
 from lodekit.system.grammar import MAX_ORDER
 from lodekit.system.roles import coefficient_names
 from lodekit.system.signals import Signal
@@ -358,9 +358,20 @@ class Reader:
                 f"{node.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
                 node.place,
             )
-        value = constant_value(self.ring, node.function, argument)
+        try:
+            value = constant_value(self.ring, node.function, argument)
+        except RelatedConstantsError as related:
+            first, second = related.names
+            raise EquationError(
+                f"{first} and {second} are related in a way that exact arithmetic would miss; expected one of them. "
+                "Write the other as a power or a polynomial of it, or as a decimal number",
+                node.place,
+            ) from None
         if value is None:
-            allowed = "a positive number" if node.function == "sqrt" else "a number or a multiple of pi"
+            allowed = {
+                "sqrt": "a positive number",
+                "exp": "a number or a multiple of pi",
+            }.get(node.function, "a number or a multiple of pi/12")
             raise EquationError(
                 f"no exact value for {node.function}({argument}); expected {allowed} of moderate size. "
                 "Write the value as a decimal number",

@@ -54,6 +54,11 @@ class Parameter:
         low, high = self.bounds or (-math.inf, math.inf)
         return (max(low, 0.0) if self.positive else low), high
 
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the value is known to be above zero."""
+        return self.positive or self.interval[0] > 0
+
     def _read_bounds(self, bounds: object) -> tuple[float, float]:
         try:
             low, high = (float(value) for value in bounds)  # type: ignore[attr-defined]

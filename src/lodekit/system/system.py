@@ -7,13 +7,16 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lodekit.algebra.degeneracy import check_constants, degenerate_factors
+from lodekit.algebra.decomposition import Decomposition
+from lodekit.algebra.degeneracy import degenerate_factors, exceptional_factors
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.modes import mode_factors
 from lodekit.algebra.operators import OperatorMatrix, element_to_sympy, symbols_of
 from lodekit.algebra.parametrization import Parametrization, parametrize
+from lodekit.algebra.polynomials import Polynomial
+from lodekit.algebra.scalars import Scalar
 from lodekit.algebra.smith import SmithForm, smith_form
-from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError, ParameterError
+from lodekit.errors import EquationError, InconsistentSystemError, ParameterError
 from lodekit.system import display, explanation, matrices
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
@@ -274,37 +277,44 @@ class System:
     @cached_property
     def smith_form(self) -> SmithForm:
         """The Smith form U A V = D, with ``verify()``."""
-        form = smith_form(self._operator)
-        check_constants(form)
-        return form
+        return smith_form(self._operator, self._stages)
+
+    @cached_property
+    def _stages(self) -> Decomposition:
+        return Decomposition(self._operator.ring, self._operator.rows, self._operator.width)
+
+    @property
+    def invariants(self) -> list[Polynomial]:
+        """The non-zero diagonal entries of D, as exact polynomials; cheaper than the whole Smith form."""
+        return self._stages.invariants
 
     @cached_property
     def parametrization(self) -> Parametrization:
         """Every solution as free functions and modes, with ``verify()``."""
-        return parametrize(self.smith_form)
+        return parametrize(self._operator, self._stages)
 
     @property
     def free_functions(self) -> int:
         """How many functions of time can be chosen freely."""
-        return len(self._channels) - self.smith_form.rank
+        return len(self._channels) - self._stages.rank
 
     @property
     def is_controllable(self) -> bool:
         """Whether every solution comes from the free functions alone: no mode is out of reach."""
-        return all(len(invariant) == 1 for invariant in self.smith_form.invariants)
+        return self._stages.is_controllable
 
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The exponents of the autonomous part with their exact multiplicities."""
-        ring, columns = self._operator.ring, self.parametrization.modes
-        observables = [
-            display.format_observable(ring, self.parametrization.simplest_observable(column), self._channels)
-            for column in columns
-        ]
-        return tuple(
-            Mode(ring, part.polynomial, part.multiplicity, observables[part.mode], part.mode, self._operator.variable)
-            for part in mode_factors(ring, [column.annihilator for column in columns])
-        )
+        ring, parametrization = self._operator.ring, self.parametrization
+        annihilators = [column.annihilator for column in parametrization.modes]
+        modes = []
+        for part in mode_factors(ring, annihilators):
+            row = parametrization.observable_of(part.mode, part.cofactor(ring, annihilators[part.mode]))
+            observable = display.format_observable(ring, row, self._channels)
+            variable = self._operator.variable
+            modes.append(Mode(ring, part.polynomial, part.multiplicity, observable, part.mode, variable))
+        return tuple(modes)
 
     @cached_property
     def degeneracies(self) -> tuple[sympy.Expr, ...]:
@@ -330,15 +340,23 @@ class System:
             return ()
         return tuple(f for f in degenerate_factors(self.smith_form) if self._can_vanish(f))
 
+    @cached_property
+    def exceptional_elements(self) -> tuple[Element, ...]:
+        """Parameter factors at whose zeros the parametrization must be computed anew: substitute the values first."""
+        if not self._parameters:
+            return ()
+        return tuple(f for f in exceptional_factors(self.parametrization) if self._can_vanish(f))
+
     def _can_vanish(self, factor: Element) -> bool:
-        """Return False where all terms have one sign because their parameters are positive."""
+        """Return False where all terms have one sign, because parameters are positive or squared."""
         ring = self._operator.ring
         terms = ring.terms(factor)
         names = ring.names[len(ring.constants) :]
         used = {n for e in terms for n, k in zip(names, e[len(ring.constants) :], strict=True) if k}
-        signs = {value > 0 for value in terms.values()}
+        one_sign = len({value > 0 for value in terms.values()}) == 1
         plain = not any(any(exponents[: len(ring.constants)]) for exponents in terms)
-        return not (plain and len(signs) == 1 and all(self._parameters[name].interval[0] >= 0 for name in used))
+        squares = all(k % 2 == 0 for exponents in terms for k in exponents) and tuple([0] * len(ring.names)) in terms
+        return not (plain and one_sign and (squares or all(self._parameters[name].excludes_zero for name in used)))
 
     @cached_property
     def possible_inputs(self) -> tuple[tuple[str, ...], ...]:
@@ -432,15 +450,12 @@ class System:
 
     def _check_consistency(self) -> None:
         """Raise where a combination of the equations forces zero to equal something else."""
-        for number in range(self.smith_form.rank, len(self._operator.rows)):
-            weights = self.smith_form.left.entries()[number]
+        for weights in self._relation_weights():
             total = Signal(self._operator.ring)
             for weight, signal in zip(weights, self._forcing, strict=True):
                 total = total + signal.apply(weight)
             if not total:
                 continue
-            if not any(value.certainly_nonzero() for value in total.terms.values()):
-                raise AlgebraError(f"cannot decide whether the equations contradict each other: is {total} zero?")
             combination = explanation.format_combination(weights)
             raise InconsistentSystemError(
                 f"the equations contradict each other: {combination} forces 0 = {total}. "
@@ -449,5 +464,11 @@ class System:
 
     def relations(self) -> tuple[str, ...]:
         """Return the combinations of equations that vanish: redundant equations, as text."""
-        entries = self.smith_form.left.entries()[self.smith_form.rank :]
-        return tuple(explanation.format_combination(weights) for weights in entries)
+        return tuple(explanation.format_combination(weights) for weights in self._relation_weights())
+
+    def _relation_weights(self) -> list[list[list[Scalar]]]:
+        ring, bottoms = self._operator.ring, self._operator.denominators
+        return [
+            [[Scalar(ring, c * a) for c in weight] for weight, a in zip(relation, bottoms, strict=True)]
+            for relation in self._stages.relations
+        ]
