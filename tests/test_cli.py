@@ -64,6 +64,8 @@ def test_inspect_reads_system_files(tmp_path: Path) -> None:
         (("inspect", "missing.toml"), "cannot read missing.toml"),
         (("inspect", "x' = u", "--json", "--latex"), "choose one"),
         (("inspect", ""), "empty text"),
+        (("inspect", "m*x'' + k*x = F"), "try: --param m,k"),
+        (("inspect", "x' = " + "y + " * 200), "end of the line"),
         (("catalog", "nothing"), "no example is called"),
         (("inspect",), "Missing argument"),
         (("unknown",), "No such command"),
@@ -100,6 +102,12 @@ def test_output_has_no_colour_codes_in_a_pipe_and_survives_a_closed_one() -> Non
     closed = subprocess.run(f"{COMMAND} demo | head -1", shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert "Traceback" not in closed.stderr
     assert "BrokenPipe" not in closed.stderr
+
+
+def test_a_terminal_without_greek_letters_gets_their_codes() -> None:
+    done = run("inspect", "\u03b8' = u", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "\\u03b8' = u" in done.stdout
 
 
 def test_version_and_module_entry() -> None:

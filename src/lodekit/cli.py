@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import lodekit
-from lodekit.errors import AlgebraError, LodekitError
+from lodekit.errors import AlgebraError, EquationError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
 from lodekit.system.files import read_system_file
@@ -134,12 +135,18 @@ def demo() -> None:
 
 
 def _read_source(source: str, parameters: list[str], channels: list[str]) -> System:
-    looks_like_file = source.endswith(".toml") or (len(source) < 1000 and "\n" not in source and Path(source).is_file())
-    if not looks_like_file:
+    if not (source.endswith(".toml") or _is_file(source)):
         return System(source, parameters=read_parameters(parameters), channels=channels or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
     return read_system_file(source).system
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with characters no name has
+        return False
 
 
 def _names(options: list[str] | None) -> list[str]:
@@ -172,11 +179,17 @@ def _print_system(console: Console, system: System) -> None:
 
 def main() -> None:
     """Run the command line; turn lodekit's errors into a message and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without Greek letters shows their codes instead of a traceback.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except LodekitError as problem:
         console = Console(stderr=True)
         console.print(Text("error: ", "bold red") + Text(str(problem)), soft_wrap=True)
+        if isinstance(problem, EquationError) and problem.undeclared:
+            console.print(Text(f"try: --param {','.join(problem.undeclared)}"), soft_wrap=True)
         sys.exit(2)
     except BrokenPipeError:
         # The reader of our output went away (head, less): not an error.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -55,8 +57,16 @@ class Place:
         tail = "..." if left + width < len(self.line) else ""
         carets = max(1, min(self.stop, left + width) - self.start)
         where = f"in equation {self.equation}:" if self.equation else "in:"
-        pad = " " * (len(head) + self.start - left)
+        pad = " " * (len(head) + _columns(self.line[left : self.start]))
+        carets = max(1, _columns(self.line[self.start : self.start + carets]))
         return f"  {where}\n      {head}{shown}{tail}\n      {pad}{'^' * carets}"
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    wide = sum(1 for character in text if unicodedata.east_asian_width(character) in "WF")
+    marks = sum(1 for character in text if unicodedata.combining(character))
+    return len(text) + wide - marks
 
 
 class EquationError(LodekitError):
@@ -66,11 +76,14 @@ class EquationError(LodekitError):
     ----------
     place : Place or None
         Where in the user's text, for editors and web pages.
+    undeclared : tuple of str
+        Names that look like parameters which were not declared.
     """
 
-    def __init__(self, message: str, place: Place | None = None) -> None:
-        super().__init__(message if place is None else f"{message}\n{place.caret()}")
+    def __init__(self, message: str, place: Place | None = None, undeclared: Sequence[str] = ()) -> None:
+        super().__init__(message if place is None or not place.line else f"{message}\n{place.caret()}")
         self.place = place
+        self.undeclared = tuple(undeclared)
 
 
 class ParameterError(LodekitError):

@@ -1,5 +1,7 @@
 """The reported parameter factors are exactly those at whose zeros the structure changes, tested by substituting."""
 
+import random
+
 import pytest
 import sympy
 
@@ -25,6 +27,15 @@ SYSTEMS = [
     ("(x'' + a*x' + 1*x) + (b*u + c*u') = 0", ["a", "b", "c"], ["a*b*c - b**2 - c**2"]),
     ("x' = x/a + u", ["a"], []),
     ("x1' = (a^2 + b^2)*x2; x2' = u", ["a", "b"], ["a**2 + b**2"]),
+    # A vanishing leading coefficient takes a mode away.
+    ("m*x'' + c*x' + k*x = 0", ["m", "c", "k"], ["m"]),
+    ("x' = y; a*y' = -y - x", ["a"], ["a"]),
+    # Over an extension by a square root only one branch of a^2 - 2 matters, whichever it is.
+    ("x1' = -sqrt(2)*x1 + u; x2' = a*x2 + u", ["a"], ["a**2 - 2"]),
+    ("x1' = sqrt(2)*x1 + u; x2' = a*x2 + u", ["a"], ["a**2 - 2"]),
+    # Many square roots must not make harmless factors look harmful.
+    ("x' = sqrt(2)*sqrt(3)*sqrt(5)*sqrt(7)*u; x + u + a*v + b*w = 0", ["a", "b"], []),
+    ("x1' = x2 + a*u; x2' = -x1 + u", ["a"], []),
 ]
 
 
@@ -49,6 +60,36 @@ def test_substituting_a_zero_changes_the_structure_and_any_other_value_does_not(
                 assert [len(p) for p in special.smith_form.invariants] != [
                     len(p) for p in system.smith_form.invariants
                 ] or special.smith_form.rank != system.smith_form.rank
+
+
+def test_brute_force_finds_no_other_value_at_which_the_structure_changes() -> None:
+    """Random systems with one parameter, substituted at small integers: each change is a zero of a listed factor."""
+    generator = random.Random(5)
+    changed = 0
+    for _ in range(40):
+        entries = [
+            " + ".join(
+                f"({generator.randint(-2, 2)} + {generator.randint(-2, 2)}*a)*D({name}, {generator.randint(0, 2)})"
+                for name in ("x", "y", "u", "x")
+            )
+            for _ in range(2)
+        ]
+        system = lk.System(entries, parameters=["a"], channels=["x", "y", "u"])
+        generic = [len(entry) for entry in system.invariants]
+        for value in range(-3, 4):
+            special = [len(entry) for entry in system.substitute({"a": value}).invariants]
+            listed = any(factor.subs(sympy.Symbol("a"), value) == 0 for factor in system.degeneracies)
+            assert listed == (special != generic)
+            changed += listed
+    assert changed > 20
+
+
+def test_the_parametrization_knows_where_it_must_be_computed_anew() -> None:
+    """At a = 0 the structure stays, but this basis collapses: the factor is exceptional without being degenerate."""
+    system = lk.System("x + u1 + a*u2 = 0", parameters=["a"])
+    assert system.degeneracies == ()
+    assert [system.operator.ring.format(factor) for factor in system.exceptional_elements] == ["a"]
+    assert system.substitute({"a": 0}).parametrization.verify()
 
 
 def test_factors_that_cannot_vanish_for_positive_parameters_are_left_out() -> None:

@@ -64,7 +64,13 @@ def test_mistakes_are_named(tmp_path: Path, content: str, match: str) -> None:
     path.write_text(content)
     with pytest.raises(LodekitError, match=match) as caught:
         lk.read_system_file(path)
-    assert "bad.toml" in str(caught.value)
+    assert str(caught.value).count("bad.toml") == 1
+
+
+def test_a_byte_order_mark_is_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "windows.toml"
+    path.write_bytes(b'\xef\xbb\xbfequations = ["x\' = u"]\r\n')
+    assert lk.read_system_file(path).system.channels == ("x", "u")
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
@@ -76,6 +82,13 @@ def test_unreadable_files(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SystemFileError, match="not a TOML file"):
         lk.read_system_file(binary)
+    for odd in (None, 5, b"x.toml", "a\0b"):
+        with pytest.raises(SystemFileError):
+            lk.read_system_file(odd)  # type: ignore[arg-type]
+    deep = tmp_path / "deep.toml"
+    deep.write_text("x = " + "[" * 5000)
+    with pytest.raises(SystemFileError, match="not a TOML file"):
+        lk.read_system_file(deep)
     huge = tmp_path / "huge.toml"
     huge.write_text("# " + "x" * 2_000_000)
     with pytest.raises(SystemFileError, match="at most"):

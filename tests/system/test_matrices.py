@@ -46,12 +46,19 @@ def test_constants_and_rational_coefficients_of_sympy_are_exact() -> None:
         (sympy.Matrix([[1 / s]]), "polynomials in s"),
         (sympy.Matrix([[sympy.exp(s)]]), "polynomials in s"),
         (sympy.Matrix([[sympy.sqrt(s)]]), "polynomials in s"),
-        (sympy.Matrix([[s**101]]), "order at most"),
+        (sympy.Matrix([[s**101]]), "at most 100"),
         (sympy.Matrix([[s * sympy.I]]), "cannot read I"),
         (sympy.Matrix([[s * sympy.oo]]), "cannot read|finite|polynomials"),
         (sympy.Matrix([[s, 1]]), "one channel for each"),
         (sympy.Matrix(0, 1, []), "at least one row"),
-        ("nonsense", "SymPy matrix|one channel"),
+        ("nonsense", "as a matrix"),
+        ([["print(1)"]], "value at one time"),
+        (np.zeros((1, 1, 1)), "as a matrix"),
+        (sympy.MatrixSymbol("M", 2, 2), "as a matrix"),
+        ([[sympy.Eq(s, 1)]], "cannot read"),
+        ([[None]], "expected a finite real number"),
+        (sympy.Matrix([[(s + a) ** 3000]]), "exponent|one symbol"),
+        (sympy.Matrix([[s ** (10**9)]]), "exponent"),
     ],
 )
 def test_bad_operator_matrices_are_refused(matrix: object, match: str) -> None:
@@ -73,6 +80,23 @@ def test_float32_and_other_number_types_are_read_as_meant() -> None:
     expected = [sympy.Rational(1, 10), sympy.Rational(1, 3), sympy.Rational(1, 4), 4]
     got = -(system.operator_matrix - system.d * sympy.eye(2))
     assert list(got) == expected
+
+
+def test_a_float_beside_exact_numbers_does_not_touch_them() -> None:
+    matrix = sympy.Matrix([[s**2 + sympy.Rational(1, 3) * s + 0.5, 10**20 + 1]])
+    system = lk.System.from_operator_matrix(matrix, ["x", "u"])
+    d = system.d
+    assert list(system.operator_matrix) == [d**2 + d / 3 + sympy.Rational(1, 2), 10**20 + 1]
+
+
+def test_names_of_states_are_normalised_and_may_come_as_one_text() -> None:
+    system = lk.System.from_state_space([[1, 2], [3, 4]], states="\u00b5, v")
+    assert system.channels == ("\u03bc", "v")
+
+
+def test_symbols_with_assumptions_are_known_by_their_names() -> None:
+    d = sympy.Symbol("d", positive=True)
+    assert lk.System.from_operator_matrix([[d + 1, -1]], ["x", "u"], symbol="d").equations == ("x' = -x + u",)
 
 
 def test_integers_make_no_note() -> None:
@@ -105,15 +129,16 @@ def test_outputs_names_and_symbols() -> None:
         ((np.array([[np.nan]]),), "finite"),
         ((np.array([[1j]]),), "finite real"),
         (([[True]],), "expected a number"),
-        (([[object()]],), "expected a number"),
+        (([[object()]],), "expected a finite real number"),
         (([],), "at least one state"),
         ((3,), "as a matrix"),
         ((np.array([1.0, 2.0]),), "as a matrix"),
         (([[1]], [[1], [2]]), "expected B of shape 1 x any"),
         (([[1]], [[1]], [[1, 2]]), "expected C"),
         (([[1]], [[1]], [[1]], [[1, 2]]), "expected D"),
-        (([["x1"]],), "must be a parameter"),
-        (([["q"]],), "unknown name 'q'"),
+        (([["x1"]],), "not a parameter"),
+        (([[10**5000]],), "digits"),
+        (([["q"]],), "mentions 'q'"),
     ],
 )
 def test_bad_state_spaces_are_refused(arguments: tuple[object, ...], match: str) -> None:
@@ -122,5 +147,5 @@ def test_bad_state_spaces_are_refused(arguments: tuple[object, ...], match: str)
 
 
 def test_wrong_numbers_of_names_are_refused() -> None:
-    with pytest.raises(EquationError, match="expected 1 state names, got 2"):
+    with pytest.raises(EquationError, match="expected 1 state name, got 2"):
         lk.System.from_state_space([[1]], states=["x", "y"])

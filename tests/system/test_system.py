@@ -160,6 +160,11 @@ def test_modes_with_parameters_have_generic_multiplicities_and_roots_as_function
         cubic.roots_at({"z": 1})
     with pytest.raises(ParameterError, match="finite number"):
         cubic.roots_at({"a": float("inf"), "b": 1})
+    for bad in (None, {"a": "1/0", "b": 1}, {"a": "x", "b": 1}):
+        with pytest.raises(ParameterError):
+            cubic.roots_at(bad)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="as a dict"):
+        system.substitute(None)  # type: ignore[arg-type]
 
 
 EXPLANATIONS = {
@@ -201,6 +206,10 @@ def test_every_example_prints_and_survives_json_latex_and_pickle(example: lk.cat
     assert again == system
     assert hash(again) == hash(system)
     assert str(again) == str(system)
+    form = pickle.loads(pickle.dumps(system.smith_form))  # noqa: S301
+    assert form.verify() == system.smith_form.verify()
+    modes = pickle.loads(pickle.dumps(system.modes))  # noqa: S301
+    assert [str(mode) for mode in modes] == [str(mode) for mode in system.modes]
 
 
 def test_the_printed_solution_satisfies_the_equations() -> None:
@@ -226,3 +235,114 @@ def test_equal_systems_are_equal_and_others_are_not() -> None:
     )
     assert lk.System("x' = u") != "x' = u"
     assert repr(lk.System("x' = a*u", parameters=["a"])) == "<System of 1 equation in x, u, parameters a>"
+
+
+def test_a_mode_without_the_parameter_is_described_in_numbers() -> None:
+    text = lk.System("x' = 0; w'' = -w; y' = a*y + u", parameters="a").explain()
+    assert "one constant mode, x" in text
+    assert "one undamped oscillation (angular frequency 1, period 6.283), w" in text
+
+
+def test_every_mode_is_shown_alone_in_its_observable() -> None:
+    system = lk.System("x' = -x; y' = -2*y; w' = x + y + u")
+    assert [(str(mode), mode.observable) for mode in system.modes] == [("d + 1", "x"), ("d + 2", "y")]
+    mixed = lk.System("x'' + 3*x' + 2*x = 0; w' = x + u")
+    assert {(str(mode), mode.observable) for mode in mixed.modes} == {("d + 1", "x' + 2*x"), ("d + 2", "x' + x")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = cos(sqrt(2)*t); x = cos(-sqrt(2)*t)",
+        "x = cos(t)*cos(sqrt(2)*t); x = cos(sqrt(2)*t)*cos(t)",
+        "x = sin(sqrt(2)*t)*cos(sqrt(3)*t) + cos(sqrt(2)*t)*sin(sqrt(3)*t); x = sin((sqrt(2) + sqrt(3))*t)",
+        "x = sin(t + pi/12)^2 + cos(t + pi/12)^2; x = 1",
+    ],
+)
+def test_equal_functions_of_time_are_recognised(text: str) -> None:
+    assert lk.System(text).relations()
+
+
+def test_sums_of_square_roots_are_written_with_parentheses() -> None:
+    system = lk.System("x'' + (sqrt(2) + sqrt(3))*x' = (sqrt(2) + sqrt(3))*t + exp((pi + sqrt(2))*t)")
+    assert system.operator.format_entry(0, 0) == "d^2 + (sqrt(2) + sqrt(3))*d"
+    assert lk.System(f"x = {system.forcing[0]}").forcing == system.forcing
+
+
+def test_tiny_damping_is_not_called_undamped() -> None:
+    assert "damped oscillation" in lk.System("x'' + 1e-40*x' + x = 0").explain()
+    assert "undamped" not in lk.System("x'' + 1e-40*pi*x' + x = 0").explain()
+    assert "undamped" in lk.System("x'' + pi*x = 0").explain()
+    with pytest.raises(lk.LodekitError, match="too large or too small"):
+        lk.System("x' = -1e400*x").explain()
+
+
+def test_roots_at_special_values_with_constants_are_exact() -> None:
+    (mode,) = lk.System("x'' + 2*pi*a*x' + pi^2*b*x = 0", parameters=["a", "b"]).modes
+    assert list(mode.roots_at({"a": 1, "b": 1})) == pytest.approx([-3.141592653589793] * 2, rel=1e-15)
+    assert mode.roots_at({"a": 0, "b": 0}) == (0j, 0j)
+    (first,) = lk.System("(a - 1)*pi*x' + x = 0", parameters=["a"]).modes
+    assert first.roots_at({"a": 1}) == ()
+    (tiny,) = lk.System("x' + 1e-30*pi*x = 0").modes
+    assert tiny.roots[0] == pytest.approx(-3.141592653589793e-30, rel=1e-15)
+    (leading,) = lk.System("m*x'' + c*x' + k*x = 0", parameters=["m", "c", "k"]).modes
+    with pytest.raises(lk.LodekitError, match="every coefficient vanishes"):
+        leading.roots_at({"m": 0, "c": 0, "k": 0})
+
+
+HALF_CAR = """
+ms*zc'' = -k1*(zc - a*th - u1) - c1*(zc' - a*th' - u1') - k2*(zc + b*th - u2) - c2*(zc' + b*th' - u2')
+J*th'' = a*(k1*(zc - a*th - u1) + c1*(zc' - a*th' - u1')) - b*(k2*(zc + b*th - u2) + c2*(zc' + b*th' - u2'))
+m1*u1'' = k1*(zc - a*th - u1) + c1*(zc' - a*th' - u1') - t1*(u1 - w)
+m2*u2'' = k2*(zc + b*th - u2) + c2*(zc' + b*th' - u2') - t2*(u2 - w)
+"""
+
+
+def test_a_dozen_symbolic_parameters_do_not_stop_the_analysis() -> None:
+    """Bezout coefficients are out of reach here; the parametrization does not need them, and the rest says so."""
+    names = ["ms", "J", "m1", "m2", "k1", "k2", "c1", "c2", "t1", "t2", "a", "b"]
+    system = lk.System(HALF_CAR, parameters={name: lk.Parameter(positive=True) for name in names})
+    assert system.is_controllable
+    assert system.parametrization.degrees == (8,)
+    assert not (system.operator @ system.parametrization.free).is_nonzero()
+    with pytest.raises(lk.LodekitError, match="grow too large"):
+        system.verify()
+
+
+def test_decoupled_modes_stay_decoupled() -> None:
+    system = lk.System([f"x{i}' = -{i + 1}*x{i}" for i in range(20)])
+    assert system.parametrization.mode_columns == sympy.eye(20)
+    assert len(system.verify()) == 7
+    parametric = lk.System([f"x{i}' = -a{i}*x{i}" for i in range(6)], parameters=[f"a{i}" for i in range(6)])
+    assert parametric.modes[0].describe() == "exponential mode exp(-a0*t)"
+
+
+def test_nested_derivatives_are_read_in_linear_time() -> None:
+    text = "x"
+    for _ in range(25):
+        text = f"({text})^(1)"
+    assert lk.System(f"{text} = u").operator_matrix[0] == lk.System("x = u").d ** 25
+
+
+def test_derivatives_of_known_functions_are_bounded() -> None:
+    names = list("abcefghk")
+    with pytest.raises(EquationError, match="too large"):
+        lk.System(f"x' = D(exp(({' + '.join(names)})*t), 100)", parameters=names)
+
+
+def test_the_derivative_of_a_vanishing_function_of_time_is_zero() -> None:
+    system = lk.System("x' = D(a*t) + x", parameters=["a"]).substitute({"a": 0})
+    assert system.is_homogeneous
+
+
+def test_forced_systems_show_their_particular_part() -> None:
+    system = lk.System("x' = -x + t; y = 1", channels=["x", "y"])
+    assert "x = p + x~" in str(system)
+    assert "y = y~" in str(system)
+    assert "x &= p + \\tilde{x}" in system.latex()
+
+
+def test_infinite_bounds_are_valid_json() -> None:
+    system = lk.System("x' = a*u", parameters={"a": lk.Parameter(bounds=(0, float("inf")))})
+    content = json.loads(json.dumps(system.to_dict(), allow_nan=False))
+    assert content["parameters"]["a"]["bounds"] == [0.0, None]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from flint import arb, fmpq
+from flint import arb, fmpq, fmpz
 
 __all__ = ["Constant", "format_rational"]
 
@@ -24,8 +24,10 @@ def format_rational(value: Fraction) -> str:
         rest //= 10 if rest % 10 == 0 else 5 if rest % 5 == 0 else 2
         digits += 1
     if rest != 1 or digits == 0 or digits > 12:
-        return str(value)
-    text = f"{abs(value.numerator) * 10**digits // value.denominator:0{digits + 1}d}"
+        # FLINT writes integers of any length; Python refuses long ones.
+        top, bottom = str(fmpz(value.numerator)), str(fmpz(value.denominator))
+        return top if bottom == "1" else f"{top}/{bottom}"
+    text = str(fmpz(abs(value.numerator) * 10**digits // value.denominator)).zfill(digits + 1)
     return ("-" if value < 0 else "") + f"{text[:-digits]}.{text[-digits:]}".rstrip("0")
 
 

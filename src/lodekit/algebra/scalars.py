@@ -7,18 +7,32 @@ Square roots of primes and sines are reduced by ``s^2 = p`` and ``sin^2 = 1 - co
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly_ctx
+from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly, fmpz_mpoly_ctx
 
 from lodekit.algebra.constants import Constant, format_rational
 from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.errors import AlgebraError
 
 __all__ = ["Scalar", "ScalarRing", "join_terms"]
+
+
+def _restore(names: tuple[str, ...], terms: dict[tuple[int, ...], int]) -> Element:
+    return fmpz_mpoly_ctx.get(list(names), Ordering.lex).from_dict(terms)
+
+
+def _reduce_element(element: Element) -> tuple[Any, ...]:
+    terms = {tuple(int(e) for e in exponents): int(value) for exponents, value in element.to_dict().items()}
+    return _restore, (tuple(element.context().names()), terms)
+
+
+# FLINT's multivariate polynomials have no pickle of their own; modes and forms hold them.
+copyreg.pickle(fmpz_mpoly, _reduce_element)
 
 
 @dataclass(frozen=True)
@@ -69,6 +83,9 @@ class ScalarRing:
             "has_relations": bool(squares),
         }.items():
             object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ScalarRing, (self.parameters, self.constants)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
-from lodekit.algebra.reduction import Vector
-from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
-from lodekit.system.linear import LinearForm
+from lodekit.algebra.scalars import Scalar, join_terms
+from lodekit.system.writing import operator_terms, primes
 
 if TYPE_CHECKING:
     from lodekit.system.parameters import Parameter
     from lodekit.system.system import System
 
-__all__ = ["format_observable", "format_row", "latex", "latex_equations", "sections", "to_dict"]
-
-
-def primes(name: str, order: int) -> str:
-    """Return a name with its derivative written as users write it: ``x''``, ``x^(4)``."""
-    return f"{name}{chr(39) * order}" if order < 4 else f"{name}^({order})"
-
-
-def operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scalar, str]]:
-    """Return the terms of an operator applied to a function, highest derivative first."""
-    return [
-        (coefficients[order], primes(name, order))
-        for order in range(len(coefficients) - 1, -1, -1)
-        if coefficients[order]
-    ]
-
-
-def format_row(form: LinearForm, channels: Sequence[str]) -> str:
-    """Return a row ``sum C_c(d) c + known`` as an equation: ``x' = ...`` where it is a state equation."""
-    ring = form.known.ring
-    left = ""
-    differentiated = [name for name, values in form.channels.items() if any(values[1:])]
-    if len(differentiated) == 1:
-        (name,) = differentiated
-        values = form.channels[name]
-        if values[1] == ring.rational(1) and not any(values[2:]):
-            left = primes(name, 1)
-            form = LinearForm({**form.channels, name: values[:1]}, form.known).scale(ring.rational(-1))
-    terms = [term for name in channels for term in operator_terms(form.channels.get(name, []), name)]
-    terms += form.known.text_terms()
-    return f"{left or join_terms(terms)} = {join_terms(terms) if left else 0}"
-
-
-def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) -> str:
-    """Return a row of operators as an expression in the channels: ``f1 - f2 + f3``."""
-    return join_terms(
-        [
-            term
-            for polynomial, name in zip(row, channels, strict=True)
-            for term in operator_terms([Scalar(ring, value) for value in polynomial], name)
-        ]
-    )
+__all__ = ["latex", "latex_equations", "sections", "to_dict"]
 
 
 def latent_names(system: System) -> tuple[list[str], list[str]]:
@@ -77,27 +36,40 @@ def latent_names(system: System) -> tuple[list[str], list[str]]:
 def solution_lines(system: System) -> list[str]:
     """Return every channel in terms of free functions and modes, and what binds the modes."""
     free, modes = latent_names(system)
-    parametrization = system.parametrization
-    lines = []
     width = max(len(name) for name in system.channels)
-    for i, channel in enumerate(system.channels):
-        terms = [
-            t for j, name in enumerate(free) for t in operator_terms(parametrization.free.coefficients(i, j), name)
-        ]
-        for name, mode in zip(modes, parametrization.modes, strict=True):
-            terms += operator_terms(mode.column.coefficients(i, 0), name)
-        particular = "" if system.is_homogeneous else f" + {channel}_part"
-        lines.append(f"{channel.ljust(width)} = {join_terms(terms)}{particular}")
+    lines = []
+    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+        text = join_terms([(value, primes(name, order)) for value, name, order in terms])
+        if not system.is_homogeneous:
+            text = f"{channel}~" if not terms else f"{text} + {channel}~"
+        lines.append(f"{channel.ljust(width)} = {text}")
     ring = system.operator.ring
-    for name, mode in zip(modes, parametrization.modes, strict=True):
+    for name, mode in zip(modes, system.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
         lines.append(f"where {join_terms(operator_terms(monic, name))} = 0")
     if free:
         noun = "is any smooth function" if len(free) == 1 else "are any smooth functions"
         lines.append(f"where {', '.join(free)} {noun}")
     if not system.is_homogeneous:
-        lines.append("and *_part is one particular solution")
+        lines.append("where ~ marks one particular solution of the equations with their known functions of time")
     return lines
+
+
+def _solution_terms(system: System) -> list[list[tuple[Scalar, str, int]]]:
+    """Return for each channel its terms: coefficient, latent function, order of the derivative."""
+    free, modes = latent_names(system)
+    parametrization = system.parametrization
+    columns = [*free, *modes]
+    matrices = [parametrization.free.take_columns([j]) for j in range(len(free))]
+    matrices += [mode.column for mode in parametrization.modes]
+    return [
+        [
+            (value, name, order)
+            for name, matrix in zip(columns, matrices, strict=True)
+            for value, order in _high_first(matrix.coefficients(i, 0))
+        ]
+        for i in range(len(system.channels))
+    ]
 
 
 def _parameter_line(name: str, parameter: Parameter) -> str:
@@ -148,6 +120,11 @@ def _matrix_lines(matrix: OperatorMatrix) -> list[str]:
     return str(matrix).splitlines()
 
 
+def _finite(bounds: tuple[float, float] | None) -> list[float | None] | None:
+    """Return bounds for JSON, which knows no infinity: None stands for no bound."""
+    return None if bounds is None else [value if math.isfinite(value) else None for value in bounds]
+
+
 def to_dict(system: System) -> dict[str, Any]:
     """Return the analysis as plain values."""
     form, parametrization = system.smith_form, system.parametrization
@@ -167,7 +144,7 @@ def to_dict(system: System) -> dict[str, Any]:
         "equations": list(system.equations),
         "channels": list(system.channels),
         "parameters": {
-            name: {"positive": p.positive, "bounds": p.bounds, "fixed": p.fixed, "start": p.start}
+            name: {"positive": p.positive, "bounds": _finite(p.bounds), "fixed": p.fixed, "start": p.start}
             for name, p in system.parameters.items()
         },
         "operator_matrix": system.operator.to_lists(),
@@ -196,79 +173,110 @@ def to_dict(system: System) -> dict[str, Any]:
 
 def latex_equations(system: System) -> str:
     """Return the equations as aligned LaTeX."""
-    ring = system.operator.ring
     lines = []
     for i, signal in enumerate(system.forcing):
-        form = {name: system.operator.coefficients(i, j) for j, name in enumerate(system.channels)}
-        left = _latex_terms(
-            [(value, name, order) for name in system.channels for value, order in _high_first(form[name])]
-        )
-        right = "0" if not signal else _sympy_latex(signal.to_sympy())
-        lines.append(f"{left} &= {right}")
-    _ = ring
-    return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+        terms = [
+            (value, name, order)
+            for j, name in enumerate(system.channels)
+            for value, order in _high_first(system.operator.coefficients(i, j))
+        ]
+        lines.append(f"{_latex_terms(system, terms)} &= {_latex(system, signal.to_sympy())}")
+    return _aligned(lines)
 
 
 def latex(system: System) -> str:
     """Return equations, Smith form and all solutions as LaTeX blocks."""
-    import sympy
-
-    free, modes = latent_names(system)
-    parametrization = system.parametrization
+    _, modes = latent_names(system)
     lines = []
-    for i, channel in enumerate(system.channels):
-        terms = [
-            (value, name, order)
-            for j, name in enumerate(free)
-            for value, order in _high_first(parametrization.free.coefficients(i, j))
-        ]
-        for name, mode in zip(modes, parametrization.modes, strict=True):
-            terms += [(value, name, order) for value, order in _high_first(mode.column.coefficients(i, 0))]
-        lines.append(f"{_name(channel)} &= {_latex_terms(terms)}")
+    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+        text = _latex_terms(system, terms)
+        if not system.is_homogeneous:
+            particular = f"\\tilde{{{latex_name(channel)}}}"
+            text = particular if not terms else f"{text} + {particular}"
+        lines.append(f"{latex_name(channel)} &= {text}")
     ring = system.operator.ring
-    for name, mode in zip(modes, parametrization.modes, strict=True):
+    for name, mode in zip(modes, system.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
-        lines.append(f"0 &= {_latex_terms([(value, name, order) for value, order in _high_first(monic)])}")
-    solutions = "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+        lines.append(f"0 &= {_latex_terms(system, [(value, name, order) for value, order in _high_first(monic)])}")
     form = system.smith_form
-    matrices = [f"{name} = {sympy.latex(matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
-    return "\n\n".join(f"\\[\n{block}\n\\]" for block in (latex_equations(system), *matrices, solutions))
+    matrices = [f"{name} = {_latex(system, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
+    return "\n\n".join(f"\\[\n{block}\n\\]" for block in (latex_equations(system), *matrices, _aligned(lines)))
+
+
+def _aligned(lines: Sequence[str]) -> str:
+    return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
 
 def _high_first(coefficients: Sequence[Scalar]) -> list[tuple[Scalar, int]]:
     return [(coefficients[k], k) for k in range(len(coefficients) - 1, -1, -1) if coefficients[k]]
 
 
-def _name(name: str) -> str:
+_GREEK = {
+    *(
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+    ),
+    *("pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
+    *("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
+}
+
+
+def latex_name(name: str) -> str:
+    r"""Return a name as LaTeX: Greek letters by name, trailing digits and what follows an underscore as subscript.
+
+    Examples
+    --------
+    >>> latex_name("f1"), latex_name("theta_max"), latex_name("speed"), latex_name("x")
+    ('f_{1}', '\\theta_{\\mathrm{max}}', '\\mathit{speed}', 'x')
+    """
+    plain = name.translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
+    head, _, tail = plain.strip("_").partition("_")
+    digits = head[len(head.rstrip("0123456789")) :]
+    head = head[: len(head) - len(digits)] or digits
+    subscript = [part for part in (digits if digits != head else "", *tail.split("_")) if part]
+    base = f"\\{head}" if head in _GREEK else head if len(head) == 1 else f"\\mathit{{{head}}}" if head else "\\_"
+    if not subscript:
+        return base
+    shown = [part if part.isdigit() or len(part) == 1 else f"\\mathrm{{{part}}}" for part in subscript]
+    return f"{base}_{{{','.join(shown)}}}"
+
+
+def _latex(system: System, expression: Any) -> str:
+    """Return SymPy's LaTeX with our own way to write names."""
     import sympy
 
-    return str(sympy.latex(sympy.Symbol(name)))
-
-
-def _sympy_latex(expression: Any) -> str:
-    import sympy
-
-    return str(sympy.latex(expression))
+    names = {sympy.Symbol(name): latex_name(name) for name in system.parameters}
+    return str(sympy.latex(expression, symbol_names=names))
 
 
 def _latex_derivative(name: str, order: int) -> str:
     if order == 0:
-        return _name(name)
+        return latex_name(name)
     if order <= 3:
-        return f"\\{'d' * order}ot{{{_name(name)}}}"
-    return f"{{{_name(name)}}}^{{({order})}}"
+        return f"\\{'d' * order}ot{{{latex_name(name)}}}"
+    return f"{{{latex_name(name)}}}^{{({order})}}"
 
 
-def _latex_terms(terms: Sequence[tuple[Scalar, str, int]]) -> str:
-    import sympy
-
+def _latex_terms(system: System, terms: Sequence[tuple[Scalar, str, int]]) -> str:
     text = ""
     for value, name, order in terms:
         base = _latex_derivative(name, order)
         coefficient = scalar_to_sympy(value)
         negative = coefficient.could_extract_minus_sign() and not coefficient.is_Add
         size = -coefficient if negative else coefficient
-        shown = sympy.latex(size)
+        shown = _latex(system, size)
         if size.is_Add:
             shown = f"\\left({shown}\\right)"
         term = base if size == 1 else f"{shown} {base}"

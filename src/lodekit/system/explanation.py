@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lodekit.algebra.scalars import Scalar, join_terms
 from lodekit.errors import AlgebraError
-from lodekit.system.display import primes
+from lodekit.system.writing import primes
 
 if TYPE_CHECKING:
     from lodekit.system.mode import Mode

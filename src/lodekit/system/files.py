@@ -42,24 +42,27 @@ def read_system_file(path: str | Path) -> SystemFile:
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, a table
     ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, and a table ``[units]``.
     """
+    if not isinstance(path, str | Path):
+        raise SystemFileError(f"expected the path of a system file, got {type(path).__name__}")
     place = Path(path)
     try:
-        if place.stat().st_size > MAX_BYTES:
-            raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
-        content = tomllib.loads(place.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise SystemFileError(f"cannot read {place}: {problem.strerror or problem}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        with place.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
+    if len(data) > MAX_BYTES:
+        raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
+    try:
+        # Windows editors put a mark before the text; "utf-8-sig" takes it away.
+        content = tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
         raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
     _check_keys(place, "", content, _KEYS)
     if "equations" not in content:
         raise SystemFileError(f"{place}: expected a key 'equations', such as equations = [\"x' = -a*x + u\"]")
+    parameters = _read_parameters(place, content.get("parameters", {}))
     try:
-        system = System(
-            content["equations"],
-            parameters=_read_parameters(place, content.get("parameters", {})),
-            channels=content.get("channels"),
-        )
+        system = System(content["equations"], parameters=parameters, channels=content.get("channels"))
     except LodekitError as problem:
         raise type(problem)(f"{place}: {problem}") from None
     units = content.get("units", {})
@@ -82,9 +85,9 @@ def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tupl
         )
 
 
-def _read_parameters(place: Path, table: Any) -> dict[str, Parameter]:
+def _read_parameters(place: Path, table: Any) -> dict[str, Parameter] | list[str]:
     if isinstance(table, list) and all(isinstance(name, str) for name in table):
-        return {name: Parameter() for name in table}
+        return table
     if not isinstance(table, Mapping):
         raise SystemFileError(f"{place}: expected [parameters] as a table, such as tau = {{ positive = true }}")
     parameters = {}

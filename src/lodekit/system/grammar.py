@@ -18,14 +18,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from lodekit.errors import EquationError, Place
 from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, Negative, Number, Power, Product, Sum
 
-__all__ = ["FUNCTIONS", "MAX_ORDER", "RESERVED", "check_name", "parse_equations", "parse_expression"]
+__all__ = [
+    "FUNCTIONS",
+    "MAX_DECIMAL_EXPONENT",
+    "MAX_DIGITS",
+    "MAX_ORDER",
+    "RESERVED",
+    "check_name",
+    "parse_equations",
+    "parse_expression",
+]
 
 FUNCTIONS = ("sqrt", "exp", "sin", "cos")
 RESERVED = ("t", "D", "diff", *FUNCTIONS)
@@ -49,6 +58,12 @@ class _Token:
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _PRIMES = {"'": 1, "\u2019": 1, "\u2032": 1, "\u2033": 2, "\u2034": 3}
 _SAME = {"\u2212": "-", "\u00b7": "*", "\u00d7": "*", "\u22c5": "*"}
+#: Functions that people may expect; a channel of that name may not be written with "(t)".
+_OTHER_FUNCTIONS = {
+    *("tan", "cot", "sec", "csc", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
+    *("log", "ln", "log10", "log2", "abs", "sign", "sgn", "heaviside", "step", "dirac", "floor", "ceil", "erf"),
+    *FUNCTIONS,
+}
 _SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
 
 
@@ -60,7 +75,7 @@ def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
     >>> [equation.text for equation in parse_equations("x' = v; v' = -x  # a spring")]
     ["x' = v", "v' = -x"]
     """
-    if isinstance(equations, bytes) or not isinstance(equations, Iterable):
+    if isinstance(equations, bytes | Mapping | set) or not isinstance(equations, Iterable):
         raise EquationError(f"expected equations as text or a list of texts, got {type(equations).__name__}")
     lines = [equations] if isinstance(equations, str) else list(equations)
     for number, line in enumerate(lines, 1):
@@ -309,14 +324,19 @@ class _Parser:
             return
         opening = self._next()
         content = self._tokens[self._position : self._position + 2]
+        if base.name.lower() in _OTHER_FUNCTIONS:
+            raise self._error(
+                f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if it is a channel",
+                opening,
+            )
         if [token.text for token in content] == ["t", ")"]:
             self._position += 2
             return
         if content[0].kind == "number" and len(content) > 1 and content[1].kind == ")":
-            raise self._error(
-                f"{base.name}({content[0].text}) is a value at one time, not an equation; give it as a measurement",
-                opening,
-            )
+            written = self._line[base.place.start : content[1].stop]
+            raise self._error(f"{written} is a value at one time, not an equation; give it as a measurement", opening)
+        if content[0].text == "t" and len(content) > 1 and content[1].kind in ("+", "-"):
+            raise self._error(f"{base.name!r} is taken at another time: delays are not supported", opening)
         raise self._error(
             f"{base.name!r} is not a function; write {base.name}*(...) for a product. "
             f"Known functions are {', '.join(FUNCTIONS)}, D and diff",

@@ -32,12 +32,12 @@ __all__ = ["LinearForm", "LinearSystem", "Reader", "read_system"]
 
 T = TypeVar("T")
 
-MAX_EXPONENT = 64
+MAX_EXPONENT = MAX_ORDER
 MAX_CONSTANTS = 12
 #: Bounds on the size of a coefficient, so that no text can make the arithmetic run away.
 MAX_TERMS = 4_000
 MAX_DEGREE = 200
-MAX_BITS = 20_000
+MAX_BITS = 12_000
 MAX_WAVES = 200
 
 
@@ -204,6 +204,8 @@ class Reader:
     def _divisor(self, form: LinearForm, node: Expression) -> Scalar:
         if form.channels:
             name = next(iter(form.channels))
+            if name == "dt":
+                raise EquationError("write a derivative as x' or D(x), not as dx/dt", node.place)
             raise EquationError(
                 f"channel {name!r} stands in a denominator: the equation is not linear.{self._declare([name])}",
                 node.place,
@@ -216,7 +218,7 @@ class Reader:
                 node.place,
             )
         if not value:
-            raise EquationError("division by zero", node.place)
+            raise EquationError("division by zero; the denominator must not vanish", node.place)
         return value
 
     def _times(self, node: Expression, first: LinearForm, second: LinearForm) -> LinearForm:
@@ -226,6 +228,7 @@ class Reader:
             raise EquationError(
                 f"product of {names}: the equation is not linear.{self._declare([*first.channels, *second.channels])}",
                 node.place,
+                self._undeclared([*first.channels, *second.channels]),
             )
         if not first.channels and not second.channels:
             if len(first.known.terms) * len(second.known.terms) > MAX_WAVES:
@@ -242,15 +245,25 @@ class Reader:
             )
         return form.scale(value)
 
+    def _undeclared(self, names: Sequence[str]) -> list[str]:
+        """Return the likely parameters among the names, and with them all others of the system."""
+        suspects = [name for name in dict.fromkeys(names) if name in self.coefficients]
+        if not suspects or len(suspects) == len(set(names)):
+            return []
+        return suspects + [name for name in self.coefficients if name not in suspects]
+
     def _declare(self, names: Sequence[str]) -> str:
         suspects = [name for name in dict.fromkeys(names) if name in self.coefficients]
         if len(set(names)) == 1:
-            return f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
-        if not suspects or len(suspects) == len(set(names)):
+            known = names[0] not in self.coefficients
+            return (
+                "" if known else f" If {names[0]!r} is a constant, declare it as a parameter: parameters=['{names[0]}']"
+            )
+        undeclared = self._undeclared(names)
+        if not undeclared:
             return " If one of them is a constant, declare it as a parameter: parameters=[...]"
-        others = [name for name in self.coefficients if name not in suspects]
-        quoted = ", ".join(f"'{name}'" for name in suspects + others)
-        verb = "is only used as a coefficient" if len(suspects + others) == 1 else "are only used as coefficients"
+        quoted = ", ".join(f"'{name}'" for name in undeclared)
+        verb = "is only used as a coefficient" if len(undeclared) == 1 else "are only used as coefficients"
         listed = " and ".join(f"`{name}`" for name in suspects)
         noun = "a parameter" if len(suspects) == 1 else "parameters"
         return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]"
@@ -262,9 +275,10 @@ class Reader:
         number = None if exponent.channels or value is None else value.as_fraction()
         if base.channels:
             if node.grouped and isinstance(node.exponent, Number) and number is not None and number.denominator == 1:
-                return self._differentiate(node, node.base, int(number))
+                return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
-            hint = f"; for a derivative write {name}^({number})" if number is not None and number > 0 else ""
+            whole = number is not None and number > 0 and number.denominator == 1
+            hint = f"; for a derivative write {name}^({number})" if whole else ""
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(
@@ -282,25 +296,29 @@ class Reader:
             total = self._times(node, total, base)
         return total
 
-    def _differentiate(self, node: Expression, operand: Expression, order: int) -> LinearForm:
+    def _differentiate(
+        self, node: Expression, operand: Expression, order: int, known: LinearForm | None = None
+    ) -> LinearForm:
         if not 0 <= order <= MAX_ORDER:
             raise EquationError(f"expected a derivative of order 0 to {MAX_ORDER}, got {order}", node.place)
-        form = self.form(operand)
-        if not form.channels and form.known.as_scalar() is not None:
-            names = [
-                part.name for part in walk(operand) if isinstance(part, Name) and part.name in self.ring.parameters
-            ]
+        form = known or self.form(operand)
+        mentioned = [part.name for part in walk(operand) if isinstance(part, Name)]
+        if not any(name == "t" or name in self.channels for name in mentioned):
+            names = [name for name in mentioned if name in self.ring.parameters]
             what = f"parameter {names[0]!r}" if names else "a number"
             remedy = (
                 f"; parameters are constant. Remove {names[0]!r} from the parameters to make it a channel"
                 if names
-                else ""
+                else "; its derivative is zero, leave it out"
             )
             raise EquationError(f"{what} is differentiated{remedy}", node.place)
         degree = max((len(values) for values in form.channels.values()), default=1) - 1 + order
         if degree > MAX_ORDER:
             raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {degree}", node.place)
-        return form.differentiate(order)
+        for _ in range(order):
+            form = form.differentiate(1)
+            self._bound(node, form)
+        return form
 
     def _call(self, node: Call) -> LinearForm:
         if node.function == "D":

@@ -1,4 +1,4 @@
-"""Other ways in: operator matrices and state spaces, from SymPy, NumPy or plain lists, as equations.
+"""Other ways in: operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
 
 Floats are read by their shortest decimal form: 0.1 is 1/10, as its writer meant it.
 """
@@ -9,24 +9,26 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from numbers import Integral, Rational, Real
-from typing import TYPE_CHECKING, Any
+from numbers import Rational, Real
+from typing import Any
 
+from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError, Place
-from lodekit.system.grammar import MAX_ORDER, parse_expression
-from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, Number, Power, Product, Sum, walk
+from lodekit.system.grammar import MAX_DECIMAL_EXPONENT, MAX_DIGITS, MAX_ORDER, parse_expression
+from lodekit.system.linear import LinearForm, Reader, with_constants
+from lodekit.system.signals import Signal
+from lodekit.system.tree import Call, Expression, Name, Number, Power, Product, Sum, replace_names, walk
+from lodekit.system.writing import format_row
 
-if TYPE_CHECKING:
-    import sympy
-
-__all__ = ["equations_from_operator_matrix", "equations_from_state_space"]
+__all__ = ["EntryReader", "equations_from_operator_matrix", "equations_from_state_space", "to_rows"]
 
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
 _NOWHERE = Place("", 0, 0)
+_OPERATOR = "\u2202"  # no user can type it as a name
 
 
 class EntryReader:
-    """Reads matrix entries as expressions, and remembers whether any was a float."""
+    """Reads numbers, texts and SymPy expressions as expression trees, and remembers whether any was a float."""
 
     def __init__(self) -> None:
         self.saw_float = False
@@ -40,24 +42,28 @@ class EntryReader:
         """Return a number, a text or a SymPy expression as an expression tree."""
         if isinstance(value, str):
             return parse_expression(value)
-        if isinstance(value, bool):
-            raise EquationError(f"expected a number or an expression as matrix entry, got {value!r}")
-        if isinstance(value, Integral | Rational):
+        if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+            raise EquationError(f"expected a number or an expression, got {value!r}")
+        if isinstance(value, Rational):
             return _number(Fraction(int(value.numerator), int(value.denominator)))
-        if isinstance(value, Decimal):
-            return self._float(value)
-        if isinstance(value, Real) or type(value).__module__ == "numpy":
+        if isinstance(value, Real | Decimal):
             return self._float(value)
         if hasattr(value, "free_symbols"):
             return self._sympy(value)
-        raise EquationError(f"expected a number or an expression as matrix entry, got {type(value).__name__}")
+        shown = value if type(value).__module__ == "numpy" else type(value).__name__
+        raise EquationError(f"expected a finite real number or an expression, got {shown}")
 
     def _float(self, value: Any) -> Expression:
-        if not isinstance(value, Real | Decimal) or not math.isfinite(value):
-            raise EquationError(f"expected finite real numbers in the matrix, got {value}")
+        if not math.isfinite(value):
+            raise EquationError(f"expected a finite real number, got {value}")
         self.saw_float = self.saw_float or not isinstance(value, Decimal)
         # str() of a NumPy scalar is the shortest form for its own precision, float32 included.
-        return _number(Fraction(str(value)))
+        exact = Decimal(str(value))
+        if abs(exact.adjusted()) > MAX_DECIMAL_EXPONENT:
+            raise EquationError(
+                f"expected a number with a decimal exponent of at most {MAX_DECIMAL_EXPONENT}, got {value}"
+            )
+        return _number(Fraction(exact))
 
     def _sympy(self, value: Any) -> Expression:
         import sympy
@@ -68,22 +74,22 @@ class EntryReader:
             case sympy.Float():
                 return self._float(float(value))
             case sympy.Symbol():
-                return Name(_NOWHERE, value.name)
+                return Name(_NOWHERE, str(value.name))
             case sympy.Add():
                 return Sum(_NOWHERE, tuple(("+", self._sympy(term)) for term in value.args))
             case sympy.Mul():
                 return Product(_NOWHERE, tuple(("*", self._sympy(factor)) for factor in value.args))
+            case sympy.Pow() if value.exp.is_Rational and value.exp.q <= 2:
+                base = self._sympy(value.base)
+                if value.exp.q == 2:
+                    base = Call(_NOWHERE, "sqrt", (base,))
+                return Power(_NOWHERE, base, _number(Fraction(int(value.exp.p))), grouped=False)
+            case sympy.exp() | sympy.sin() | sympy.cos():
+                return Call(_NOWHERE, type(value).__name__, (self._sympy(value.args[0]),))
         if value is sympy.pi:
             return Name(_NOWHERE, "pi")
         if value is sympy.E:
             return Call(_NOWHERE, "exp", (_number(Fraction(1)),))
-        if isinstance(value, sympy.Pow) and value.exp.is_Rational and value.exp.q <= 2:
-            base = self._sympy(value.base)
-            if value.exp.q == 2:
-                base = Call(_NOWHERE, "sqrt", (base,))
-            return Power(_NOWHERE, base, _number(Fraction(int(value.exp.p))), grouped=False)
-        if isinstance(value, sympy.exp | sympy.sin | sympy.cos):
-            return Call(_NOWHERE, type(value).__name__, (self._sympy(value.args[0]),))
         raise EquationError(
             f"cannot read {value} as a coefficient; expected rational expressions in the parameters, and pi, sqrt, "
             "exp, sin or cos of numbers"
@@ -92,84 +98,120 @@ class EntryReader:
 
 def equations_from_operator_matrix(
     matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None
-) -> tuple[list[Equation], tuple[str, ...]]:
-    """Return one equation for each row of a SymPy matrix in the operator symbol, and notes."""
-    import sympy
-
-    try:
-        operator = sympy.Matrix(matrix)
-    except (TypeError, ValueError) as problem:
-        raise EquationError(f"expected a SymPy matrix of operators: {problem}") from None
-    if operator.cols != len(channels):
-        raise EquationError(f"expected one channel for each of the {operator.cols} columns, got {len(channels)}")
-    if operator.rows == 0:
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes."""
+    rows = to_rows(matrix, "the operator matrix", (None, None))
+    if not rows:
         raise EquationError("expected at least one row in the operator matrix")
-    d = _operator_symbol(operator, parameters, symbol)
-    reader, equations = EntryReader(), []
-    for i in range(operator.rows):
-        terms: list[tuple[str, Expression]] = []
-        for j, channel in enumerate(channels):
-            for order, coefficient in _powers(operator[i, j], d):
-                terms.append(("+", _term(reader.read(coefficient), channel, order)))
-        equations.append(_equation(terms))
-    return equations, reader.notes
+    if len(rows[0]) != len(channels):
+        raise EquationError(f"expected one channel for each of the {len(rows[0])} columns, got {len(channels)}")
+    reader = EntryReader()
+    trees = [[reader.read(entry) for entry in row] for row in rows]
+    operator = _operator_name(trees, parameters, symbol)
+    for tree in (tree for row in trees for tree in row):
+        _check_names(tree, (*parameters, operator))
+        if any(isinstance(node, Call) and operator in _names(node) for node in walk(tree)):
+            raise EquationError(
+                f"expected polynomials in {operator} as entries of the operator matrix, got a function of it"
+            )
+    renamed = {operator: Name(_NOWHERE, _OPERATOR)}
+    trees = [[replace_names(tree, renamed) for tree in row] for row in trees]
+    known = [name for name in parameters if name != operator]
+
+    def attempt(ring: ScalarRing) -> list[str]:
+        values = Reader(ring, ())
+        lines = []
+        for row in trees:
+            entries = [_powers(ring, values.scalar(tree, "coefficients"), operator) for tree in row]
+            form = LinearForm(dict(zip(channels, entries, strict=True)), Signal(ring))
+            lines.append(format_row(form, channels))
+        return lines
+
+    return with_constants((*known, _OPERATOR), attempt)[1], reader.notes
 
 
-def _operator_symbol(operator: sympy.Matrix, parameters: Sequence[str], symbol: Any) -> sympy.Symbol:
-    import sympy
+def _names(tree: Expression) -> set[str]:
+    return {node.name for node in walk(tree) if isinstance(node, Name)}
 
+
+def _check_names(tree: Expression, known: Sequence[str]) -> None:
+    for name in _names(tree):
+        if name != "pi" and name not in known:
+            raise EquationError(
+                f"a matrix entry mentions {name!r}, which is not a parameter; declare it in parameters="
+            )
+
+
+def _operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[str], symbol: Any) -> str:
     if symbol is not None:
-        return symbol if isinstance(symbol, sympy.Symbol) else sympy.Symbol(str(symbol))
-    unknown = sorted((s for s in operator.free_symbols if s.name not in parameters), key=lambda s: str(s.name))
+        return str(getattr(symbol, "name", symbol))
+    unknown = sorted(set().union(*(_names(tree) for row in trees for tree in row)) - {"pi", *parameters})
     if len(unknown) > 1:
-        names = ", ".join(str(s) for s in unknown)
         raise EquationError(
-            f"expected one symbol for d/dt beside the parameters, got {names}; declare the others as parameters, "
-            "or name it with symbol="
+            f"expected one symbol for d/dt beside the parameters, got {', '.join(unknown)}; declare the others as "
+            "parameters, or name it with symbol="
         )
-    return unknown[0] if unknown else sympy.Dummy("d")
+    return unknown[0] if unknown else "d"
 
 
-def _powers(entry: sympy.Expr, d: sympy.Symbol) -> list[tuple[int, sympy.Expr]]:
-    import sympy
-
-    try:
-        polynomial = sympy.Poly(sympy.expand(entry), d)
-    except sympy.PolynomialError:
-        polynomial = None
-    if polynomial is None or any(c.has(d) for c in polynomial.all_coeffs()):
-        raise EquationError(f"expected polynomials in {d} as entries of the operator matrix, got {entry}")
-    if polynomial.degree() > MAX_ORDER:
-        raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {polynomial.degree()}")
-    return [(powers[0], c) for powers, c in polynomial.terms() if c != 0]
+def _powers(ring: ScalarRing, value: Scalar, operator: str) -> list[Scalar]:
+    """Split a field element by the powers of the operator symbol, which must not stand below."""
+    index = ring.names.index(_OPERATOR)
+    if any(exponents[index] for exponents in ring.terms(value.denominator)):
+        raise EquationError(f"expected polynomials in {operator} as entries of the operator matrix")
+    split: dict[int, dict[tuple[int, ...], int]] = {}
+    for exponents, coefficient in ring.terms(value.numerator).items():
+        rest = (*exponents[:index], 0, *exponents[index + 1 :])
+        split.setdefault(exponents[index], {})[rest] = coefficient
+    order = max(split, default=-1)
+    if order > MAX_ORDER:
+        raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {order}")
+    return [Scalar(ring, ring.from_terms(split.get(k, {})), value.denominator) for k in range(order + 1)]
 
 
 def equations_from_state_space(
-    blocks: dict[str, Any], states: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]
-) -> tuple[list[Equation], tuple[str, ...]]:
+    blocks: dict[str, Any],
+    states: Sequence[str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    parameters: Sequence[str],
+) -> tuple[list[str], tuple[str, ...]]:
     """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes."""
     reader = EntryReader()
-    equations = []
-    for targets, order, pairs in (
-        (states, 1, (("A", states), ("B", inputs))),
-        (outputs, 0, (("C", states), ("D", inputs))),
-    ):
-        for i, target in enumerate(targets):
-            terms: list[tuple[str, Expression]] = []
-            for block, sources in pairs:
-                for j, source in enumerate(sources):
-                    entry = reader.read(blocks[block][i][j])
-                    if not (isinstance(entry, Number) and entry.value == 0):
-                        terms.append(("+", _term(entry, source, 0)))
-            equations.append(_equation(terms, _derivative(target, order)))
-    return equations, reader.notes
+    trees = {name: [[reader.read(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
+    for rows in trees.values():
+        for tree in (tree for row in rows for tree in row):
+            _check_names(tree, parameters)
+    sources, channels = [*states, *inputs], [*states, *inputs, *outputs]
+
+    def attempt(ring: ScalarRing) -> list[str]:
+        values = Reader(ring, ())
+        lines = []
+        for targets, left, right, derivative in ((states, "A", "B", True), (outputs, "C", "D", False)):
+            for i, target in enumerate(targets):
+                row = [*trees[left][i], *trees[right][i]]
+                total = {
+                    source: [-values.scalar(tree, f"entries of {left} and {right}")]
+                    for source, tree in zip(sources, row, strict=True)
+                }
+                form = LinearForm(total, Signal(ring))
+                one, zero = ring.rational(1), ring.rational(0)
+                own = LinearForm({target: [zero, one] if derivative else [one]}, Signal(ring))
+                lines.append(format_row(form + own, channels))
+        return lines
+
+    return with_constants(parameters, attempt)[1], reader.notes
 
 
 def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
     """Return a matrix given by NumPy, SymPy or nested lists as lists of entries, its shape checked."""
-    if hasattr(matrix, "shape") and len(matrix.shape) == 2:
+    if hasattr(matrix, "shape"):
+        if len(matrix.shape) != 2 or not all(isinstance(size, int) for size in matrix.shape):
+            raise EquationError(f"expected {name} as a matrix (rows of entries), got shape {matrix.shape}")
         rows = [[matrix[i, j] for j in range(matrix.shape[1])] for i in range(matrix.shape[0])]
     else:
+        if isinstance(matrix, str | bytes | dict):
+            raise EquationError(f"expected {name} as a matrix (rows of entries), got {type(matrix).__name__}")
         try:
             rows = [list(row) for row in matrix]
         except TypeError:
@@ -185,25 +227,8 @@ def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> lis
 
 
 def _number(value: Fraction) -> Number:
-    return Number(Place(str(value), 0, len(str(value))), value)
-
-
-def _derivative(channel: str, order: int) -> Expression:
-    name = Name(Place(channel, 0, len(channel)), channel)
-    return Derivative(name.place, name, order) if order else name
-
-
-def _term(coefficient: Expression, channel: str, order: int) -> Expression:
-    for node in walk(coefficient):
-        if isinstance(node, Name) and node.name == channel:
-            raise EquationError(
-                f"channel {channel!r} stands in a coefficient of the matrix; it must be a parameter there"
-            )
-    return Product(_NOWHERE, (("*", coefficient), ("*", _derivative(channel, order))))
-
-
-def _equation(terms: Sequence[tuple[str, Expression]], left: Expression | None = None) -> Equation:
-    total: Expression = Sum(_NOWHERE, tuple(terms)) if terms else _number(Fraction(0))
-    if left is None:
-        return Equation(total, _number(Fraction(0)), "")
-    return Equation(left, total, "")
+    # Half the bits are more than the digits: a cheap bound before any text is made.
+    if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_DIGITS:
+        raise EquationError(f"expected a number of at most {MAX_DIGITS} digits")
+    text = str(value)
+    return Number(Place(text, 0, len(text)), value)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from numbers import Rational
 from typing import TYPE_CHECKING
 
 from lodekit.algebra.modes import enclose_roots
@@ -84,13 +85,15 @@ class Mode:
 
     def roots_at(self, values: Mapping[str, float]) -> tuple[complex, ...]:
         """Return the exponents at given parameter values, to full float accuracy; equal roots are repeated."""
+        if not isinstance(values, Mapping):
+            raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
         exact = {}
         for name, value in values.items():
             if name not in self.ring.parameters:
                 known = ", ".join(self.ring.parameters) or "none"
                 raise ParameterError(f"unknown parameter {name!r}; known are {known}")
             try:
-                exact[name] = Fraction(value)
+                exact[name] = Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
             except (TypeError, ValueError, OverflowError):
                 raise ParameterError(f"expected a finite number for {name!r}, got {value!r}") from None
         found = enclose_roots(self.ring, self.polynomial, exact)

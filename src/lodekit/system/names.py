@@ -10,7 +10,7 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.roles import find_channels
 from lodekit.system.tree import Equation, Expression, Name, walk
 
-__all__ = ["check_all_used", "check_channels", "nodes", "order_channels"]
+__all__ = ["check_all_used", "check_channels", "list_names", "nodes", "order_channels"]
 
 MAX_CHANNELS = 500
 
@@ -22,13 +22,18 @@ def nodes(equation: Equation) -> Iterable[Expression]:
             yield from walk(side)
 
 
+def list_names(names: object, role: str) -> list[str]:
+    """Return names given as a list, or in one text with commas, in normal form."""
+    if isinstance(names, str):
+        names = names.replace(",", " ").split()
+    if not isinstance(names, Iterable) or isinstance(names, Mapping | bytes | set):
+        raise EquationError(f"expected the {role} names as a list, got {type(names).__name__}")
+    return [check_name(name, role) for name in names]
+
+
 def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:
     """Return the names of channels in normal form, or say what is wrong with them."""
-    if isinstance(channels, str):
-        channels = channels.replace(",", " ").split()
-    if not isinstance(channels, Iterable):
-        raise EquationError(f"expected channels as a list of names, got {type(channels).__name__}")
-    names = [check_name(name, "channel") for name in channels]
+    names = list_names(channels, "channel")
     for position, name in enumerate(names):
         if name in names[:position]:
             raise EquationError(f"channel {name!r} is listed twice")
@@ -59,9 +64,9 @@ def check_all_used(equations: Sequence[Equation], parameters: Mapping[str, Param
     mentioned = {node.name for equation in equations for node in nodes(equation) if isinstance(node, Name)}
     unused = [name for name in parameters if name not in mentioned]
     if unused:
-        plural = "s are" if len(unused) > 1 else " is"
+        plural, pronoun = ("s are", "them") if len(unused) > 1 else (" is", "it")
         names = ", ".join(repr(name) for name in unused)
         raise EquationError(
-            f"parameter{plural} declared but never used: {names}; remove it or check the spelling. "
+            f"parameter{plural} declared but never used: {names}; remove {pronoun} or check the spelling. "
             f"Channels are {', '.join(channels)}"
         )

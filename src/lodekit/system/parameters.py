@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lodekit.errors import ParameterError
@@ -60,10 +60,9 @@ class Parameter:
         return self.positive or self.interval[0] > 0
 
     def _read_bounds(self, bounds: object) -> tuple[float, float]:
-        try:
-            low, high = (float(value) for value in bounds)  # type: ignore[attr-defined]
-        except (TypeError, ValueError):
-            raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}") from None
+        if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+            raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}")
+        low, high = (_to_float("bounds", value) for value in bounds)
         if math.isnan(low) or math.isnan(high) or not low < high:
             raise ParameterError(f"expected bounds with low < high, got ({low}, {high}); use fixed= for a known value")
         if self.positive and high <= 0:
@@ -71,17 +70,25 @@ class Parameter:
         return low, high
 
     def _read_value(self, role: str, value: object) -> float:
-        try:
-            number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            raise ParameterError(f"expected a number for {role}=, got {value!r}") from None
+        number = _to_float(role, value)
         low, high = self.interval
-        if isinstance(value, bool) or not math.isfinite(number):
+        if not math.isfinite(number):
             raise ParameterError(f"expected a finite number for {role}=, got {value!r}")
         if not low <= number <= high or (self.positive and number <= 0):
-            limits = "above zero" if self.positive and self.bounds is None else f"within {low} to {high}"
+            within = "" if self.bounds is None else f"within {low:g} to {high:g}"
+            above = "above zero" if self.positive else ""
+            limits = " and ".join(part for part in (above, within) if part)
             raise ParameterError(f"{role}={number} must lie {limits}; change {role}= or the limits")
         return number
+
+
+def _to_float(role: str, value: object) -> float:
+    if isinstance(value, bool | str | bytes):
+        raise ParameterError(f"expected a number for {role}=, got {value!r}")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"expected a number for {role}= that fits a float, got {type(value).__name__}") from None
 
 
 def read_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -> dict[str, Parameter]:

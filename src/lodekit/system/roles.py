@@ -55,9 +55,9 @@ def _collect_plain(node: Expression, plain: set[str], channels: set[str], *, as_
                 _collect_plain(term, plain, channels, as_coefficient=as_coefficient)
         case Product():
             mentioned = [_mentions(factor, channels) for _, factor in node.factors]
-            for index, (operator, factor) in enumerate(node.factors):
-                others = any(m for i, m in enumerate(mentioned) if i != index)
-                inside = as_coefficient or operator == "/" or others
+            total = sum(mentioned)
+            for (operator, factor), own in zip(node.factors, mentioned, strict=True):
+                inside = as_coefficient or operator == "/" or total > own
                 _collect_plain(factor, plain, channels, as_coefficient=inside)
         case Power():
             derivative = node.grouped and isinstance(node.exponent, Number)

@@ -21,10 +21,11 @@ from lodekit.system import display, explanation, matrices
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
 from lodekit.system.mode import Mode
-from lodekit.system.names import check_all_used, check_channels, nodes, order_channels
+from lodekit.system.names import check_all_used, check_channels, list_names, nodes, order_channels
 from lodekit.system.parameters import Parameter, read_parameters
 from lodekit.system.signals import Signal
 from lodekit.system.tree import Equation, Expression, Name, replace_names, walk
+from lodekit.system.writing import format_observable, format_row
 
 if TYPE_CHECKING:
     import sympy
@@ -109,8 +110,8 @@ class System:
         """
         known = read_parameters(parameters)
         names = check_channels(channels, known)
-        equations, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
-        return cls._from_equations(equations, known, names, notes)
+        lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
+        return cls._from_equations(parse_equations(lines), known, names, notes)
 
     @classmethod
     def from_state_space(
@@ -149,16 +150,20 @@ class System:
         if not size:
             raise EquationError("expected at least one state, got an empty matrix A")
         names = [
-            list(given) if given is not None else [f"{letter}{i + 1}" for i in range(count)]
-            for given, letter, count in ((states, "x", size), (inputs, "u", width), (outputs, "y", height))
+            list_names(given, role) if given is not None else [f"{letter}{i + 1}" for i in range(count)]
+            for given, role, letter, count in (
+                (states, "state", "x", size),
+                (inputs, "input", "u", width),
+                (outputs, "output", "y", height),
+            )
         ]
         for role, given, count in zip(("state", "input", "output"), names, (size, width, height), strict=True):
             if len(given) != count:
-                raise EquationError(f"expected {count} {role} names, got {len(given)}")
+                raise EquationError(f"expected {count} {role} name{'s' * (count != 1)}, got {len(given)}")
         known = read_parameters(parameters)
         channels = check_channels([*names[0], *names[1], *names[2]], known)
-        equations, notes = matrices.equations_from_state_space(blocks, names[0], names[1], names[2])
-        return cls._from_equations(equations, known, channels, notes)
+        lines, notes = matrices.equations_from_state_space(blocks, names[0], names[1], names[2], tuple(known))
+        return cls._from_equations(parse_equations(lines), known, channels, notes)
 
     @classmethod
     def _from_equations(
@@ -189,11 +194,9 @@ class System:
         self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(self._channels), variable)
         minus = read.ring.rational(-1)
         self._forcing = tuple(row.known.scale(minus) for row in read.rows)
-        # Equations that came as matrices have no text of their own yet.
+        # Equations with something substituted have no text of their own yet.
         self._equations = tuple(
-            equation
-            if equation.text
-            else Equation(equation.left, equation.right, display.format_row(row, self._channels))
+            equation if equation.text else Equation(equation.left, equation.right, format_row(row, self._channels))
             for equation, row in zip(equations, read.rows, strict=True)
         )
         if any(self._forcing):
@@ -311,7 +314,7 @@ class System:
         modes = []
         for part in mode_factors(ring, annihilators):
             row = parametrization.observable_of(part.mode, part.cofactor(ring, annihilators[part.mode]))
-            observable = display.format_observable(ring, row, self._channels)
+            observable = format_observable(ring, row, self._channels)
             variable = self._operator.variable
             modes.append(Mode(ring, part.polynomial, part.multiplicity, observable, part.mode, variable))
         return tuple(modes)
@@ -388,6 +391,8 @@ class System:
         >>> equal.is_controllable
         False
         """
+        if not isinstance(values, Mapping):
+            raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
         reader = matrices.EntryReader()
         replacements: dict[str, Expression] = {}
         for name, value in values.items():
@@ -408,7 +413,9 @@ class System:
         ]
         mentioned = {node.name for eq in equations for node in nodes(eq) if isinstance(node, Name)}
         rest = {name: parameter for name, parameter in self._parameters.items() if name in mentioned}
-        return System._from_equations(equations, rest, self._channels, (*self._notes, *reader.notes))
+        return System._from_equations(
+            equations, rest, self._channels, tuple(dict.fromkeys((*self._notes, *reader.notes)))
+        )
 
     def verify(self) -> tuple[str, ...]:
         """Check exactly, by multiplication, everything the analysis rests on; return what was proved."""
