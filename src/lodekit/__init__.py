@@ -1,11 +1,39 @@
 """lodekit turns linear ODE systems, written as text, into Gaussian processes whose every realization satisfies them."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lodekit.errors import LodekitError
 from lodekit.system import catalog
 from lodekit.system.files import read_system_file
-from lodekit.system.parameters import Parameter
+from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["LodekitError", "Parameter", "System", "__version__", "catalog", "read_system_file"]
+_LAZY = {"LODEGP": "lodekit.model", "Observations": "lodekit.inference.observations"}
+
+
+def __getattr__(name: str) -> Any:
+    # The numeric half loads SciPy; whoever only analyses equations should not wait for it.
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'lodekit' has no attribute {name!r}")
+
+
+__all__ = [
+    "LODEGP",
+    "LodekitError",
+    "LogNormal",
+    "Normal",
+    "Observations",
+    "Parameter",
+    "System",
+    "__version__",
+    "catalog",
+    "read_system_file",
+]
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from lodekit.inference.observations import Observations
+    from lodekit.model import LODEGP

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, join_terms
+from lodekit.errors import AlgebraError
 from lodekit.system.writing import operator_terms, primes
 
 if TYPE_CHECKING:
@@ -50,9 +51,19 @@ def solution_lines(system: System) -> list[str]:
     if free:
         noun = "is any smooth function" if len(free) == 1 else "are any smooth functions"
         lines.append(f"where {', '.join(free)} {noun}")
-    if not system.is_homogeneous:
-        lines.append("where ~ marks one particular solution of the equations with their known functions of time")
-    return lines
+    return lines + _particular_lines(system)
+
+
+def _particular_lines(system: System) -> list[str]:
+    """Return one particular solution, where the equations hold known functions of time."""
+    if system.is_homogeneous:
+        return []
+    try:
+        signals = system.particular_solution
+    except AlgebraError:
+        return ["where ~ marks one particular solution"]
+    shown = [f"{channel}~ = {signal}" for channel, signal in zip(system.channels, signals, strict=True)]
+    return [f"where {line}" for line in shown]
 
 
 def _solution_terms(system: System) -> list[list[tuple[Scalar, str, int]]]:

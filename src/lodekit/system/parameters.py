@@ -5,11 +5,68 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lodekit.errors import ParameterError
 from lodekit.system.grammar import check_name
 
-__all__ = ["Parameter", "read_parameters"]
+__all__ = ["LogNormal", "Normal", "Parameter", "read_parameters"]
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A normal prior on a parameter.
+
+    Parameters
+    ----------
+    mean, std : float
+    """
+
+    mean: float
+    std: float
+
+    def __post_init__(self) -> None:
+        _check_prior(self.mean, self.std)
+
+    def penalty(self, value: float) -> tuple[float, float]:
+        """Return the negative log density, up to a constant, and its derivative."""
+        z = (value - self.mean) / self.std
+        return 0.5 * z * z, z / self.std
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """A log-normal prior on a positive parameter.
+
+    Parameters
+    ----------
+    median : float
+    spread : float
+        Standard deviation of the logarithm: 0.7 is about a factor of two.
+    """
+
+    median: float
+    spread: float
+
+    def __post_init__(self) -> None:
+        _check_prior(self.median, self.spread)
+        if self.median <= 0:
+            raise ParameterError(f"expected a positive median for LogNormal, got {self.median}")
+
+    def penalty(self, value: float) -> tuple[float, float]:
+        """Return the negative log density, up to a constant, and its derivative."""
+        if value <= 0:
+            return math.inf, 0.0
+        z = (math.log(value) - math.log(self.median)) / self.spread
+        return 0.5 * z * z + math.log(value), (z / self.spread + 1.0) / value
+
+
+def _check_prior(centre: float, spread: float) -> None:
+    for value in (centre, spread):
+        if not math.isfinite(_to_float("prior", value)):
+            raise ParameterError(f"expected finite numbers for a prior, got {value!r}")
+    if spread <= 0:
+        raise ParameterError(f"expected a prior with a spread above zero, got {spread}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,19 +83,24 @@ class Parameter:
         The value, where it is known and not to be learned.
     start : float, optional
         Where the search starts.
+    prior : Normal or LogNormal, optional
+        What is known beforehand; learning is then maximum a posteriori.
 
     Examples
     --------
     >>> Parameter(positive=True, start=10)
-    Parameter(positive=True, bounds=None, fixed=None, start=10.0)
+    Parameter(positive=True, bounds=None, fixed=None, start=10.0, prior=None)
     """
 
     positive: bool = False
     bounds: tuple[float, float] | None = None
     fixed: float | None = None
     start: float | None = None
+    prior: Normal | LogNormal | None = None
 
     def __post_init__(self) -> None:
+        if self.prior is not None and not isinstance(self.prior, Normal | LogNormal):
+            raise ParameterError(f"expected prior=Normal(...) or LogNormal(...), got {self.prior!r}")
         if not isinstance(self.positive, bool):
             raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}")
         if self.bounds is not None:
@@ -53,6 +115,23 @@ class Parameter:
         """The smallest and largest value that `positive` and `bounds` leave; an end at zero is excluded."""
         low, high = self.bounds or (-math.inf, math.inf)
         return (max(low, 0.0) if self.positive else low), high
+
+    def definition(self) -> dict[str, Any]:
+        """Return the parameter as plain values."""
+        content = {key: getattr(self, key) for key in ("positive", "bounds", "fixed", "start")}
+        if self.prior is not None:
+            content["prior"] = {"kind": type(self.prior).__name__, **vars(self.prior)}
+        return content
+
+    @classmethod
+    def from_definition(cls, content: Mapping[str, Any]) -> Parameter:
+        """Return the parameter that `definition` has described."""
+        options = dict(content)
+        prior = options.pop("prior", None)
+        if prior is not None:
+            kind = Normal if prior["kind"] == "Normal" else LogNormal
+            options["prior"] = kind(*(value for key, value in prior.items() if key != "kind"))
+        return cls(**options)
 
     @property
     def excludes_zero(self) -> bool:

@@ -23,6 +23,7 @@ from lodekit.system.linear import read_system
 from lodekit.system.mode import Mode
 from lodekit.system.names import check_all_used, check_channels, list_names, nodes, order_channels
 from lodekit.system.parameters import Parameter, read_parameters
+from lodekit.system.particular import particular_solution
 from lodekit.system.signals import Signal
 from lodekit.system.tree import Equation, Expression, Name, replace_names, walk
 from lodekit.system.writing import format_observable, format_row
@@ -296,6 +297,11 @@ class System:
         """Every solution as free functions and modes, with ``verify()``."""
         return parametrize(self._operator, self._stages)
 
+    @cached_property
+    def particular_solution(self) -> tuple[Signal, ...]:
+        """One exact solution of ``A(d) f = b(t)``, a known function of time for each channel; zero where b is."""
+        return particular_solution(self._operator, self._stages, self._forcing)
+
     @property
     def free_functions(self) -> int:
         """How many functions of time can be chosen freely."""
@@ -415,6 +421,23 @@ class System:
         rest = {name: parameter for name, parameter in self._parameters.items() if name in mentioned}
         return System._from_equations(
             equations, rest, self._channels, tuple(dict.fromkeys((*self._notes, *reader.notes)))
+        )
+
+    def definition(self) -> dict[str, Any]:
+        """Return what the user said, as plain values; `from_definition` makes the system again."""
+        return {
+            "equations": list(self.equations),
+            "channels": list(self._channels),
+            "parameters": {name: parameter.definition() for name, parameter in self._parameters.items()},
+            "notes": list(self._notes),
+        }
+
+    @classmethod
+    def from_definition(cls, content: Mapping[str, Any]) -> System:
+        """Return the system that `definition` has described."""
+        parameters = {name: Parameter.from_definition(entry) for name, entry in content["parameters"].items()}
+        return cls._from_equations(
+            parse_equations(content["equations"]), parameters, content["channels"], content["notes"]
         )
 
     def verify(self) -> tuple[str, ...]:
