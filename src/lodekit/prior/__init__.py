@@ -1,0 +1,1 @@
+"""The Gaussian process, as closed formulas on arrays."""

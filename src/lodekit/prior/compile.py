@@ -1,0 +1,277 @@
+"""THE one place where exact becomes float: coefficient arrays of observables, with derivatives in the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from flint import arb, fmpz
+from flint import ctx as flint_context
+from numpy.typing import NDArray
+
+from lodekit.algebra.finite_field import Element
+from lodekit.algebra.modes import enclose_roots, mode_factors
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.system.signals import Signal
+from lodekit.system.system import System
+
+__all__ = ["CompiledFactor", "CompiledRows", "CompiledSignal", "ScalarTable", "SignalTable", "compile_rows"]
+
+Array = NDArray[np.float64]
+_BITS = 256
+
+
+class ScalarTable:
+    """Many field elements as float functions of the parameters, with derivatives.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    scalars : sequence of Scalar
+        Their order is that of the values.
+    """
+
+    def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
+        count = len(ring.constants)
+        with flint_context.workprec(_BITS):
+            constants = [constant.enclose() for constant in ring.constants]
+            rows = [_float_terms(ring, scalar, count, constants) for scalar in scalars]
+        monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
+        index = {exponents: i for i, exponents in enumerate(monomials)}
+        self._exponents = np.array(monomials, dtype=np.float64).reshape(len(monomials), len(ring.parameters))
+        self._top = np.zeros((len(rows), len(monomials)))
+        self._bottom = np.zeros((len(rows), len(monomials)))
+        for i, (top, bottom) in enumerate(rows):
+            for target, part in ((self._top, top), (self._bottom, bottom)):
+                for exponents, value in part.items():
+                    target[i, index[exponents]] = value
+        self._is_constant = not self._exponents.any()
+        # For each parameter the exponents of the derivative, its own lowered by one.
+        self._lowered = [np.maximum(self._exponents - row, 0.0) for row in np.eye(len(ring.parameters))]
+
+    @cached_property
+    def _constant(self) -> tuple[Array, Array]:
+        values = self._top.sum(axis=1) / self._bottom.sum(axis=1) if len(self._top) else np.zeros(0)
+        return values, np.zeros((len(self._lowered), len(values)))
+
+    def evaluate(self, theta: Array) -> tuple[Array, Array]:
+        """Return values, shape (s,), and their derivatives, shape (p, s)."""
+        if self._is_constant:
+            return self._constant
+        monomials = np.prod(theta**self._exponents, axis=1)
+        top, bottom = self._top @ monomials, self._bottom @ monomials
+        values = top / bottom
+        derivatives = np.empty((len(theta), len(values)))
+        for p, lowered in enumerate(self._lowered):
+            slope = self._exponents[:, p] * np.prod(theta**lowered, axis=1)
+            derivatives[p] = (self._top @ slope - values * (self._bottom @ slope)) / bottom
+        return values, derivatives
+
+
+def _float_terms(
+    ring: ScalarRing, scalar: Scalar, count: int, constants: Sequence[object]
+) -> tuple[dict[tuple[int, ...], float], dict[tuple[int, ...], float]]:
+    """Return numerator and denominator as floats by parameter monomial, both divided by one number so that they fit."""
+    balls = [_collect(ring, part, count, constants) for part in (scalar.numerator, scalar.denominator)]
+    scale = max((abs(value.mid()) for part in balls for value in part.values()), default=arb(1))
+    return tuple({key: float((value / scale).mid()) for key, value in part.items()} for part in balls)  # type: ignore[return-value]
+
+
+def _collect(
+    ring: ScalarRing, element: Element, count: int, constants: Sequence[object]
+) -> dict[tuple[int, ...], Element]:
+    found: dict[tuple[int, ...], Element] = {}
+    for exponents, coefficient in ring.terms(element).items():
+        term = arb(fmpz(coefficient))
+        for constant, exponent in zip(constants, exponents[:count], strict=True):
+            if exponent:
+                term = term * constant**exponent  # type: ignore[operator]
+        key = exponents[count:]
+        found[key] = found[key] + term if key in found else term
+    return found
+
+
+@dataclass(frozen=True)
+class CompiledFactor:
+    """A factor of an annihilator d_i: its own signal variance, its own basis functions.
+
+    Parameters
+    ----------
+    column : int
+        Which mode column it belongs to.
+    multiplicity : int
+    coefficients : slice
+        Where the coefficients of the factor stand in the table, lowest power first; monic.
+    roots : tuple of complex, or None
+        The exponents with imaginary part >= 0, where no parameter stands inside; in the user's time.
+    """
+
+    column: int
+    multiplicity: int
+    coefficients: slice
+    roots: tuple[complex, ...] | None
+
+
+@dataclass(frozen=True)
+class CompiledSignal:
+    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``; c, r, w stand in the table in this order."""
+
+    powers: tuple[int, ...]
+    sines: tuple[bool, ...]
+    coefficients: slice
+
+    def evaluate(self, times: Array, values: Array, derivatives: Array) -> tuple[Array, Array]:
+        """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n)."""
+        own, slopes = values[self.coefficients], derivatives[:, self.coefficients]
+        total, gradient = np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
+        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
+            c, r, w = own[3 * i : 3 * i + 3]
+            shape = times**power * np.exp(r * times)
+            angle = w * times
+            wave, slope = (np.sin(angle), np.cos(angle)) if sine else (np.cos(angle), -np.sin(angle))
+            total += c * shape * wave
+            dc, dr, dw = slopes[:, 3 * i], slopes[:, 3 * i + 1], slopes[:, 3 * i + 2]
+            if slopes[:, 3 * i : 3 * i + 3].any():
+                gradient += np.outer(dc, shape * wave) + np.outer(dr, c * times * shape * wave)
+                gradient += np.outer(dw, c * times * shape * slope)
+        return total, gradient
+
+    @property
+    def count(self) -> int:
+        """Number of terms."""
+        return len(self.powers)
+
+
+class SignalTable:
+    """Known functions of time, ready for floats.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    signals : sequence of Signal
+    """
+
+    def __init__(self, ring: ScalarRing, signals: Sequence[Signal]) -> None:
+        scalars: list[Scalar] = []
+        self._signals = [_append_signal(signal, scalars) for signal in signals]
+        self._table = ScalarTable(ring, scalars)
+
+    def evaluate(self, theta: Array, times: Array) -> list[Array]:
+        """Return each signal at the times."""
+        values, slopes = self._table.evaluate(theta)
+        return [signal.evaluate(times, values, slopes)[0] for signal in self._signals]
+
+
+def _append_signal(signal: Signal, scalars: list[Scalar]) -> CompiledSignal:
+    """Add the numbers of a signal to a list, and return where they stand."""
+    start = len(scalars)
+    for wave, value in signal.terms.items():
+        scalars.extend((value, wave.rate, wave.frequency))
+    waves = list(signal.terms)
+    return CompiledSignal(
+        tuple(wave.power for wave in waves), tuple(wave.sine for wave in waves), slice(start, len(scalars))
+    )
+
+
+@dataclass(frozen=True)
+class RowValues:
+    """The coefficient arrays of observables at given parameter values; names starting with d hold derivatives.
+
+    Shapes: free (o, q, k), columns a list of (o, k) for each mode column, factors a list of coefficient vectors.
+    """
+
+    free: Array
+    d_free: Array
+    columns: list[Array]
+    d_columns: list[Array]
+    factors: list[Array]
+    d_factors: list[Array]
+    table: tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class CompiledRows:
+    """Observables of a system, ready for floats.
+
+    Parameters
+    ----------
+    parameters : tuple of str
+        The order of parameter values.
+    table : ScalarTable
+    free_shape : (int, int, int)
+        Observables, free functions, coefficients (lowest power of d first).
+    column_shapes : list of (int, int)
+        Observables and coefficients, for each mode column.
+    factors : tuple of CompiledFactor
+    signals : tuple of CompiledSignal
+        The particular solution, for each observable.
+    """
+
+    parameters: tuple[str, ...]
+    table: ScalarTable
+    free_shape: tuple[int, int, int]
+    column_shapes: tuple[tuple[int, int], ...]
+    factors: tuple[CompiledFactor, ...]
+    signals: tuple[CompiledSignal, ...]
+
+    def evaluate(self, theta: Array) -> RowValues:
+        """Return all coefficient arrays and their derivatives at parameter values."""
+        values, slopes = self.table.evaluate(theta)
+        count = len(slopes)
+        size = int(np.prod(self.free_shape))
+        columns, d_columns, start = [], [], size
+        for shape in self.column_shapes:
+            stop = start + shape[0] * shape[1]
+            columns.append(values[start:stop].reshape(shape))
+            d_columns.append(slopes[:, start:stop].reshape(count, *shape))
+            start = stop
+        return RowValues(
+            values[:size].reshape(self.free_shape),
+            slopes[:, :size].reshape(count, *self.free_shape),
+            columns,
+            d_columns,
+            [values[factor.coefficients] for factor in self.factors],
+            [slopes[:, factor.coefficients] for factor in self.factors],
+            (values, slopes),
+        )
+
+
+def compile_rows(system: System, rows: OperatorMatrix, known: Sequence[Signal] = ()) -> CompiledRows:
+    """Compile observables, given as rows of operators on the channels plus known functions of time."""
+    ring, parametrization = system.operator.ring, system.parametrization
+    scalars: list[Scalar] = []
+    zero = ring.rational(0)
+
+    def append(matrix: OperatorMatrix) -> int:
+        """Add all coefficients of a matrix, padded to one length; return the length."""
+        entries = matrix.entries()
+        length = max((len(entry) for row in entries for entry in row), default=0) or 1
+        for row in entries:
+            for entry in row:
+                scalars.extend([*entry, *([zero] * (length - len(entry)))])
+        return length
+
+    count = len(rows.rows)
+    length = append(rows @ parametrization.free)
+    free_shape = (count, parametrization.free.width, length)
+    column_shapes = tuple((count, append(rows @ mode.column)) for mode in parametrization.modes)
+    factors = []
+    for part in mode_factors(ring, [mode.annihilator for mode in parametrization.modes]):
+        start = len(scalars)
+        scalars.extend(Scalar(ring, value, part.polynomial[-1]) for value in part.polynomial)
+        roots = None
+        if not any(ring.involves_parameters(value) for value in part.polynomial):
+            roots = tuple(root for root, _ in enclose_roots(ring, part.polynomial) if root.imag >= 0)
+        factors.append(CompiledFactor(part.mode, part.multiplicity, slice(start, len(scalars)), roots))
+    signals = []
+    for i in range(count):
+        total = known[i] if known else Signal(ring)
+        for channel, signal in enumerate(system.particular_solution):
+            total = total + signal.apply(rows.coefficients(i, channel))
+        signals.append(_append_signal(total, scalars))
+    return CompiledRows(
+        ring.parameters, ScalarTable(ring, scalars), free_shape, column_shapes, tuple(factors), tuple(signals)
+    )
