@@ -1,0 +1,1 @@
+"""Evidence with its gradient, and the posterior."""

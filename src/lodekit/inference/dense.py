@@ -1,0 +1,261 @@
+"""The exact evidence by Cholesky, with its gradient in closed form.
+
+With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (K^-1 - alpha alpha^T)/2``, contract G once with the stack of
+derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
+any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of the covariance used).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from lodekit.errors import LodekitError
+from lodekit.inference.problem import Hyperparameters, Problem
+from lodekit.prior.compile import RowValues
+from lodekit.prior.covariance import fold_matrix, pair_coefficients
+from lodekit.prior.latents import Latent, SquaredExponential
+
+__all__ = ["Evidence", "Factorization", "evaluate", "factorize"]
+
+Array = NDArray[np.float64]
+_JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The negative log evidence in the user's units, and its gradient.
+
+    Parameters
+    ----------
+    value : float
+    theta : array, shape (p,)
+        Derivatives in the parameters.
+    log_lengthscales, log_deviations : arrays, shape (q,)
+    log_mode_deviations : array, shape (g,)
+    log_noise : array
+    """
+
+    value: float
+    theta: Array
+    log_lengthscales: Array
+    log_deviations: Array
+    log_mode_deviations: Array
+    log_noise: Array
+
+
+@dataclass(frozen=True)
+class Factorization:
+    """The Cholesky factor of the data covariance and what was computed on the way to it.
+
+    Parameters
+    ----------
+    cholesky : array, shape (n, n)
+        Lower triangular; the upper triangle is not meaningful.
+    alpha : array, shape (n,)
+        ``K^-1 (y - mu)``.
+    value : float
+        The negative log evidence in scaled units.
+    jitter : float
+        What had to be added to the diagonal, relative to its mean.
+    added : float
+        The same in scaled units.
+    """
+
+    cholesky: Array
+    alpha: Array
+    residual: Array
+    value: float
+    jitter: float
+    added: float
+    rows: RowValues
+    basis: list[Array]
+    d_basis: list[Array]
+    d_means: list[Array]
+    stacks: list[Array]
+    weights: list[Array]
+
+
+def factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool = False) -> Factorization | None:
+    """Return the factorization of the covariance of the data, or None where it is not finite."""
+    # A search may try absurd values; what overflows there is noticed below.
+    with np.errstate(all="ignore"):
+        return _factorize(problem, hyper, slopes=slopes)
+
+
+def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
+    rows = problem.rows.evaluate(hyper.theta)
+    basis, d_basis = problem.rows.mode_basis(rows, problem.groups, problem.scaled_times, slopes=slopes)
+    means, d_means = problem.rows.means(rows, problem.times)
+    order = 2 * (rows.free.shape[-1] - 1)
+    stacks, weights = [], []
+    for number, latent in enumerate(problem.latents):
+        latent.check_order(order)
+        extra = latent.extra if slopes else 0
+        stacks.append(_stack(latent, problem.lag / hyper.lengthscales[number], order + extra))
+        own = rows.free[:, number]
+        weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
+    variance = _mode_variance(problem, hyper)
+    residual = problem.scaled_values - np.concatenate([m[i] for m, i in zip(means, problem.index, strict=True)])
+    noise = problem.noise_variance(hyper.noise)
+    if not all(np.isfinite(part).all() for part in (rows.free, residual, noise, *basis)):
+        return None
+    for jitter in _JITTERS:
+        K = _assemble(problem, stacks, weights, basis, variance)
+        diagonal = np.einsum("ii->i", K)
+        mean = float(diagonal.mean()) if len(diagonal) else 1.0
+        if not np.isfinite(mean):
+            return None
+        diagonal += noise + jitter * mean
+        factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
+        if info == 0:
+            break
+    else:
+        return None
+    alpha, _ = lapack.dpotrs(factor, residual, lower=1)
+    half_log = float(np.log(np.einsum("ii->i", factor)).sum())
+    value = 0.5 * float(residual @ alpha) + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi))
+    return Factorization(
+        factor, alpha, residual, value, jitter, jitter * mean, rows, basis, d_basis, d_means, stacks, weights
+    )
+
+
+def _mode_variance(problem: Problem, hyper: Hyperparameters) -> Array:
+    return np.repeat(hyper.mode_deviations**2, [group.size for group in problem.groups])
+
+
+def _stack(latent: Latent, u: Array, order: int) -> Array:
+    """Return the stack of derivatives as one array, (order + 1, n, n)."""
+    if not isinstance(latent, SquaredExponential):
+        return np.stack(latent.stack(np, u, order))
+    # The recurrence of the squared exponential, in place: the stack is the largest thing beside the covariance.
+    stack = np.empty((order + 1, *u.shape))
+    np.multiply(u, -0.5 * u, out=stack[0])
+    np.exp(stack[0], out=stack[0])
+    for m in range(1, order + 1):
+        np.multiply(u, stack[m - 1], out=stack[m])
+        if m > 1:
+            stack[m] += (m - 1) * stack[m - 2]
+        np.negative(stack[m], out=stack[m])
+    return stack
+
+
+def _assemble(
+    problem: Problem, stacks: list[Array], weights: list[Array], basis: list[Array], variance: Array
+) -> Array:
+    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant."""
+    offsets, count, n = problem.offsets, len(problem.values), len(problem.times)
+    if problem.is_full:
+        total = np.zeros((count * count, n * n))
+        for stack, weight in zip(stacks, weights, strict=True):
+            orders = weight.shape[-1]
+            total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
+        # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
+        K = np.asfortranarray(total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n))
+        if len(variance):
+            stacked = np.concatenate(basis)
+            K += (stacked * variance) @ stacked.T
+        return K
+    K = np.zeros((offsets[-1], offsets[-1]), order="F")
+    for i in range(count):
+        for j in range(i + 1):
+            block = (basis[i] * variance) @ basis[j].T
+            for stack, weight in zip(stacks, weights, strict=True):
+                block += np.tensordot(weight[i, j], stack[: weight.shape[-1]], axes=1)
+            block = block[np.ix_(problem.index[i], problem.index[j])]
+            K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]] = block
+    return K
+
+
+def evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
+    """Return the negative log evidence and its gradient; infinite where the covariance is not finite."""
+    with np.errstate(all="ignore"):
+        return _evaluate(problem, hyper)
+
+
+def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
+    state = _factorize(problem, hyper, slopes=True)
+    sizes = [len(a) for a in (hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)]
+    if state is None:
+        return Evidence(np.inf, *(np.zeros(size) for size in sizes))
+    inverse, info = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
+    if info != 0:
+        raise LodekitError("the covariance of the data could not be inverted; increase the noise or drop repeated data")
+    # G is half of K^-1 - alpha alpha^T, of which the lower triangle is known.
+    G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
+    G *= 0.5
+    _mirror(G)
+    theta = np.zeros(sizes[0])
+    lengthscales, deviations = np.zeros(sizes[1]), np.zeros(sizes[2])
+    for number in range(len(problem.latents)):
+        S, tilted = _contract(problem, state, G, number, hyper.lengthscales[number])
+        weight = state.weights[number]
+        orders = weight.shape[-1]
+        deviations[number] = 2.0 * float(np.sum(weight * S[..., :orders]))
+        lengthscales[number] = float(np.sum(weight * tilted))
+        if sizes[0]:
+            scale = hyper.deviations[number] ** 2 * hyper.lengthscales[number] ** -np.arange(orders, dtype=float)
+            own = state.rows.free[:, number]
+            count, length = own.shape
+            # d/dW_ia = 2 sum_jb (-1)^b W_jb S_ij,a+b: unfold orders into pairs (a, b), then contract with W.
+            pairs = (S[..., :orders] * scale) @ fold_matrix(length, length).T
+            slope = 2.0 * np.tensordot(pairs.reshape(count, count, length, length), own, axes=([1, 3], [0, 1]))
+            theta += state.rows.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
+    mode_deviations = np.zeros(sizes[3])
+    if len(problem.groups):
+        variance = _mode_variance(problem, hyper)
+        stacked = np.concatenate([b[i] for b, i in zip(state.basis, problem.index, strict=True)])
+        product = G @ stacked
+        quadratic = variance * np.sum(stacked * product, axis=0)
+        starts = np.concatenate([[0], np.cumsum([group.size for group in problem.groups])[:-1]])
+        mode_deviations = 2.0 * np.add.reduceat(quadratic, starts)
+        if sizes[0]:
+            d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, problem.index, strict=True)], axis=1)
+            theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (product * variance).ravel()
+    if sizes[0]:
+        d_mean = np.concatenate([d[:, i] for d, i in zip(state.d_means, problem.index, strict=True)], axis=1)
+        theta -= d_mean @ state.alpha
+    log_noise: Array = np.zeros(sizes[4])
+    if sizes[4]:
+        parts = np.einsum("ii->i", G) * problem.noise_variance(hyper.noise) * problem.row_learns_noise
+        log_noise = np.asarray(2.0 * np.bincount(problem.row_noise_group, parts, minlength=sizes[4]), dtype=float)
+    return Evidence(state.value - problem.jacobian, theta, lengthscales, deviations, mode_deviations, log_noise)
+
+
+def _mirror(matrix: Array) -> None:
+    """Copy the lower triangle onto the upper one, in place and in panels, so that no second matrix is needed."""
+    size, panel = len(matrix), 256
+    if size <= panel:
+        upper = np.tril(matrix, -1).T
+        matrix[...] = np.tril(matrix)
+        matrix += upper
+        return
+    for start in range(0, size, panel):
+        stop = min(start + panel, size)
+        block = np.tril(matrix[start:stop, start:stop], -1)
+        matrix[start:stop, start:stop] = np.tril(matrix[start:stop, start:stop]) + block.T
+        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
+
+
+def _contract(problem: Problem, state: Factorization, G: Array, number: int, lengthscale: float) -> tuple[Array, Array]:
+    """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
+    offsets, count, n = problem.offsets, len(problem.values), len(problem.times)
+    latent, stack = problem.latents[number], state.stacks[number]
+    orders = state.weights[number].shape[-1]
+    if problem.is_full:
+        blocks = G.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
+    else:
+        blocks = np.zeros((count * count, n * n))
+        for i in range(count):
+            for j in range(count):
+                spread = blocks[i * count + j].reshape(n, n)
+                part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
+                np.add.at(spread, np.ix_(problem.index[i], problem.index[j]), part)
+    S = (blocks @ stack.reshape(len(stack), -1).T).reshape(count, count, -1)
+    if isinstance(latent, SquaredExponential):
+        return S, S[..., 2 : orders + 2] + S[..., :orders]
+    tilted = np.stack(latent.lengthscale_stack(np, problem.lag / lengthscale, list(stack), orders - 1))
+    return S, (blocks @ tilted.reshape(orders, -1).T).reshape(count, count, -1)

@@ -1,0 +1,193 @@
+"""Tidy data: time, observable, value, noise; missing is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.errors import LodekitError
+
+__all__ = ["DataError", "Observations", "Series", "read_observations"]
+
+Array = NDArray[np.float64]
+
+
+class DataError(LodekitError):
+    """Measurements that cannot be used as they are."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The measurements of one observable.
+
+    Parameters
+    ----------
+    observable : str
+        A channel, or any linear differential expression of channels: ``f1'``, ``f1 - f2``.
+    times, values : arrays, shape (n,)
+    std : array, shape (n,)
+        Known standard deviations of the noise; NaN where it is to be learned, zero where the value is exact.
+    """
+
+    observable: str
+    times: Array
+    values: Array
+    std: Array
+
+
+class Observations:
+    """Irregular data: different times for different observables, derivatives observed directly, known noise.
+
+    Parameters
+    ----------
+    records : iterable of (time, observable, value) or (time, observable, value, std), optional
+
+    Examples
+    --------
+    >>> data = Observations([(0.0, "x", 1.0, 0.0), (0.0, "x'", 0.0, 0.0)])
+    >>> data = data.add([0.5, 1.0, 1.5], "x", [0.9, 0.6, 0.1])
+    >>> len(data), data.observables
+    (5, ('x', "x'"))
+    """
+
+    def __init__(self, records: Iterable[Sequence[Any]] = ()) -> None:
+        self._series: tuple[Series, ...] = ()
+        grouped: dict[str, list[tuple[float, float, float]]] = {}
+        if not isinstance(records, Iterable):
+            raise DataError(f"expected records (time, observable, value), got {type(records).__name__}")
+        for number, record in enumerate(records, 1):
+            fields = tuple(record) if isinstance(record, Sequence) else (record,)
+            if len(fields) not in (3, 4) or not isinstance(fields[1], str):
+                raise DataError(f"record {number}: expected (time, observable, value) or with a std, got {fields!r}")
+            std = fields[3] if len(fields) == 4 and fields[3] is not None else np.nan
+            grouped.setdefault(fields[1], []).append((fields[0], fields[2], std))
+        for observable, rows in grouped.items():
+            times, values, stds = zip(*rows, strict=True)
+            self._series += (_series(observable, times, values, stds),)
+
+    def add(self, times: ArrayLike, observable: str, values: ArrayLike, std: ArrayLike | None = None) -> Observations:
+        """Return the observations with more of one observable; NaN values are left out."""
+        total = Observations()
+        total._series = (*self._series, _series(observable, times, values, std))
+        return total
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """The data, one entry for each call of `add` and each observable of the records."""
+        return self._series
+
+    @property
+    def observables(self) -> tuple[str, ...]:
+        """What is observed, in order of first appearance."""
+        return tuple(dict.fromkeys(series.observable for series in self._series))
+
+    def __len__(self) -> int:
+        return sum(len(series.times) for series in self._series)
+
+
+def _numbers(name: str, values: ArrayLike) -> Array:
+    kind = np.asarray(values).dtype.kind
+    if kind in "cmM":
+        what = "complex numbers" if kind == "c" else "dates"
+        raise DataError(f"expected real numbers for {name}, got {what}; convert them (dates to seconds or hours)")
+    try:
+        array = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        raise DataError(f"expected numbers for {name}, got {type(values).__name__}") from None
+    if array.ndim != 1:
+        raise DataError(f"expected one row of numbers for {name}, got shape {array.shape}")
+    return array
+
+
+def _series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike | None) -> Series:
+    t, y = _numbers("times", times), _numbers(f"the values of {observable}", values)
+    if len(t) != len(y):
+        raise DataError(f"expected as many values of {observable} as times ({len(t)}), got {len(y)}")
+    s = np.full(len(t), np.nan)
+    if std is not None:
+        given = _numbers("noise_std", std)
+        if len(given) not in (1, len(t)):
+            raise DataError(f"expected one noise_std for {observable}, or {len(t)}, got {len(given)}")
+        s = np.broadcast_to(given, t.shape).astype(float)
+    keep = ~np.isnan(y)
+    t, y, s = t[keep], y[keep], s[keep]
+    if not np.isfinite(t).all():
+        raise DataError(f"expected finite times, got {t[~np.isfinite(t)][0]} for {observable}")
+    if not np.isfinite(y).all():
+        row = int(np.flatnonzero(~np.isfinite(y))[0])
+        raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]}; use NaN for missing")
+    if (s < 0).any() or np.isinf(s).any():
+        raise DataError(f"expected noise_std of zero or more for {observable}, got {s[(s < 0) | np.isinf(s)][0]}")
+    return Series(observable, t, y, s)
+
+
+def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None) -> Observations:
+    """Return observations from the forms that `fit` accepts.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        The order of the columns of an array.
+    t : array-like, shape (n,), or Observations
+    Y : array-like (n, channels), dict of observable to array, or DataFrame
+        NaN for missing.
+    noise_std : number, dict of observable to number or array, or array like Y, optional
+        Known standard deviation of the noise.
+    """
+    if isinstance(t, Observations):
+        if Y is not None or noise_std is not None:
+            raise DataError("expected Observations alone: they hold values and noise themselves")
+        found = t
+    else:
+        times = _numbers("t", _plain(t))
+        table = _columns(channels, Y)
+        found = Observations()
+        for number, (name, values) in enumerate(table.items()):
+            if isinstance(noise_std, Mapping):
+                std = noise_std.get(name)
+            elif noise_std is not None and np.ndim(noise_std) == 2:
+                if np.shape(noise_std) != (len(times), len(table)):
+                    shape = (len(times), len(table))
+                    raise DataError(f"expected noise_std of shape {shape}, like Y, got {np.shape(noise_std)}")
+                std = np.asarray(noise_std)[:, number]
+            else:
+                std = noise_std
+            found = found.add(times, name, values, std)
+        if isinstance(noise_std, Mapping) and set(noise_std) - set(table):
+            unknown = ", ".join(sorted(set(noise_std) - set(table)))
+            raise DataError(f"noise_std names {unknown}, which is not observed; expected some of {', '.join(table)}")
+    if len(found) == 0:
+        raise DataError("expected at least one measurement; every value is missing")
+    return found
+
+
+def _plain(values: Any) -> Any:
+    return values.to_numpy() if hasattr(values, "to_numpy") else values
+
+
+def _columns(channels: Sequence[str], Y: Any) -> dict[str, Any]:
+    if isinstance(Y, Mapping):
+        return dict(Y)
+    if hasattr(Y, "columns") and not isinstance(Y, np.ndarray):
+        import narwhals
+
+        frame = narwhals.from_native(Y, eager_only=True)
+        return {str(name): frame[name].cast(narwhals.Float64).to_numpy() for name in frame.columns}
+    if np.iscomplexobj(Y):
+        raise DataError("expected real numbers in Y, got complex ones")
+    try:
+        array = np.asarray(Y, dtype=float)
+    except (TypeError, ValueError):
+        raise DataError(f"expected Y as an array, a dict of channels or a DataFrame, got {type(Y).__name__}") from None
+    if array.ndim == 1 and len(channels) == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] != len(channels):
+        raise DataError(
+            f"expected Y with one column for each channel ({', '.join(channels)}), got shape {array.shape}; "
+            "use a dict for some of the channels"
+        )
+    return {name: array[:, i] for i, name in enumerate(channels)}

@@ -1,0 +1,237 @@
+"""The posterior: means, covariances and samples of any observable, strict by construction.
+
+Means and samples are computed for the free functions and their derivatives, and for the weights of the modes;
+observables are then exact combinations of these. So the equations hold to rounding, whatever the condition of the data.
+Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is; nothing nearly singular
+is ever factorized.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
+
+from lodekit.errors import LodekitError
+from lodekit.inference.dense import Factorization
+from lodekit.inference.problem import Hyperparameters, Problem, Rows
+from lodekit.prior.compile import RowValues
+from lodekit.prior.covariance import free_block, pair_coefficients
+from lodekit.prior.latents import Latent, SquaredExponential
+
+__all__ = ["Paths", "Posterior"]
+
+_MOST_WAVES = 20_000
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Functions: derivatives of the free functions at some times, and weights of the modes.
+
+    Parameters
+    ----------
+    stacks : list of arrays, shape (order, n, s)
+        For each free function its derivatives in scaled time, s functions at once.
+    weights : array, shape (r, s)
+    """
+
+    stacks: list[Array]
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A prior with data, at given hyperparameters.
+
+    Parameters
+    ----------
+    problem : Problem
+    hyper : Hyperparameters
+    state : Factorization
+        Of the covariance of the data.
+    """
+
+    problem: Problem
+    hyper: Hyperparameters
+    state: Factorization
+
+    def mean(self, rows: Rows, times: Array) -> Array:
+        """Return the posterior mean of observables, shape (n, o)."""
+        values = rows.evaluate(self.hyper.theta)
+        paths = self._update(self.state.alpha[:, None], times, values.free.shape[-1])
+        return self._combine(rows, values, times, paths)[:, :, 0]
+
+    def covariance(self, rows: Rows, times: Array) -> Array:
+        """Return the posterior covariance of observables, shape (n, o, n, o)."""
+        values = rows.evaluate(self.hyper.theta)
+        basis, _ = rows.mode_basis(values, self.problem.groups, rows.scaling.time(times), slopes=False)
+        count, n = len(basis), len(times)
+        prior = self._prior_covariance(values, basis, rows.scaling.time(times), values, basis, rows.scaling.time(times))
+        reduced = self._whitened(rows, values, basis, times)
+        total = prior.reshape(count * n, count * n) - reduced.T @ reduced
+        # Rounding can leave tiny negative numbers where the variance is zero.
+        np.fill_diagonal(total, np.maximum(np.diag(total), 0.0))
+        return total.reshape(count, n, count, n).transpose(1, 0, 3, 2)
+
+    def variance(self, rows: Rows, times: Array) -> Array:
+        """Return the posterior variance of observables, shape (n, o)."""
+        values = rows.evaluate(self.hyper.theta)
+        scaled = rows.scaling.time(times)
+        basis, _ = rows.mode_basis(values, self.problem.groups, scaled, slopes=False)
+        count, n = len(basis), len(times)
+        total = np.zeros((count, n))
+        for number, latent in enumerate(self.problem.latents):
+            own = values.free[:, number]
+            weight = pair_coefficients(np, own, own, self.hyper.lengthscales[number], self.hyper.deviations[number])
+            at_zero = latent.stack(np, np.zeros(1), weight.shape[-1] - 1)
+            for i in range(count):
+                total[i] += sum(weight[i, i, m] * at_zero[m][0] for m in range(0, weight.shape[-1], 2))
+        mode_variance = self._mode_variance()
+        for i in range(count):
+            total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
+        reduced = self._whitened(rows, values, basis, times)
+        total -= np.sum(reduced**2, axis=0).reshape(count, n)
+        # Rounding can leave a tiny negative number where the variance is zero.
+        return np.maximum(total, 0.0).T
+
+    def sample(self, rows: Rows, times: Array, size: int, generator: np.random.Generator) -> Array:
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        values = rows.evaluate(self.hyper.theta)
+        order = max(values.free.shape[-1], self.state.rows.free.shape[-1])
+        problem = self.problem
+        both = np.concatenate([problem.times, times])
+        scaled = problem.rows.scaling.time(both)
+        draws = [
+            _draw_latent(
+                latent, scaled, order, self.hyper.lengthscales[number], self.hyper.deviations[number], size, generator
+            )
+            for number, latent in enumerate(problem.latents)
+        ]
+        weights = (
+            generator.standard_normal((len(self._mode_variance()), size)) * np.sqrt(self._mode_variance())[:, None]
+        )
+        count = len(problem.times)
+        at_data = Paths([draw[:, :count] for draw in draws], weights)
+        seen = self._combine_scaled(self.state.rows, self.state.basis, at_data)
+        drawn = np.concatenate([seen[index, o] for o, index in enumerate(problem.index)])
+        noise = np.sqrt(problem.noise_variance(self.hyper.noise) + self.state.added)
+        rest = self.state.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
+        alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
+        update = self._update(alpha, times, values.free.shape[-1])
+        stacks = [draw[: values.free.shape[-1], count:] + part for draw, part in zip(draws, update.stacks, strict=True)]
+        total = Paths(stacks, weights + update.weights)
+        return self._combine(rows, values, times, total).transpose(2, 0, 1)
+
+    def _mode_variance(self) -> Array:
+        return np.repeat(self.hyper.mode_deviations**2, [group.size for group in self.problem.groups])
+
+    def _update(self, alpha: Array, times: Array, order: int) -> Paths:
+        """Return ``cov(latent, data) alpha``: what the data add to free functions and mode weights."""
+        problem, hyper = self.problem, self.hyper
+        offsets = np.concatenate([[0], np.cumsum([len(v) for v in problem.values])])
+        scattered = np.zeros((len(problem.values), len(problem.times), alpha.shape[1]))
+        for o, index in enumerate(problem.index):
+            np.add.at(scattered[o], index, alpha[offsets[o] : offsets[o + 1]])
+        scaling = problem.rows.scaling
+        lag = scaling.time(times)[:, None] - scaling.time(problem.times)[None, :]
+        stacks = []
+        for number, latent in enumerate(problem.latents):
+            own = self.state.rows.free[:, number]
+            length = own.shape[-1]
+            ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
+            latent.check_order(2 * (order - 1))
+            h = latent.stack(np, lag / ell, order + length - 2)
+            folded = [(-1.0) ** b * np.tensordot(own[:, b], scattered, axes=1) for b in range(length)]
+            stack = np.zeros((order, len(times), alpha.shape[1]))
+            for a in range(order):
+                for b in range(length):
+                    stack[a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded[b])
+            stacks.append(stack)
+        weights = np.zeros((len(self._mode_variance()), alpha.shape[1]))
+        for o in range(len(problem.values)):
+            weights += self.state.basis[o].T @ scattered[o]
+        return Paths(stacks, self._mode_variance()[:, None] * weights)
+
+    def _combine(self, rows: Rows, values: RowValues, times: Array, paths: Paths) -> Array:
+        """Return observables of functions in the user's units, the particular solution added, shape (n, o, s)."""
+        basis, _ = rows.mode_basis(values, self.problem.groups, rows.scaling.time(times), slopes=False)
+        means, _ = rows.means(values, times)
+        total = self._combine_scaled(values, basis, paths)
+        return total + np.stack(means, axis=1)[:, :, None]
+
+    @staticmethod
+    def _combine_scaled(values: RowValues, basis: list[Array], paths: Paths) -> Array:
+        total = np.stack([part @ paths.weights for part in basis], axis=1)
+        for number, stack in enumerate(paths.stacks):
+            own = values.free[:, number]
+            total = total + np.einsum("oa,ans->nos", own, stack[: own.shape[-1]])
+        return np.asarray(total)
+
+    def _prior_covariance(
+        self, first: RowValues, basis1: list[Array], s1: Array, second: RowValues, basis2: list[Array], s2: Array
+    ) -> Array:
+        """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
+        total = np.zeros((len(basis1), len(s1), len(basis2), len(s2)))
+        for number, latent in enumerate(self.problem.latents):
+            ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
+            total += free_block(np, latent, s1, s2, first.free[:, number], second.free[:, number], ell, deviation)
+        variance = self._mode_variance()
+        for i, left in enumerate(basis1):
+            for j, right in enumerate(basis2):
+                total[i, :, j] += (left * variance) @ right.T
+        return total
+
+    def _whitened(self, rows: Rows, values: RowValues, basis: list[Array], times: Array) -> Array:
+        """Return ``L^-1 cov(data, observables)``, shape (data, o * n)."""
+        problem = self.problem
+        scaled, data = rows.scaling.time(times), rows.scaling.time(problem.times)
+        cross = self._prior_covariance(self.state.rows, self.state.basis, data, values, basis, scaled)
+        picked = np.concatenate([cross[o, index] for o, index in enumerate(problem.index)])
+        flat = picked.reshape(len(picked), -1)
+        return np.asarray(solve_triangular(self.state.cholesky, flat, lower=True, check_finite=False))
+
+
+def _draw_latent(
+    latent: Latent, times: Array, order: int, ell: float, deviation: float, size: int, generator: np.random.Generator
+) -> Array:
+    """Return draws of a free function and its derivatives, shape (order, n, size).
+
+    Squared exponential: a sum of waves by the trapezoidal rule in frequency, exact to rounding over the span of the
+    times. Matern: a draw of the function and its derivatives at all times at once.
+    """
+    if isinstance(latent, SquaredExponential):
+        reach = 9.0 + 0.5 * order
+        length = float(np.ptp(times)) + reach * ell if len(times) else ell
+        step = 2.0 * np.pi / length
+        count = int(np.ceil(reach / ell / step)) + 1
+        if count > _MOST_WAVES:
+            raise LodekitError(
+                "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
+            )
+        frequencies = step * np.arange(count)
+        density = ell / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * (frequencies * ell) ** 2) * step
+        amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
+        cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+        sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+        angle = np.outer(times - (times.mean() if len(times) else 0.0), frequencies)
+        stack = np.empty((order, len(times), size))
+        for a in range(order):
+            turned = angle + 0.5 * np.pi * a
+            stack[a] = (np.cos(turned) * frequencies**a) @ cosines + (np.sin(turned) * frequencies**a) @ sines
+        return stack
+    u = (times[:, None] - times[None, :]) / ell
+    usable = min(order, latent.p + 1)
+    h = latent.stack(np, u, 2 * (usable - 1))
+    n = len(times)
+    joint = np.zeros((usable, n, usable, n))
+    for a in range(usable):
+        for b in range(usable):
+            joint[a, :, b] = (-1.0) ** b * deviation**2 * ell ** (-(a + b)) * h[a + b]
+    eigenvalues, vectors = np.linalg.eigh(joint.reshape(usable * n, usable * n))
+    root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    drawn = (root @ generator.standard_normal((usable * n, size))).reshape(usable, n, size)
+    return np.concatenate([drawn, np.zeros((order - usable, n, size))]) if order > usable else drawn

@@ -1,0 +1,80 @@
+"""The equations applied to functions in closed form: no finite differences, no trust in the construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.algebra.scalars import Scalar
+from lodekit.prior.compile import ScalarTable, SignalTable
+from lodekit.system.system import System
+
+__all__ = ["EquationTerms", "equation_terms"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EquationTerms:
+    """The terms ``a_ijk(theta) f_j^(k)`` of all equations, ``sum_jk a_ijk f_j^(k) = b_i``.
+
+    Parameters
+    ----------
+    system : System
+    derivatives : list of (int, int)
+        The channels and orders of derivatives that occur.
+    terms : list of (int, int, Scalar)
+        Equation, position in `derivatives`, coefficient.
+    """
+
+    system: System
+    derivatives: list[tuple[int, int]]
+    terms: list[tuple[int, int, Scalar]]
+
+    @property
+    def observables(self) -> list[str]:
+        """The derivatives as expressions."""
+        channels = self.system.channels
+        return [f"D({channels[j]}, {k})" if k else channels[j] for j, k in self.derivatives]
+
+    def residual(self, theta: Array, times: Array, values: Array, *, relative: bool) -> Array:
+        """Return ``A(d) f - b`` from the values of all derivatives.
+
+        Parameters
+        ----------
+        values : array, shape (s, n, derivatives)
+        relative : bool
+            Divide by the sum of the sizes of the terms.
+
+        Returns
+        -------
+        array, shape (s, n, equations)
+        """
+        ring = self.system.operator.ring
+        coefficients, _ = ScalarTable(ring, [value for *_, value in self.terms]).evaluate(theta)
+        total = np.zeros((*values.shape[:2], len(self.system.equations)))
+        size = np.zeros_like(total)
+        for (equation, position, _), coefficient in zip(self.terms, coefficients, strict=True):
+            part = coefficient * values[:, :, position]
+            total[:, :, equation] += part
+            size[:, :, equation] += np.abs(part)
+        for equation, side in enumerate(SignalTable(ring, self.system.forcing).evaluate(theta, times)):
+            total[:, :, equation] -= side
+            size[:, :, equation] += np.abs(side)
+        return total / np.where(size > 0, size, 1.0) if relative else total
+
+
+def equation_terms(system: System) -> EquationTerms:
+    """Return the terms of the equations of a system."""
+    operator = system.operator
+    found = [
+        (i, (j, k), value)
+        for i in range(len(operator.rows))
+        for j in range(operator.width)
+        for k, value in enumerate(operator.coefficients(i, j))
+        if value
+    ]
+    derivatives = sorted({pair for _, pair, _ in found})
+    return EquationTerms(system, derivatives, [(i, derivatives.index(pair), value) for i, pair, value in found])
