@@ -1,0 +1,1 @@
+"""Starts, optimiser, standard errors, result object."""

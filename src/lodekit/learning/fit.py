@@ -1,0 +1,153 @@
+"""The whole search: starts from the user, from the data and blind; one after the other or in parallel; best wins."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.dense import factorize
+from lodekit.inference.observations import Series
+from lodekit.inference.problem import Problem
+from lodekit.learning.matching import match_derivatives
+from lodekit.learning.search import Optimum, search, starting_points
+from lodekit.learning.transforms import Layout
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
+
+__all__ = ["Penalty", "learn"]
+
+Array = NDArray[np.float64]
+#: Two searches that end this close to each other have found the same optimum.
+_AGREE = 1e-2
+_SILENT_SECONDS = 1.0
+
+
+class Penalty:
+    """The priors of the parameters as a penalty on the vector that is optimised.
+
+    Parameters
+    ----------
+    layout : Layout
+    parameters : dict of str to Parameter
+    """
+
+    def __init__(self, layout: Layout, parameters: Mapping[str, Parameter]) -> None:
+        self._layout = layout
+        self._priors = [
+            (position, number, parameters[layout.names[number]].prior)
+            for position, number in enumerate(layout.free)
+            if parameters[layout.names[number]].prior is not None
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._priors)
+
+    def __call__(self, x: Array) -> tuple[float, Array]:
+        """Return the negative log density of the priors and its gradient."""
+        total, gradient = 0.0, np.zeros_like(x)
+        for position, number, prior in self._priors:
+            transform = self._layout.transforms[number]
+            point = float(x[position])
+            if prior is not None:
+                value, slope = prior.penalty(transform.forward(point))
+                total += value
+                gradient[position] += slope * transform.slope(point)
+        return total, gradient
+
+
+def learn(
+    system: System,
+    problem: Problem,
+    layout: Layout,
+    series: list[Series],
+    *,
+    restarts: int,
+    random_state: int | None,
+    n_jobs: int | None,
+) -> Optimum:
+    """Return the best optimum of the evidence, or of the posterior where parameters have priors."""
+    if layout.size == 0:
+        return _nothing_to_learn(problem, layout)
+    generator = np.random.default_rng(random_state)
+    starts = np.array(
+        [np.nan if system.parameters[n].start is None else system.parameters[n].start for n in layout.names]
+    )
+    guesses = [starts]
+    if len(layout.free) and np.isnan(starts[layout.free]).any():
+        matched = match_derivatives(system, series, layout, 2, generator)
+        # What the user says comes before what the data suggest; the blind guess is the last resort.
+        guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched] or [starts]
+    points = starting_points(problem, layout, guesses, restarts, generator)
+    if not points:
+        raise LodekitError(
+            "no start gives a finite evidence; give start= values near the truth, or check the units of the data"
+        )
+    penalty = Penalty(layout, system.parameters)
+    extra: Callable[[Array], tuple[float, Array]] | None = penalty if penalty else None
+    if n_jobs not in (None, 1):
+        from joblib import Parallel, delayed
+
+        found = Parallel(n_jobs=n_jobs)(delayed(search)(problem, layout, point, penalty=extra) for point in points)
+        return _best(list(found))
+    return _one_by_one(problem, layout, points, extra)
+
+
+def _one_by_one(
+    problem: Problem, layout: Layout, points: list[Array], penalty: Callable[[Array], tuple[float, Array]] | None
+) -> Optimum:
+    """Follow the starts in turn, until two agree on the best; show progress where it takes long."""
+    found: list[Optimum] = []
+    with _Progress(len(points)) as progress:
+        for point in points:
+            found.append(search(problem, layout, point, penalty=penalty))
+            best = _best(found)
+            if sum(1 for optimum in found if optimum.value < best.value + _AGREE) >= 2:
+                break
+            progress.advance(f"log evidence {-best.value:.3f}")
+    return _best(found)
+
+
+class _Progress:
+    """A progress bar on standard error that appears only where a person waits longer than a second."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._begin, self._done = total, time.monotonic(), 0
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def advance(self, text: str) -> None:
+        """Say that one more start has been followed."""
+        self._done += 1
+        if self._bar is None and time.monotonic() - self._begin > _SILENT_SECONDS and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("fitting", total=self._total)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, description=f"fitting, {text}")
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _best(found: list[Optimum]) -> Optimum:
+    return min(found, key=lambda optimum: optimum.value)
+
+
+def _nothing_to_learn(problem: Problem, layout: Layout) -> Optimum:
+    state = factorize(problem, layout.unpack(np.zeros(0)))
+    if state is None:
+        raise LodekitError("the covariance of the data is not finite; check units and fixed values")
+    empty = np.zeros(0)
+    return Optimum(empty, state.value - problem.jacobian, True, "nothing to learn", 1, empty.astype(bool))

@@ -1,0 +1,181 @@
+"""Start values for the parameters, from the data: smooth each channel, and make its derivatives fit the equations.
+
+A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by noise, but close enough to start from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import least_squares
+
+from lodekit.inference.observations import Series
+from lodekit.learning.transforms import Layout
+from lodekit.prior.compile import ScalarTable, SignalTable
+from lodekit.prior.latents import SquaredExponential
+from lodekit.system.system import System
+
+__all__ = ["match_derivatives"]
+
+Array = NDArray[np.float64]
+_MOST_POINTS = 120
+_GRID = 60
+
+
+def match_derivatives(
+    system: System, series: list[Series], layout: Layout, count: int, generator: np.random.Generator
+) -> list[Array]:
+    """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
+
+    Only equations whose channels are all observed directly take part; parameters that occur in no such equation stay
+    NaN. Nothing is returned where no equation can be used.
+    """
+    equations = _usable_equations(system, series)
+    involved = [] if equations is None else _involved(system, equations.numbers, layout)
+    if equations is None or not involved:
+        return []
+
+    def parameters(x: Array, others: float) -> Array:
+        theta = np.where(np.isnan(layout.fixed), others, layout.fixed)
+        for position, number in enumerate(involved):
+            theta[number] = layout.transforms[number].forward(float(x[position]))
+        return theta
+
+    found: list[tuple[float, int, Array]] = []
+    for attempt in range(max(3, count)):
+        x0 = np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in involved])
+        result = least_squares(lambda x: equations.mismatch(parameters(x, 1.0)), x0, bounds=(-30.0, 30.0), max_nfev=60)
+        found.append((float(result.cost), attempt, result.x))
+        lowest = min(cost for cost, *_ in found)
+        if sum(1 for cost, *_ in found if cost < lowest * 1.001 + 1e-12) >= 2:
+            break
+    found.sort(key=lambda item: item[:2])
+    starts: list[Array] = []
+    for _, _, x in found:
+        theta = parameters(x, np.nan)
+        if all(np.nanmax(np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300)) > 0.02 for other in starts):
+            starts.append(theta)
+    return starts[:count]
+
+
+@dataclass(frozen=True)
+class _Equations:
+    """Equations with smoothed data put in: a small nonlinear least-squares problem in the parameters.
+
+    Parameters
+    ----------
+    numbers : list of int
+        Which equations of the system.
+    grid : array, shape (n,)
+    coefficients : ScalarTable
+        One for each term.
+    features : array, shape (terms, n)
+        The smoothed derivative that each term multiplies.
+    rows : int array, shape (terms,)
+        The equation each term belongs to.
+    sides : SignalTable
+        The known right-hand sides.
+    """
+
+    numbers: list[int]
+    grid: Array
+    coefficients: ScalarTable
+    features: Array
+    rows: NDArray[np.intp]
+    sides: SignalTable
+
+    def mismatch(self, theta: Array) -> Array:
+        """Return the residuals of all equations, each relative to the size of its terms."""
+        shape = (len(self.numbers), len(self.grid))
+        total, size = np.zeros(shape), np.zeros(shape)
+        with np.errstate(all="ignore"):
+            parts = self.coefficients.evaluate(theta)[0][:, None] * self.features
+            np.add.at(total, self.rows, parts)
+            np.add.at(size, self.rows, parts**2)
+            for n, side in enumerate(self.sides.evaluate(theta, self.grid)):
+                total[n] -= side
+                size[n] += side**2
+            scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
+        return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
+
+
+def _usable_equations(system: System, series: list[Series]) -> _Equations | None:
+    operator = system.operator
+    observed = {item.observable: item for item in series if item.observable in system.channels and len(item.times) > 4}
+    numbers = [
+        i
+        for i, row in enumerate(operator.rows)
+        if any(row) and all(system.channels[j] in observed for j, entry in enumerate(row) if entry)
+    ]
+    start = max((float(item.times.min()) for item in observed.values()), default=0.0)
+    stop = min((float(item.times.max()) for item in observed.values()), default=0.0)
+    if not numbers or not stop > start:
+        return None
+    margin = 0.05 * (stop - start)
+    grid = np.linspace(start + margin, stop - margin, _GRID)
+    terms = [
+        (n, system.channels[j], k, value)
+        for n, i in enumerate(numbers)
+        for j in range(operator.width)
+        for k, value in enumerate(operator.coefficients(i, j))
+        if value
+    ]
+    orders: dict[str, int] = {}
+    for _, name, k, _ in terms:
+        orders[name] = max(orders.get(name, 0), k)
+    smooth = {name: _smooth(observed[name], grid, order) for name, order in orders.items()}
+    return _Equations(
+        numbers,
+        grid,
+        ScalarTable(operator.ring, [value for *_, value in terms]),
+        np.stack([smooth[name][k] for _, name, k, _ in terms]),
+        np.array([n for n, *_ in terms]),
+        SignalTable(operator.ring, [system.forcing[i] for i in numbers]),
+    )
+
+
+def _involved(system: System, usable: list[int], layout: Layout) -> list[int]:
+    """Return the learned parameters that occur in the usable equations."""
+    ring, operator = system.operator.ring, system.operator
+    offset = len(ring.constants)
+    elements = [operator.denominators[i] for i in usable]
+    elements += [value for i in usable for entry in operator.rows[i] for value in entry]
+    for i in usable:
+        for wave, value in system.forcing[i].terms.items():
+            elements += [p for s in (value, wave.rate, wave.frequency) for p in (s.numerator, s.denominator)]
+    seen = {
+        k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
+    }
+    return [number for number in layout.free if number in seen]
+
+
+def _smooth(item: Series, grid: Array, order: int) -> list[Array]:
+    """Return a smoothed series and its derivatives on a grid: a squared-exponential regression of best evidence."""
+    step = max(1, len(item.times) // _MOST_POINTS)
+    times, values = item.times[::step], item.values[::step]
+    span = float(np.ptp(item.times)) or 1.0
+    centre = float(values.mean())
+    y = values - centre
+    best: tuple[float, float, Array] | None = None
+    lag = (times[:, None] - times[None, :]) / span
+    for ell in np.geomspace(0.05, 1.0, 6):
+        K = np.exp(-0.5 * (lag / ell) ** 2)
+        for noise in (1e-5, 1e-3, 3e-2, 0.3):
+            try:
+                factor = cho_factor(K + noise * np.eye(len(K)), lower=True)
+            except LinAlgError:
+                continue
+            alpha = cho_solve(factor, y)
+            amplitude = max(float(y @ alpha) / len(y), 1e-300)
+            value = 0.5 * len(y) * np.log(amplitude) + float(np.log(np.diag(factor[0])).sum())
+            if best is None or value < best[0]:
+                best = (float(value), float(ell), alpha)
+    if best is None:
+        return [np.full(len(grid), centre)] + [np.zeros(len(grid))] * order
+    _, ell, alpha = best
+    u = (grid[:, None] - times[None, :]) / (ell * span)
+    stack = SquaredExponential().stack(np, u, order)
+    return [(centre if m == 0 else 0.0) + (ell * span) ** -m * (part @ alpha) for m, part in enumerate(stack)]

@@ -1,0 +1,214 @@
+"""Maximum marginal likelihood: starts from the data, quasi-Newton steps, the best of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from lodekit.inference.dense import evaluate, factorize
+from lodekit.inference.problem import Hyperparameters, Problem
+from lodekit.learning.transforms import Layout
+from lodekit.prior.covariance import pair_coefficients
+
+__all__ = ["Optimum", "hessian", "search", "starting_points"]
+
+Array = NDArray[np.float64]
+
+_LENGTHSCALES = (0.08, 0.2, 0.5)
+_NOISES = (0.03, 0.3)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Where a search ended.
+
+    Parameters
+    ----------
+    x : array
+        The vector of the layout.
+    value : float
+        The negative log evidence.
+    converged : bool
+    message : str
+    evaluations : int
+    at_bound : array of bool
+    """
+
+    x: Array
+    value: float
+    converged: bool
+    message: str
+    evaluations: int
+    at_bound: NDArray[np.bool_]
+
+
+def bounds(problem: Problem, layout: Layout, x0: Array) -> list[tuple[float, float]]:
+    """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
+
+    Deviations have no unit of their own: their limits lie around the start, which matches the data.
+    """
+    gaps = np.diff(problem.rows.scaling.time(problem.times))
+    shortest = 0.3 * float(gaps.min()) if len(gaps) else 1e-3
+    limits = [(-40.0, 40.0)] * len(layout.free)
+    limits += [(float(np.log(max(shortest, 1e-6))), float(np.log(100.0)))] * layout.latents
+    start = len(limits)
+    limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[start : start + layout.latents + layout.groups]]
+    limits += [(float(np.log(1e-6 * unit)), float(np.log(1e2 * unit))) for unit in noise_units(problem, layout)]
+    return limits
+
+
+def noise_units(problem: Problem, layout: Layout) -> Array:
+    """Return a unit for each noise parameter: the smallest scale among the observables that share it."""
+    units = np.full(layout.noises, np.inf)
+    for group, scale in zip(problem.noise_group, problem.rows.scales, strict=True):
+        if layout.noises:
+            units[group] = min(units[group], scale)
+    return units
+
+
+def starting_points(
+    problem: Problem, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
+) -> list[Array]:
+    """Return the most promising starts, best first.
+
+    Parameters
+    ----------
+    guesses : sequence of arrays, shape (p,)
+        Start values of the parameters, NaN where there are none: these are drawn around one, over two decades.
+    """
+    with np.errstate(all="ignore"):
+        return _ranked(problem, layout, guesses, count, generator)
+
+
+def _ranked(
+    problem: Problem, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
+) -> list[Array]:
+    candidates: list[tuple[float, int, Array]] = []
+    for theta in _fill(layout, guesses, count, generator):
+        for lengthscale in _LENGTHSCALES:
+            for noise in _NOISES:
+                hyper = _matched(problem, layout, theta, lengthscale, noise)
+                if not np.isfinite(layout.pack(hyper)).all():
+                    continue
+                state = factorize(problem, hyper)
+                if state is not None and np.isfinite(state.value):
+                    candidates.append((state.value, len(candidates), layout.pack(hyper)))
+    candidates.sort(key=lambda item: item[:2])
+    chosen: list[Array] = []
+    for _, _, x in candidates:
+        # Starts that differ in nothing but the noise lead to the same place.
+        if all(np.max(np.abs(x - other), initial=0.0) > 0.7 for other in chosen):
+            chosen.append(x)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator) -> Iterator[Array]:
+    """Yield complete parameter vectors: each guess, its gaps filled in several ways."""
+    for guess in guesses:
+        known = np.where(np.isnan(layout.fixed), guess, layout.fixed)
+        gaps = [number for number in layout.free if np.isnan(known[number])]
+        for attempt in range(max(8, 2 * count) if gaps else 1):
+            theta = known.copy()
+            for number in gaps:
+                theta[number] = layout.guess(number, attempt, generator)
+            yield theta
+
+
+def _matched(problem: Problem, layout: Layout, theta: Array, lengthscale: float, noise: float) -> Hyperparameters:
+    """Return hyperparameters whose prior has about the variance of the data."""
+    rows = problem.rows.evaluate(theta)
+    lengthscales = np.full(layout.latents, lengthscale)
+    deviations = np.ones(layout.latents)
+    means, _ = problem.rows.means(rows, problem.times)
+    target = np.array(
+        [
+            np.mean((y / s - m[i]) ** 2) or 1.0
+            for y, s, m, i in zip(problem.values, problem.rows.scales, means, problem.index, strict=True)
+        ]
+    )
+    for number, latent in enumerate(problem.latents):
+        own = rows.free[:, number]
+        weight = pair_coefficients(np, own, own, lengthscale, 1.0)
+        at_zero = latent.stack(np, np.zeros(1), weight.shape[-1] - 1)
+        variance = np.array(
+            [sum(weight[i, i, m] * at_zero[m][0] for m in range(0, weight.shape[-1], 2)) for i in range(len(own))]
+        )
+        ratio = target[variance > 0] / variance[variance > 0]
+        if len(ratio):
+            deviations[number] = float(np.exp(0.5 * np.mean(np.log(ratio))))
+    basis, _ = problem.rows.mode_basis(rows, problem.groups, problem.rows.scaling.time(problem.times), slopes=False)
+    sizes = [group.size for group in problem.groups]
+    power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if sizes else np.zeros(0)
+    pieces = np.split(power, np.cumsum(sizes)[:-1]) if sizes else []
+    modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-12)) for piece in pieces])
+    return Hyperparameters(theta, lengthscales, deviations, modes, noise * noise_units(problem, layout))
+
+
+def search(
+    problem: Problem,
+    layout: Layout,
+    x0: Array,
+    *,
+    penalty: Callable[[Array], tuple[float, Array]] | None = None,
+    iterations: int = 500,
+) -> Optimum:
+    """Run L-BFGS from one start."""
+    limits = bounds(problem, layout, x0)
+    low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
+
+    def objective(x: Array) -> tuple[float, Array]:
+        found = evaluate(problem, layout.unpack(x))
+        value, gradient = found.value, layout.gradient(x, found)
+        if penalty is not None:
+            extra, slope = penalty(x)
+            value, gradient = value + extra, gradient + slope
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            return 1e12, np.zeros_like(x)
+        return value, gradient
+
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-5, "maxls": 30}
+    start = np.clip(x0, low, high)
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    at_bound = (found.x <= low + 1e-6) | (found.x >= high - 1e-6)
+    gradient = np.where(at_bound, 0.0, found.jac)
+    flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(float(found.fun)))
+    return Optimum(
+        found.x, float(found.fun), bool(found.success or flat), str(found.message), int(found.nfev), at_bound
+    )
+
+
+def hessian(
+    problem: Problem,
+    layout: Layout,
+    x: Array,
+    *,
+    penalty: Callable[[Array], tuple[float, Array]] | None = None,
+    step: float = 1e-4,
+) -> Array:
+    """Return the Hessian of the negative log evidence by central differences of its closed-form gradient."""
+    size = len(x)
+    found = np.zeros((size, size))
+
+    def difference(k: int, width: float) -> Array:
+        sides = []
+        for sign in (1.0, -1.0):
+            moved = x.copy()
+            moved[k] += sign * width
+            gradient = layout.gradient(moved, evaluate(problem, layout.unpack(moved)))
+            sides.append(gradient if penalty is None else gradient + penalty(moved)[1])
+        return (sides[0] - sides[1]) / (2 * width)
+
+    for k in range(size):
+        width = step
+        found[k] = difference(k, width)
+        # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
+        while width > 1e-9 and not width**2 * abs(found[k, k]) < 0.1:
+            width = max(1e-9, min(0.1 * width, 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0))
+            found[k] = difference(k, width)
+    return 0.5 * (found + found.T)

@@ -1,0 +1,161 @@
+"""From what is learned to an unconstrained vector and back: logarithms where positive, logits where bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.dense import Evidence
+from lodekit.inference.problem import Hyperparameters
+from lodekit.system.parameters import Parameter
+
+__all__ = ["Layout", "Transform", "parameter_transforms"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A smooth bijection between a parameter and the real line.
+
+    Parameters
+    ----------
+    low, high : float
+        The limits; infinite where there are none.
+    scale : float
+        For an unbounded parameter, ``value = scale sinh(x)``: below this size it is searched linearly, above it
+        logarithmically, with either sign. So its unit does not matter.
+    """
+
+    low: float
+    high: float
+    scale: float = 1.0
+
+    def forward(self, x: float) -> float:
+        """Return the parameter at a point of the real line."""
+        if math.isinf(self.low) and math.isinf(self.high):
+            return self.scale * math.sinh(max(min(x, 300.0), -300.0))
+        if math.isinf(self.high):
+            return self.low + math.exp(min(x, 700.0))
+        if math.isinf(self.low):
+            return self.high - math.exp(min(-x, 700.0))
+        return self.low + (self.high - self.low) / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
+
+    def slope(self, x: float) -> float:
+        """Return the derivative of `forward`."""
+        if math.isinf(self.low) and math.isinf(self.high):
+            return self.scale * math.cosh(max(min(x, 300.0), -300.0))
+        if math.isinf(self.high):
+            return math.exp(min(x, 700.0))
+        if math.isinf(self.low):
+            return math.exp(min(-x, 700.0))
+        share = 1.0 / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
+        return (self.high - self.low) * share * (1.0 - share)
+
+    def inverse(self, value: float) -> float:
+        """Return the point of the real line at a parameter value inside the limits."""
+        if math.isinf(self.low) and math.isinf(self.high):
+            return math.asinh(value / self.scale)
+        if math.isinf(self.high):
+            return math.log(max(value - self.low, 1e-300))
+        if math.isinf(self.low):
+            return -math.log(max(self.high - value, 1e-300))
+        share = min(max((value - self.low) / (self.high - self.low), 1e-12), 1 - 1e-12)
+        return math.log(share / (1.0 - share))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything stands in the vector that is optimised: free parameters, then logarithms of the rest.
+
+    Parameters
+    ----------
+    names : tuple of str
+        All parameters of the system, in order.
+    fixed : array, shape (p,)
+        Values of parameters that are not learned, NaN elsewhere.
+    transforms : dict of int to Transform
+        For each learned parameter, by its number.
+    latents, groups, noises : int
+        How many free functions, mode groups and noise parameters there are.
+    """
+
+    names: tuple[str, ...]
+    fixed: Array
+    transforms: Mapping[int, Transform]
+    latents: int
+    groups: int
+    noises: int
+
+    @property
+    def free(self) -> list[int]:
+        """Numbers of the learned parameters."""
+        return list(self.transforms)
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return len(self.transforms) + 2 * self.latents + self.groups + self.noises
+
+    def guess(self, number: int, attempt: int, generator: np.random.Generator) -> float:
+        """Return a start value around one; what may be negative is tried with either sign."""
+        transform = self.transforms[number]
+        unbounded = math.isinf(transform.low) and math.isinf(transform.high)
+        first = attempt < (2 if unbounded else 1)
+        shift = 0.0 if first else float(generator.uniform(-2.3, 2.3))
+        if not unbounded:
+            return transform.forward(shift)
+        negative = attempt == 1 if first else generator.random() < 0.5
+        return -math.exp(shift) if negative else math.exp(shift)
+
+    def unpack(self, x: Array) -> Hyperparameters:
+        """Return natural values at a vector."""
+        theta = self.fixed.copy()
+        for position, number in enumerate(self.free):
+            theta[number] = self.transforms[number].forward(float(x[position]))
+        rest = np.exp(np.clip(x[len(self.free) :], -300, 300))
+        cuts = np.cumsum([self.latents, self.latents, self.groups])
+        return Hyperparameters(theta, *np.split(rest, cuts))
+
+    def pack(self, hyper: Hyperparameters) -> Array:
+        """Return the vector of natural values."""
+        own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.free]
+        rest = (hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)
+        return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in rest)])
+
+    def gradient(self, x: Array, evidence: Evidence) -> Array:
+        """Return the gradient of the evidence in the vector."""
+        own = [evidence.theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.free)]
+        return np.concatenate(
+            [
+                own,
+                evidence.log_lengthscales,
+                evidence.log_deviations,
+                evidence.log_mode_deviations,
+                evidence.log_noise,
+            ]
+        )
+
+
+def parameter_transforms(
+    names: Sequence[str], parameters: Mapping[str, Parameter], unit: float = 1.0
+) -> tuple[Array, dict[int, Transform]]:
+    """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones.
+
+    `unit` is the typical size of the data: what is small against it, and against one, is small for a parameter.
+    """
+    fixed = np.full(len(names), np.nan)
+    transforms = {}
+    for number, name in enumerate(names):
+        parameter = parameters[name]
+        if parameter.fixed is not None:
+            fixed[number] = parameter.fixed
+            continue
+        low, high = parameter.interval
+        scale = 1e-2 * min(abs(parameter.start) if parameter.start else 1.0, unit, 1.0)
+        transforms[number] = Transform(low, high, scale)
+    return fixed, transforms

@@ -1,0 +1,92 @@
+"""Save and load plain state: JSON and arrays in one file, never pickle; written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lodekit.errors import LodekitError
+
+__all__ = ["FORMAT", "StorageError", "read_state", "write_state"]
+
+FORMAT = 1
+_MARK = "lodekit-model"
+
+
+class StorageError(LodekitError):
+    """A file that cannot be written, or is not a saved model."""
+
+
+def write_state(path: str | Path, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write plain values and arrays to one file; an interrupted write leaves the old file as it was."""
+    target = _as_path(path)
+    try:
+        content = json.dumps(
+            {"kind": _MARK, "format": FORMAT, **state}, indent=1, ensure_ascii=False, default=lambda value: value.item()
+        )
+    except (AttributeError, TypeError, ValueError) as problem:
+        raise StorageError(f"cannot save the arguments of this model: {problem}; use plain numbers and texts") from None
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as problem:
+        raise StorageError(f"cannot write {target}: {problem.strerror or problem}") from None
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("model.json", content)
+            archive.writestr("arrays.npz", packed.getvalue())
+        # mkstemp keeps the file to its owner; a model is shared like any other file.
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(target)
+    except OSError as problem:
+        raise StorageError(f"cannot write {target}: {problem.strerror or problem}") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _as_path(path: str | Path) -> Path:
+    if not isinstance(path, str | Path):
+        raise StorageError(f"expected the path of a file, got {type(path).__name__}")
+    return Path(path)
+
+
+def read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return plain values and arrays of a saved model."""
+    source = _as_path(path)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            state = json.loads(archive.read("model.json"))
+            with np.load(io.BytesIO(archive.read("arrays.npz")), allow_pickle=False) as arrays:
+                loaded = {name: arrays[name] for name in arrays.files}
+    except OSError as problem:
+        raise StorageError(f"cannot read {source}: {problem.strerror or problem}") from None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        ValueError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+    ) as problem:
+        raise StorageError(f"{source} is not a saved lodekit model: {problem}") from None
+    if not isinstance(state, dict) or state.get("kind") != _MARK:
+        raise StorageError(f"{source} is not a saved lodekit model")
+    if state.get("format") != FORMAT:
+        raise StorageError(
+            f"{source} has format {state.get('format')}, and this version of lodekit reads format {FORMAT}; "
+            "load it with the version that wrote it"
+        )
+    return state, loaded
