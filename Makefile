@@ -34,6 +34,8 @@ unit: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/algebra.py
+	$(BIN)/python benchmarks/dense.py
+	$(BIN)/python benchmarks/learning.py
 
 docs: $(STAMP)
 	$(BIN)/python -m pytest -q README.md docs

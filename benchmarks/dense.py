@@ -1,0 +1,183 @@
+"""Claim: the closed-form gradient costs little more than the Cholesky factorization, in time and in memory.
+
+Everything is a ratio within one run. The comparison with GPyTorch needs the extra `gpytorch`; it is left out without.
+
+    python benchmarks/dense.py [--json FILE] [--rows N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sympy
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+import lodekit as lk
+from lodekit.inference.assembly import make_problem
+from lodekit.inference.dense import evaluate
+from lodekit.inference.observations import Observations
+from lodekit.inference.problem import Hyperparameters, Problem
+
+Array = NDArray[np.float64]
+HEATING = lk.catalog.heating()
+
+
+def heating_table(times: Array) -> Array:
+    t = sympy.Symbol("t")
+    columns = [sympy.lambdify(t, HEATING.solution[name], "numpy")(times) for name in HEATING.system.channels]
+    return np.stack(columns, axis=1) + 0.02 * np.random.default_rng(0).standard_normal((len(times), 3))
+
+
+def heating_problem(rows: int) -> tuple[Problem, Hyperparameters]:
+    times = np.linspace(-5, 5, rows // 3)
+    table = heating_table(times)
+    data = Observations()
+    for channel, column in zip(HEATING.system.channels, table.T, strict=True):
+        data = data.add(times, channel, column)
+    model = lk.LODEGP(HEATING.system)
+    problem = make_problem(data, model._rows, model._latents(), "shared")
+    values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
+    return problem, Hyperparameters(*values)
+
+
+def best(run: Callable[[], Any], seconds: float) -> float:
+    found, end = np.inf, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        found = min(found, time.perf_counter() - start)
+    return float(found)
+
+
+def cholesky_ratio(rows: int) -> dict[str, float]:
+    problem, hyper = heating_problem(rows)
+    size = problem.size
+    generator = np.random.default_rng(0)
+    half = generator.standard_normal((size, 50))
+    matrix = np.asfortranarray(half @ half.T + size * np.eye(size))
+    bare = best(lambda: lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0), 6.0)
+    whole = best(lambda: evaluate(problem, hyper), 12.0)
+    tracemalloc.start()
+    evaluate(problem, hyper)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {
+        "rows": size,
+        "cholesky_seconds": bare,
+        "evaluation_seconds": whole,
+        "ratio": whole / bare,
+        "peak_matrices": peak / (8.0 * size * size),
+    }
+
+
+def adam_ratio() -> dict[str, float]:
+    """300 Adam steps on the same model in GPyTorch against one whole fit, all restarts included."""
+    import gpytorch
+    import torch
+
+    from lodekit.prior.covariance import free_block
+    from lodekit.prior.latents import SquaredExponential
+
+    times = np.linspace(-5, 5, 25)
+    table = heating_table(times)
+
+    class Kernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_parameter("logs", torch.nn.Parameter(torch.zeros(4, dtype=torch.float64)))
+
+        def num_outputs_per_input(self, x1: Any, x2: Any) -> int:
+            return 3
+
+        def forward(self, x1: Any, x2: Any, diag: bool = False, **_: Any) -> Any:
+            import array_api_compat
+
+            a, b, ell, sigma = torch.exp(self.logs)
+            zero, one = torch.zeros_like(a), torch.ones_like(a)
+            W = torch.stack(
+                [torch.stack([b, one, zero]), torch.stack([b, zero, zero]), torch.stack([zero, a + b, one])]
+            )
+            xp = array_api_compat.array_namespace(W)
+            block = free_block(xp, SquaredExponential(), x1[:, 0], x2[:, 0], W, W, ell, sigma)
+            # GPyTorch orders by input first, then by task.
+            full = block.permute(1, 0, 3, 2).reshape(3 * len(x1), 3 * len(x2))
+            return full.diagonal() if diag else full
+
+    class Model(gpytorch.models.ExactGP):  # type: ignore[misc]
+        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
+            super().__init__(x, y, likelihood)
+            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(), num_tasks=3)
+            self.covar_module = Kernel()
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def adam() -> float:
+        x, y = torch.asarray(times)[:, None], torch.asarray(table)
+        likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=3).double()
+        model = Model(x, y, likelihood)
+        model.train()
+        likelihood.train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = -mll(model(x), y)
+            loss.backward()
+            optimizer.step()
+        return float(loss.detach())
+
+    lk.LODEGP(HEATING.system, random_state=0).fit(times, table)
+    ours = best(lambda: lk.LODEGP(HEATING.system, random_state=0).fit(times, table), 3.0)
+    gp = lk.LODEGP(HEATING.system, random_state=0).fit(times, table)
+    start = time.perf_counter()
+    loss = adam()
+    theirs = time.perf_counter() - start
+    return {
+        "fit_seconds": ours,
+        "adam_seconds": theirs,
+        "ratio": theirs / ours,
+        "fit_loss": -gp.log_evidence_ / table.size,
+        "adam_loss": loss,
+    }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rows", type=int, default=3000)
+    arguments.add_argument("--json", type=Path, help="write the figures to this file")
+    options = arguments.parse_args()
+    rows: dict[str, Any] = {}
+    for size in (75, 300, options.rows):
+        found = cholesky_ratio(size)
+        rows[f"rows_{size}"] = found
+        print(
+            f"{found['rows']:>6.0f} rows: evaluation with gradient {1e3 * found['evaluation_seconds']:.2f} ms = "
+            f"{found['ratio']:.2f} bare Cholesky factorizations; peak memory {found['peak_matrices']:.2f} matrices",
+            flush=True,
+        )
+    if importlib.util.find_spec("gpytorch") and importlib.util.find_spec("array_api_compat"):
+        found = adam_ratio()
+        rows["adam"] = found
+        print(
+            f"heating, 25 points: a whole fit {found['fit_seconds']:.3f} s (loss {found['fit_loss']:.3f}), "
+            f"300 Adam steps in GPyTorch {found['adam_seconds']:.2f} s (loss {found['adam_loss']:.3f}): "
+            f"{found['ratio']:.0f} times faster"
+        )
+    else:
+        print("gpytorch is not installed: the comparison with Adam is left out")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
