@@ -200,3 +200,30 @@ def test_matern_gradients_agree_with_finite_differences(name: str, latent: str) 
         values = [evaluate(problem, shifted(hyper, k, f * 1e-3)).value for f in (-2, -1, 1, 2)]
         expected = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12e-3
         assert found[k] == pytest.approx(expected, rel=1e-6, abs=1e-6 * np.abs(found).max())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradient_agrees_with_fifty_digits(name: str) -> None:
+    """Differences of the reference over a step of 1e-6, at 50 digits: no cancellation, truncation about 1e-11.
+
+    The particular solution enters in floats, which adds rounding over the step, about 1e-9.
+    """
+    _, problem, _, hyper = make_case(name, count=2)
+    found = gradient_vector(evaluate(problem, hyper))
+    expected = np.zeros_like(found)
+    flat = np.concatenate([hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise])
+    for k in range(len(found)):
+        size = 1e-6 * (abs(hyper.theta[k]) if k < len(hyper.theta) else 1.0)
+        above, below = shifted(hyper, k, size), shifted(hyper, k, -size)
+        with mpmath.workdps(50):
+            ends = [
+                np.concatenate([h.theta, h.lengthscales, h.deviations, h.mode_deviations, h.noise])[k]
+                for h in (above, below)
+            ]
+            width = mpmath.mpf(ends[0]) - ends[1] if k < len(hyper.theta) else mpmath.log(mpmath.mpf(ends[0]) / ends[1])
+            rise = reference_evidence(name, problem, above) - reference_evidence(name, problem, below)
+            expected[k] = float(rise / width)
+    weights = np.where(np.arange(len(found)) < len(hyper.theta), np.maximum(np.abs(flat), 1e-9), 1.0)
+    np.testing.assert_allclose(
+        found * weights, expected * weights, rtol=1e-7, atol=1e-8 * np.abs(found * weights).max()
+    )

@@ -1,0 +1,57 @@
+"""The search: transforms invert each other, progress is shown only to people who wait, priors have right slopes."""
+
+import io
+import math
+import sys
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning import fit as fitting
+from lodekit.learning.transforms import Transform
+
+LIMITS = [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)]
+
+
+@pytest.mark.parametrize(("low", "high"), LIMITS)
+def test_transforms_have_inverses_and_slopes(low: float, high: float) -> None:
+    transform = Transform(low, high, 0.01)
+    for x in (-3.0, -0.2, 0.0, 1.5):
+        value = transform.forward(x)
+        assert low < value < high
+        assert transform.inverse(value) == pytest.approx(x, abs=1e-9)
+        difference = (transform.forward(x + 1e-6) - transform.forward(x - 1e-6)) / 2e-6
+        assert transform.slope(x) == pytest.approx(difference, rel=1e-6)
+
+
+@pytest.mark.parametrize("prior", [lk.Normal(2.0, 0.5), lk.LogNormal(2.0, 0.7)])
+def test_priors_have_right_slopes(prior: lk.Normal | lk.LogNormal) -> None:
+    for value in (0.5, 2.0, 3.7):
+        difference = (prior.penalty(value + 1e-6)[0] - prior.penalty(value - 1e-6)[0]) / 2e-6
+        assert prior.penalty(value)[1] == pytest.approx(difference, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("wrong", [(1.0, 0.0), (math.nan, 1.0), (1.0, -2.0), ("x", 1.0)])
+def test_impossible_priors_are_refused(wrong: tuple[float, float]) -> None:
+    with pytest.raises(lk.LodekitError):
+        lk.Normal(*wrong)
+    with pytest.raises(lk.LodekitError):
+        lk.Parameter(prior=3)  # type: ignore[arg-type]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_appears_only_on_a_terminal_and_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = np.linspace(0, 4, 12)
+    model = lk.LODEGP(lk.System("x'' + x = u"), random_state=0, restarts=3)
+    data = {"x": np.sin(2 * times)}
+    for seconds, terminal, shown in ((60.0, Terminal(), False), (-1.0, io.StringIO(), False), (-1.0, Terminal(), True)):
+        monkeypatch.setattr(fitting, "_SILENT_SECONDS", seconds)
+        monkeypatch.setattr(fitting, "_AGREE", -1.0)
+        monkeypatch.setattr(sys, "stderr", terminal)
+        model.fit(times, data)
+        assert ("fitting" in terminal.getvalue()) == shown
