@@ -99,7 +99,9 @@ def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Fac
         own = rows.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
     variance = _mode_variance(problem, hyper)
-    residual = problem.scaled_values - np.concatenate([m[i] for m, i in zip(means, problem.index, strict=True)])
+    residual = problem.scaled_values
+    if problem.rows.has_mean:
+        residual = residual - np.concatenate([m[i] for m, i in zip(means, problem.index, strict=True)])
     noise = problem.noise_variance(hyper.noise)
     if not all(np.isfinite(part).all() for part in (rows.free, residual, noise, *basis)):
         return None
@@ -215,7 +217,7 @@ def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
         if sizes[0]:
             d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, problem.index, strict=True)], axis=1)
             theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (product * variance).ravel()
-    if sizes[0]:
+    if sizes[0] and problem.rows.has_mean:
         d_mean = np.concatenate([d[:, i] for d, i in zip(state.d_means, problem.index, strict=True)], axis=1)
         theta -= d_mean @ state.alpha
     log_noise: Array = np.zeros(sizes[4])

@@ -163,9 +163,14 @@ class Rows:
             return [np.zeros((len(times), 0))] * count, [np.zeros((width, len(times), 0))] * count
         return [np.concatenate(p, axis=1) for p in parts], [np.concatenate(p, axis=2) for p in d_parts]
 
+    @cached_property
+    def has_mean(self) -> bool:
+        """Whether any observable has a particular solution that is not zero."""
+        return any(signal.count for signal in self.compiled.signals)
+
     def means(self, values: RowValues, times: Array) -> tuple[list[Array], list[Array]]:
         """Return the particular solution in scaled units at the user's times, (n,), and derivatives, (p, n)."""
-        if not any(signal.count for signal in self.compiled.signals):
+        if not self.has_mean:
             zero, flat = np.zeros(len(times)), np.zeros((len(values.d_free), len(times)))
             return [zero] * len(self.scales), [flat] * len(self.scales)
         found = [signal.evaluate(times, *values.table) for signal in self.compiled.signals]

@@ -25,6 +25,7 @@ __all__ = ["Penalty", "learn"]
 Array = NDArray[np.float64]
 #: Two searches that end this close to each other have found the same optimum.
 _AGREE = 1e-2
+_FINE, _COARSE = 1e-10, 1e-6
 _SILENT_SECONDS = 1.0
 
 
@@ -105,7 +106,11 @@ def _one_by_one(
     found: list[Optimum] = []
     with _Progress(len(points)) as progress:
         for point in points:
-            found.append(search(problem, layout, point, penalty=penalty))
+            # After the first, a coarse search is enough to see whether a start leads to the same place.
+            optimum = search(problem, layout, point, penalty=penalty, tolerance=_COARSE if found else _FINE)
+            if found and optimum.value < _best(found).value - _AGREE:
+                optimum = search(problem, layout, optimum.x, penalty=penalty, tolerance=_FINE)
+            found.append(optimum)
             best = _best(found)
             if sum(1 for optimum in found if optimum.value < best.value + _AGREE) >= 2:
                 break

@@ -23,6 +23,8 @@ __all__ = ["match_derivatives"]
 Array = NDArray[np.float64]
 _MOST_POINTS = 120
 _GRID = 60
+#: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
+_GOOD = 0.005
 
 
 def match_derivatives(
@@ -50,6 +52,8 @@ def match_derivatives(
         result = least_squares(lambda x: equations.mismatch(parameters(x, 1.0)), x0, bounds=(-30.0, 30.0), max_nfev=60)
         found.append((float(result.cost), attempt, result.x))
         lowest = min(cost for cost, *_ in found)
+        if lowest < _GOOD * len(result.fun):
+            break
         if sum(1 for cost, *_ in found if cost < lowest * 1.001 + 1e-12) >= 2:
             break
     found.sort(key=lambda item: item[:2])

@@ -157,8 +157,9 @@ def search(
     *,
     penalty: Callable[[Array], tuple[float, Array]] | None = None,
     iterations: int = 500,
+    tolerance: float = 1e-10,
 ) -> Optimum:
-    """Run L-BFGS from one start."""
+    """Run L-BFGS from one start, until a step gains less than the tolerance, relatively."""
     limits = bounds(problem, layout, x0)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
 
@@ -172,7 +173,7 @@ def search(
             return 1e12, np.zeros_like(x)
         return value, gradient
 
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-5, "maxls": 30}
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": tolerance, "gtol": 1e-5, "maxls": 30}
     start = np.clip(x0, low, high)
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     at_bound = (found.x <= low + 1e-6) | (found.x >= high - 1e-6)
