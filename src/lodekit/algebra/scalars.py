@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from flint import Ordering, arb, fmpq, fmpz, fmpz_mpoly, fmpz_mpoly_ctx
+from flint import Ordering, arb, fmpz, fmpz_mpoly, fmpz_mpoly_ctx
 
 from lodekit.algebra.constants import Constant, format_rational
 from lodekit.algebra.finite_field import Element, FiniteField
@@ -187,16 +187,13 @@ class ScalarRing:
         """Return whether a square root or a sine occurs in the element."""
         return bool(element) and any(element.degrees()[index] for index in self._squares)
 
-    def enclose(self, element: Element, values: Mapping[str, Fraction] | None = None) -> Any:
-        """Return a ball that holds the element at the given parameter values, at the current precision of FLINT."""
+    def enclose(self, element: Element) -> Any:
+        """Return a ball that holds an element without parameters, at the current precision of FLINT."""
         points = [constant.enclose() for constant in self.constants]
-        for name in self.parameters:
-            value = Fraction((values or {})[name]) if self.involves_parameters(element) else Fraction(0)
-            points.append(arb(fmpq(value.numerator, value.denominator)))
         total = arb(0)
         for exponents, coefficient in self.terms(element).items():
-            term = arb(coefficient)
-            for point, exponent in zip(points, exponents, strict=True):
+            term = arb(fmpz(coefficient))
+            for point, exponent in zip(points, exponents[: len(points)], strict=True):
                 if exponent:
                     term *= point**exponent
             total += term
@@ -325,10 +322,6 @@ class Scalar:
         if any(any(exponents) for part in parts for exponents in part):
             return None
         return Fraction(sum(parts[0].values()), sum(parts[1].values()))
-
-    def enclose(self, values: Mapping[str, Fraction] | None = None) -> Any:
-        """Return a ball that holds the value, at the current precision of FLINT."""
-        return self.ring.enclose(self.numerator, values) / self.ring.enclose(self.denominator, values)
 
     def __str__(self) -> str:
         if self._has_integer_denominator():
