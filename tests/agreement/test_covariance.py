@@ -79,17 +79,20 @@ def test_the_same_code_runs_in_a_strict_array_namespace(latent: SquaredExponenti
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-13)
 
 
-def test_the_same_code_runs_on_torch_tensors_with_autograd() -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_same_code_runs_on_torch_tensors_with_autograd(device: str) -> None:
     torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
     compat = pytest.importorskip("array_api_compat").array_namespace(torch.zeros(1))
     generator = np.random.default_rng(0)
     first, t1 = generator.standard_normal((2, 3)), generator.random(4)
     expected = free_block(np, SquaredExponential(), t1, t1, first, first, 0.7, 1.3)
-    ell_tensor = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    a, b = torch.asarray(t1), torch.asarray(first)
-    sigma = torch.tensor(1.3, dtype=torch.float64)
+    ell_tensor = torch.tensor(0.7, dtype=torch.float64, requires_grad=True, device=device)
+    a, b = torch.asarray(t1, device=device), torch.asarray(first, device=device)
+    sigma = torch.tensor(1.3, dtype=torch.float64, device=device)
     found = free_block(compat, SquaredExponential(), a, a, b, b, ell_tensor, sigma)
-    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-13)
+    np.testing.assert_allclose(found.detach().cpu().numpy(), expected, rtol=1e-13)
     found.sum().backward()
     step = 1e-6
     above, below = (

@@ -37,12 +37,10 @@ def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, deviat
     """
     i, a = first.shape
     j, b = second.shape
-    fold = xp.asarray(fold_matrix(a, b), dtype=first.dtype)
-    if hasattr(first, "device") and hasattr(fold, "to"):
-        fold = fold.to(first.device)
+    fold = xp.asarray(fold_matrix(a, b), dtype=first.dtype, device=first.device)
     outer = xp.reshape(first, (i, 1, a, 1)) * xp.reshape(second, (1, j, 1, b))
     folded = xp.reshape(outer, (i * j, a * b)) @ fold
-    orders = xp.arange(a + b - 1, dtype=first.dtype)
+    orders = xp.arange(a + b - 1, dtype=first.dtype, device=first.device)
     return xp.reshape(folded, (i, j, a + b - 1)) * deviation**2 * lengthscale ** (-orders)
 
 
