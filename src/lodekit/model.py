@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import LodekitError
 from lodekit.inference.assembly import make_problem, merge
+from lodekit.inference.checks import check_count, check_exact_values_met, check_finite, check_seed, read_times
 from lodekit.inference.dense import Factorization, evaluate, factorize
 from lodekit.inference.observations import DataError, Observations, read_observations
 from lodekit.inference.posterior import Posterior
@@ -192,7 +193,7 @@ class LODEGP:
             raise LodekitError(
                 "the covariance of the data is not finite at the optimum; check units and starting values"
             )
-        _check_exact_values_met(Posterior(problem, hyper, state))
+        check_exact_values_met(Posterior(problem, hyper, state))
         self._data, self._problem, self._layout = observations, problem, layout
         self._fitted_arguments = {key: value for key, value in self.get_params().items() if key != "system"}
         self._optimum, self._curvature, self._hyper = optimum, curvature, hyper
@@ -255,8 +256,8 @@ class LODEGP:
             raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
         if self.engine not in _ENGINES:
             raise LodekitError(f"expected engine='auto' or 'dense', got {self.engine!r}")
-        _check_count("restarts", self.restarts)
-        _check_seed(self.random_state)
+        check_count("restarts", self.restarts)
+        check_seed(self.random_state)
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
 
@@ -356,7 +357,7 @@ class LODEGP:
                 covariance = posterior.covariance(rows, times)
                 found.append(covariance[:, 0, :, 0] if single else covariance)
         for part in found:
-            _check_finite(part, times)
+            check_finite(part, times)
         return found[0] if len(found) == 1 else tuple(found)
 
     def sample(
@@ -368,11 +369,11 @@ class LODEGP:
     ) -> Array:
         """Return functions drawn from the posterior, shape (size, n, channels), or (size, n) for one observable."""
         posterior, times, rows, single = self._prepare(t, observable)
-        _check_count("size", size)
-        _check_seed(random_state)
+        check_count("size", size)
+        check_seed(random_state)
         with np.errstate(all="ignore"):
             drawn = posterior.sample(rows, times, int(size), np.random.default_rng(random_state))
-        _check_finite(drawn.transpose(1, 0, 2), times)
+        check_finite(drawn.transpose(1, 0, 2), times)
         return drawn[:, :, 0] if single else drawn
 
     def residual(
@@ -393,7 +394,7 @@ class LODEGP:
         array, shape (n, equations), or (samples, n, equations)
         """
         self._posterior  # noqa: B018
-        equations, times = equation_terms(self.system), _times(t)
+        equations, times = equation_terms(self.system), read_times(t)
         if samples:
             values = self.sample(times, samples, random_state, equations.observables)
         else:
@@ -404,7 +405,7 @@ class LODEGP:
     def certificate(self, t: ArrayLike | None = None) -> Certificate:
         """Return the exact identities of the algebra and the largest numerical residual, in one printable object."""
         self._posterior  # noqa: B018
-        times = self._problem.times if t is None else _times(t)
+        times = self._problem.times if t is None else read_times(t)
         residual = self.residual(times, relative=True)
         return Certificate(self.system.verify(), float(np.max(np.abs(residual), initial=0.0)))
 
@@ -483,7 +484,7 @@ class LODEGP:
         return format_summary(title, self.parameters_, others, self.warnings_)
 
     def _prepare(self, t: ArrayLike, observable: str | Sequence[str] | None) -> tuple[Posterior, Array, Rows, bool]:
-        posterior, times = self._posterior, _times(t)
+        posterior, times = self._posterior, read_times(t)
         single = isinstance(observable, str)
         if observable is None:
             texts = list(self.system.channels)
@@ -497,54 +498,3 @@ class LODEGP:
             raise LodekitError("expected at least one observable, got an empty list")
         rows = self._rows(texts, self._problem.rows.scaling, np.ones(len(texts)))
         return posterior, times, rows, single
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise LodekitError(f"expected {name} as a whole number of at least 1, got {value!r}")
-
-
-def _check_seed(seed: object) -> None:
-    try:
-        np.random.default_rng(seed)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise LodekitError(f"expected random_state as a whole number of zero or more, or None, got {seed!r}") from None
-
-
-def _check_finite(values: Array, times: Array) -> None:
-    """Raise where a prediction overflows."""
-    bad = ~np.isfinite(values.reshape(len(times), -1)).all(axis=1)
-    if bad.any():
-        raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
-
-
-def _check_exact_values_met(posterior: Posterior) -> None:
-    """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
-    problem = posterior.problem
-    exact = np.concatenate(problem.known_noise) == 0
-    if not exact.any():
-        return
-    with np.errstate(all="ignore"):
-        mean = posterior.mean(problem.rows, problem.times)
-    met = np.concatenate([mean[index, o] for o, index in enumerate(problem.index)])
-    missed = np.where(exact, np.abs(met - problem.scaled_values), 0.0)
-    row = int(np.nanargmax(np.where(np.isfinite(missed), missed, np.inf)))
-    if not missed[row] < 1e-3:
-        number = int(np.searchsorted(problem.offsets, row, side="right")) - 1
-        time = problem.times[problem.index[number][row - problem.offsets[number]]]
-        raise DataError(
-            f"the exact values contradict each other or the equations, for example at t = {time:g}; give them a "
-            "noise_std above zero"
-        )
-
-
-def _times(t: ArrayLike) -> Array:
-    if np.asarray(t).dtype.kind in "cmM":
-        raise DataError("expected times as real numbers, got complex ones or dates; convert them first")
-    try:
-        times = np.atleast_1d(np.asarray(t, dtype=float))
-    except (TypeError, ValueError):
-        raise DataError(f"expected times as numbers, got {type(t).__name__}") from None
-    if times.ndim != 1 or not np.isfinite(times).all():
-        raise DataError(f"expected one row of finite times, got shape {times.shape}")
-    return times

@@ -1,0 +1,70 @@
+"""What is asked of the engines, and what they answer, looked at once more before anyone relies on it."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.observations import DataError
+from lodekit.inference.posterior import Posterior
+
+__all__ = ["check_count", "check_exact_values_met", "check_finite", "check_seed", "read_times"]
+
+Array = NDArray[np.float64]
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise where a whole number of at least one was expected."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise LodekitError(f"expected {name} as a whole number of at least 1, got {value!r}")
+
+
+def check_seed(seed: object) -> None:
+    """Raise where a number cannot start a random generator."""
+    try:
+        np.random.default_rng(seed)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise LodekitError(f"expected random_state as a whole number of zero or more, or None, got {seed!r}") from None
+
+
+def check_finite(values: Array, times: Array) -> None:
+    """Raise where a prediction overflows."""
+    bad = ~np.isfinite(values.reshape(len(times), -1)).all(axis=1)
+    if bad.any():
+        raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
+
+
+def check_exact_values_met(posterior: Posterior) -> None:
+    """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
+    problem = posterior.problem
+    exact = np.concatenate(problem.known_noise) == 0
+    if not exact.any():
+        return
+    with np.errstate(all="ignore"):
+        mean = posterior.mean(problem.rows, problem.times)
+    met = np.concatenate([mean[index, o] for o, index in enumerate(problem.index)])
+    missed = np.where(exact, np.abs(met - problem.scaled_values), 0.0)
+    row = int(np.nanargmax(np.where(np.isfinite(missed), missed, np.inf)))
+    if not missed[row] < 1e-3:
+        number = int(np.searchsorted(problem.offsets, row, side="right")) - 1
+        time = problem.times[problem.index[number][row - problem.offsets[number]]]
+        raise DataError(
+            f"the exact values contradict each other or the equations, for example at t = {time:g}; give them a "
+            "noise_std above zero"
+        )
+
+
+def read_times(t: ArrayLike) -> Array:
+    """Return times as one row of finite numbers."""
+    if np.asarray(t).dtype.kind in "cmM":
+        raise DataError("expected times as real numbers, got complex ones or dates; convert them first")
+    try:
+        times = np.atleast_1d(np.asarray(t, dtype=float))
+    except (TypeError, ValueError):
+        raise DataError(f"expected times as numbers, got {type(t).__name__}") from None
+    if times.ndim != 1 or not np.isfinite(times).all():
+        raise DataError(f"expected one row of finite times, got shape {times.shape}")
+    return times
