@@ -108,7 +108,7 @@ def _one_by_one(
         for point in points:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
             optimum = search(problem, layout, point, penalty=penalty, tolerance=_COARSE if found else _FINE)
-            if found and optimum.value < _best(found).value - _AGREE:
+            if found and optimum.value < _best(found).value:
                 optimum = search(problem, layout, optimum.x, penalty=penalty, tolerance=_FINE)
             found.append(optimum)
             best = _best(found)
