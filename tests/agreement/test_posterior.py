@@ -36,7 +36,7 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     wide = factorize(joint, hyper)
     assert wide is not None
     basis = wide.basis
-    variances = np.repeat(hyper.mode_deviations**2, [g.size for g in problem.groups])
+    variances = problem.mode_variance(hyper.mode_deviations)
     K = _assemble(joint, wide.stacks, wide.weights, basis, variances)
     K = np.tril(K) + np.tril(K, -1).T
     n, total, count = len(problem.times), len(both), len(problem.values)

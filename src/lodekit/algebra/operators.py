@@ -63,10 +63,7 @@ class OperatorMatrix:
         """Return the matrix whose entries are given as coefficient lists of field elements."""
         rows, denominators = [], []
         for entry_row in entries:
-            common = ring.one
-            for polynomial in entry_row:
-                for value in polynomial:
-                    common = ring.divide(common * value.denominator, common.gcd(value.denominator))
+            common = ring.common_multiple(value.denominator for polynomial in entry_row for value in polynomial)
             rows.append(
                 [
                     trim([value.numerator * ring.divide(common, value.denominator) for value in polynomial])
@@ -135,9 +132,7 @@ class OperatorMatrix:
 
     def __matmul__(self, other: OperatorMatrix) -> OperatorMatrix:
         ring = self.ring
-        common = ring.one
-        for bottom in other.denominators:
-            common = ring.divide(common * bottom, common.gcd(bottom))
+        common = ring.common_multiple(other.denominators)
         right = [
             [scale(ring, entry, ring.divide(common, bottom)) for entry in row]
             for row, bottom in zip(other.rows, other.denominators, strict=True)

@@ -227,9 +227,7 @@ def specialize(
             symbol = Scalar(target, target.from_terms({exponents[:count]: 1}))
             value = value + symbol * target.rational(rational)
         total.append(value)
-    common = target.one
-    for value in total:
-        common = target.divide(common * value.denominator, common.gcd(value.denominator))
+    common = target.common_multiple(value.denominator for value in total)
     return target, trim([value.numerator * target.divide(common, value.denominator) for value in total])
 
 

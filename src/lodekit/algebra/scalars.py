@@ -154,6 +154,13 @@ class ScalarRing:
         """Return how many terms the elements have in all; zero without symbols."""
         return 0 if self._context is None else sum(len(element) for element in elements)
 
+    def common_multiple(self, elements: Iterable[Element]) -> Element:
+        """Return the least common multiple; one for none."""
+        total = self.one
+        for element in elements:
+            total = self.divide(total * element, total.gcd(element))
+        return total
+
     def divide(self, element: Element, divisor: Element) -> Element:
         """Return an exact quotient."""
         return element // divisor

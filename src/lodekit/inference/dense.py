@@ -98,7 +98,7 @@ def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Fac
         stacks.append(_stack(latent, problem.lag / hyper.lengthscales[number], order + extra))
         own = rows.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
-    variance = _mode_variance(problem, hyper)
+    variance = problem.mode_variance(hyper.mode_deviations)
     residual = problem.scaled_values
     if problem.rows.has_mean:
         residual = residual - np.concatenate([m[i] for m, i in zip(means, problem.index, strict=True)])
@@ -123,10 +123,6 @@ def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Fac
     return Factorization(
         factor, alpha, residual, value, jitter, jitter * mean, rows, basis, d_basis, d_means, stacks, weights
     )
-
-
-def _mode_variance(problem: Problem, hyper: Hyperparameters) -> Array:
-    return np.repeat(hyper.mode_deviations**2, [group.size for group in problem.groups])
 
 
 def _stack(latent: Latent, u: Array, order: int) -> Array:
@@ -208,7 +204,7 @@ def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
             theta += state.rows.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
     mode_deviations = np.zeros(sizes[3])
     if len(problem.groups):
-        variance = _mode_variance(problem, hyper)
+        variance = problem.mode_variance(hyper.mode_deviations)
         stacked = np.concatenate([b[i] for b, i in zip(state.basis, problem.index, strict=True)])
         product = G @ stacked
         quadratic = variance * np.sum(stacked * product, axis=0)

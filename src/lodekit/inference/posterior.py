@@ -18,7 +18,7 @@ from lodekit.errors import LodekitError
 from lodekit.inference.dense import Factorization
 from lodekit.inference.problem import Hyperparameters, Problem, Rows
 from lodekit.prior.compile import RowValues
-from lodekit.prior.covariance import free_block, pair_coefficients
+from lodekit.prior.covariance import free_block, free_variance
 from lodekit.prior.latents import Latent, SquaredExponential
 
 __all__ = ["Paths", "Posterior"]
@@ -85,11 +85,8 @@ class Posterior:
         count, n = len(basis), len(times)
         total = np.zeros((count, n))
         for number, latent in enumerate(self.problem.latents):
-            own = values.free[:, number]
-            weight = pair_coefficients(np, own, own, self.hyper.lengthscales[number], self.hyper.deviations[number])
-            at_zero = latent.stack(np, np.zeros(1), weight.shape[-1] - 1)
-            for i in range(count):
-                total[i] += sum(weight[i, i, m] * at_zero[m][0] for m in range(0, weight.shape[-1], 2))
+            ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
+            total += free_variance(latent, values.free[:, number], ell, deviation)[:, None]
         mode_variance = self._mode_variance()
         for i in range(count):
             total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
@@ -127,7 +124,7 @@ class Posterior:
         return self._combine(rows, values, times, total).transpose(2, 0, 1)
 
     def _mode_variance(self) -> Array:
-        return np.repeat(self.hyper.mode_deviations**2, [group.size for group in self.problem.groups])
+        return self.problem.mode_variance(self.hyper.mode_deviations)
 
     def _update(self, alpha: Array, times: Array, order: int) -> Paths:
         """Return ``cov(latent, data) alpha``: what the data add to free functions and mode weights."""

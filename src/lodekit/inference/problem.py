@@ -258,6 +258,10 @@ class Problem:
         units = np.repeat(self.rows.scales, np.diff(self.offsets)) ** 2
         return np.where(self.row_learns_noise, 0.0, np.concatenate(self.known_noise)) ** 2 / units, units
 
+    def mode_variance(self, deviations: Array) -> Array:
+        """Return the prior variance of every basis function of the modes."""
+        return np.repeat(deviations**2, [group.size for group in self.groups])
+
     def noise_variance(self, noise: Array) -> Array:
         """Return the noise variance of every observation in scaled units."""
         known, units = self._row_noise

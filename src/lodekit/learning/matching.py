@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import least_squares
 
 from lodekit.inference.observations import Series
+from lodekit.inference.residuals import equation_terms
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.latents import SquaredExponential
@@ -120,13 +121,9 @@ def _usable_equations(system: System, series: list[Series]) -> _Equations | None
         return None
     margin = 0.05 * (stop - start)
     grid = np.linspace(start + margin, stop - margin, _GRID)
-    terms = [
-        (n, system.channels[j], k, value)
-        for n, i in enumerate(numbers)
-        for j in range(operator.width)
-        for k, value in enumerate(operator.coefficients(i, j))
-        if value
-    ]
+    equations = equation_terms(system)
+    named = [(system.channels[j], k) for j, k in equations.derivatives]
+    terms = [(numbers.index(i), *named[position], value) for i, position, value in equations.terms if i in numbers]
     orders: dict[str, int] = {}
     for _, name, k, _ in terms:
         orders[name] = max(orders.get(name, 0), k)

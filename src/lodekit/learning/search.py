@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from lodekit.inference.dense import evaluate, factorize
 from lodekit.inference.problem import Hyperparameters, Problem
 from lodekit.learning.transforms import Layout
-from lodekit.prior.covariance import pair_coefficients
+from lodekit.prior.covariance import free_variance
 
 __all__ = ["Optimum", "hessian", "search", "starting_points"]
 
@@ -51,7 +51,7 @@ def bounds(problem: Problem, layout: Layout, x0: Array) -> list[tuple[float, flo
 
     Deviations have no unit of their own: their limits lie around the start, which matches the data.
     """
-    gaps = np.diff(problem.rows.scaling.time(problem.times))
+    gaps = np.diff(problem.scaled_times)
     shortest = 0.3 * float(gaps.min()) if len(gaps) else 1e-3
     limits = [(-40.0, 40.0)] * len(layout.free)
     limits += [(float(np.log(max(shortest, 1e-6))), float(np.log(100.0)))] * layout.latents
@@ -133,16 +133,11 @@ def _matched(problem: Problem, layout: Layout, theta: Array, lengthscale: float,
         ]
     )
     for number, latent in enumerate(problem.latents):
-        own = rows.free[:, number]
-        weight = pair_coefficients(np, own, own, lengthscale, 1.0)
-        at_zero = latent.stack(np, np.zeros(1), weight.shape[-1] - 1)
-        variance = np.array(
-            [sum(weight[i, i, m] * at_zero[m][0] for m in range(0, weight.shape[-1], 2)) for i in range(len(own))]
-        )
+        variance = free_variance(latent, rows.free[:, number], lengthscale, 1.0)
         ratio = target[variance > 0] / variance[variance > 0]
         if len(ratio):
             deviations[number] = float(np.exp(0.5 * np.mean(np.log(ratio))))
-    basis, _ = problem.rows.mode_basis(rows, problem.groups, problem.rows.scaling.time(problem.times), slopes=False)
+    basis, _ = problem.rows.mode_basis(rows, problem.groups, problem.scaled_times, slopes=False)
     sizes = [group.size for group in problem.groups]
     power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if sizes else np.zeros(0)
     pieces = np.split(power, np.cumsum(sizes)[:-1]) if sizes else []

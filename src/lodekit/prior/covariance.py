@@ -10,10 +10,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lodekit.prior.latents import Latent
 
-__all__ = ["fold_matrix", "free_block", "pair_coefficients"]
+__all__ = ["fold_matrix", "free_block", "free_variance", "pair_coefficients"]
+
+Array = NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
@@ -57,3 +60,11 @@ def free_block(
     block = xp.reshape(coefficients, (i * j, m)) @ xp.reshape(stack, (m, -1))
     block = xp.reshape(block, (i, j, times1.shape[0], times2.shape[0]))
     return xp.permute_dims(block, (0, 2, 1, 3))
+
+
+def free_variance(latent: Latent, rows: Array, lengthscale: float, deviation: float) -> Array:
+    """Return the prior variance of observables due to one free function, shape (i,); the same at all times."""
+    weight = pair_coefficients(np, rows, rows, lengthscale, deviation)
+    at_zero = np.array([part[0] for part in latent.stack(np, np.zeros(1), weight.shape[-1] - 1)])
+    # Odd orders vanish at zero lag.
+    return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])
