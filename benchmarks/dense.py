@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 import lodekit as lk
-from lodekit.inference.assembly import make_problem
+from lodekit.inference.assembly import make_prior, make_problem
 from lodekit.inference.dense import evaluate
+from lodekit.inference.measurements import Measurements
 from lodekit.inference.observations import Observations
 from lodekit.inference.problem import Hyperparameters, Problem
 
@@ -44,7 +45,9 @@ def heating_problem(rows: int) -> tuple[Problem, Hyperparameters]:
     for channel, column in zip(HEATING.system.channels, table.T, strict=True):
         data = data.add(times, channel, column)
     model = lk.LODEGP(HEATING.system)
-    problem = make_problem(data, model._rows, model._latents(), "shared")
+    measurements = Measurements.of(data)
+    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
+    problem = make_problem(prior, measurements.series)
     values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
     return problem, Hyperparameters(*values)
 

@@ -13,33 +13,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import LodekitError
-from lodekit.inference.assembly import make_problem, merge
+from lodekit.inference.assembly import make_engine, make_prior
 from lodekit.inference.checks import check_count, check_exact_values_met, check_finite, check_seed, read_times
-from lodekit.inference.dense import Factorization, evaluate, factorize
+from lodekit.inference.dense_posterior import DensePosterior
+from lodekit.inference.device import find_device
+from lodekit.inference.engine import Engine, Posterior
+from lodekit.inference.engines import Choice, choose
+from lodekit.inference.measurements import Measurements, merge, typical_noise
 from lodekit.inference.observations import DataError, Observations, read_observations
-from lodekit.inference.posterior import Posterior
-from lodekit.inference.problem import Hyperparameters, Problem, Rows, Scaling
+from lodekit.inference.problem import Hyperparameters, Rows, Scaling
+from lodekit.inference.reading import ObservableReader
 from lodekit.inference.residuals import equation_terms
+from lodekit.inference.sources import is_stream, read_stream
+from lodekit.inference.statistics import Statistics
 from lodekit.learning.diagnosis import near_degeneracies
 from lodekit.learning.fit import Penalty, learn
 from lodekit.learning.result import Estimate, estimate_parameters, format_summary
-from lodekit.learning.search import Optimum, hessian
+from lodekit.learning.search import Optimum, hessian, search
 from lodekit.learning.transforms import Layout, parameter_transforms
-from lodekit.prior.compile import compile_rows
 from lodekit.prior.latents import Latent, read_latent
 from lodekit.storage import StorageError, read_state, write_state
-from lodekit.system.grammar import parse_expression
-from lodekit.system.linear import Reader
-from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
 Array = NDArray[np.float64]
 _NOISES = ("shared", "channel")
-_ENGINES = ("auto", "dense")
+_PRIORS = ("latent", "channels")
+_ENGINES = ("auto", "dense", "spectral")
 #: Below this many rows one thread is enough.
 _SMALL = 400
 
@@ -76,8 +78,14 @@ class LODEGP:
     system : System
     latent : str or sequence of str
         Covariance of the free functions: ``"se"``, or ``"matern-p/2"`` with odd p; one for all or one each.
-    engine : {"auto", "dense"}
-        How the evidence is computed; ``engine_`` says what was used.
+    prior : {"latent", "channels"}
+        Independent processes for the free functions, as in the paper; or for the channels, conditioned on the
+        equations: canonical, with hyperparameters in the channels' units.
+    engine : {"auto", "dense", "spectral"}
+        How the evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
+        measurements; ``engine_`` says what was used, and why.
+    tolerance : float
+        Of the spectral engine: the largest error of the covariance, relative to itself and to the noise.
     noise : {"shared", "channel"}
         One noise standard deviation for all observables (in their own units), or one for each.
     restarts : int
@@ -87,6 +95,8 @@ class LODEGP:
     n_jobs : int, optional
         Follow the starts in parallel with joblib; its backends (loky, Dask, Ray, Spark) are chosen by
         ``joblib.parallel_config``.
+    device : str, optional
+        Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
 
     Examples
     --------
@@ -105,19 +115,25 @@ class LODEGP:
         system: System,
         *,
         latent: str | Sequence[str] = "se",
+        prior: str = "latent",
         noise: str = "shared",
         engine: str = "auto",
+        tolerance: float = 1e-10,
         restarts: int = 6,
         random_state: int | None = None,
         n_jobs: int | None = None,
+        device: str | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
+        self.prior = prior
         self.noise = noise
         self.engine = engine
+        self.tolerance = tolerance
         self.restarts = restarts
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the estimator, as scikit-learn does."""
@@ -139,17 +155,20 @@ class LODEGP:
     def __repr__(self) -> str:
         return f"LODEGP({self.system!r}, latent={self.latent!r}, noise={self.noise!r})"
 
-    def fit(self, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> LODEGP:
+    def fit(self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None) -> LODEGP:
         """Learn parameters, hyperparameters and noise from measurements.
 
         Parameters
         ----------
-        t : array-like, shape (n,), or Observations
-            Times, in any order; repeated times are fine.
+        t : array-like, shape (n,), Observations, path, or Dask DataFrame
+            Times, in any order; repeated times are fine. A path or pattern of Parquet or CSV files, or a Dask
+            DataFrame, holds times and channels in columns of their names, and may be larger than memory.
         Y : array (n, channels), dict of observable to array, or DataFrame
             NaN for missing values; a dict may hold any observables, such as ``"f1'"``.
         noise_std : number, array or dict, optional
             Known noise; zero makes values exact. Learned where not given.
+        time : str, optional
+            The column of times in files or a Dask DataFrame; ``t`` or ``time`` by default.
 
         Returns
         -------
@@ -157,51 +176,128 @@ class LODEGP:
             With ``parameters_``, ``hyperparameters_``, ``noise_``, ``log_evidence_``, ``converged_``, ``engine_``.
         """
         self._check_arguments()
-        observations = read_observations(self.system.channels, t, Y, noise_std)
-        self._read_observables(observations.observables)
-        problem, layout = self._prepare_fit(observations)
+        measurements = self._read(t, Y, noise_std, time)
+        choice, engine, layout = self._prepare_fit(measurements)
         # Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        with threadpool_limits(1 if problem.size < _SMALL else None, user_api="blas"):
+        with threadpool_limits(1 if engine.size < _SMALL else None, user_api="blas"):
             optimum = learn(
                 self.system,
-                problem,
+                engine,
                 layout,
-                merge(observations),
+                measurements.thumbnail(),
                 restarts=self.restarts,
                 random_state=self.random_state,
                 n_jobs=self.n_jobs,
             )
-            penalty = Penalty(layout, self.system.parameters)
-            curvature = hessian(problem, layout, optimum.x, penalty=penalty) if layout.size else np.zeros((0, 0))
-        return self._set_fitted(observations, problem, layout, optimum, curvature)
+            curvature = self._curvature_at(engine, layout, optimum)
+        return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)
 
-    def _prepare_fit(self, observations: Observations) -> tuple[Problem, Layout]:
-        problem = make_problem(observations, self._rows, self._latents(), self.noise)
-        names = problem.rows.compiled.parameters
-        unit = float(np.median([np.sqrt(np.mean(values**2)) for values in problem.values])) or 1.0
+    def update(
+        self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
+    ) -> LODEGP:
+        """Add new measurements to a fitted model; what was learned so far is where the search starts.
+
+        Parameters
+        ----------
+        t, Y, noise_std, time
+            As in `fit`.
+        relearn : bool
+            Whether parameters and hyperparameters are learned anew, or kept as they are.
+
+        Returns
+        -------
+        self : LODEGP
+        """
+        self._require_fitted()
+        measurements = self._measurements + self._read(t, Y, noise_std, time)
+        old = self._engine.prior
+        scales = dict(zip(self._measurements.names, old.rows.scales.tolist(), strict=True))
+        choice, engine, layout = self._prepare_fit(measurements, old.rows.scaling, scales)
+        x = self._carry_over(engine, layout, measurements.names)
+        with threadpool_limits(1 if engine.size < _SMALL else None, user_api="blas"):
+            optimum = Optimum(x, engine.value(layout.unpack(x)), True, "kept", 1, np.zeros(layout.size, dtype=bool))
+            if relearn and layout.size:
+                penalty = Penalty(layout, self.system.parameters)
+                optimum = search(engine, layout, x, penalty=penalty if penalty else None)
+            curvature = self._curvature_at(engine, layout, optimum)
+        return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)
+
+    def _carry_over(self, engine: Engine, layout: Layout, names: Sequence[str]) -> Array:
+        """Return what was learned, in a new layout; noise of new observables starts at a tenth of their size."""
+        old = self._hyper
+        noise = 0.1 * engine.prior.noise_units[: layout.noises]
+        known = dict(zip(self._measurements.names, self._engine.prior.noise_group, strict=True))
+        for name, group in zip(names, engine.prior.noise_group, strict=True):
+            if layout.noises and name in known and len(old.noise):
+                noise[group] = old.noise[known[name]]
+        return layout.pack(
+            Hyperparameters(old.theta, old.lengthscales, old.deviations, old.mode_deviations, np.array(noise))
+        )
+
+    def _read(self, t: Any, Y: Any, noise_std: Any, time: str | None) -> Measurements:
+        """Return measurements from anything that `fit` accepts."""
+        if is_stream(t):
+            if Y is not None:
+                raise DataError("expected files or a Dask DataFrame alone: they hold times and values themselves")
+            return Measurements(sums=read_stream(t, self.system.channels, time=time, noise_std=noise_std))
+        if time is not None:
+            raise DataError("time= names a column of files or of a Dask DataFrame; expected none with arrays")
+        observations = read_observations(self.system.channels, t, Y, noise_std)
+        self._reader.read(observations.observables)
+        return Measurements.of(observations)
+
+    def _prepare_fit(
+        self, measurements: Measurements, scaling: Scaling | None = None, scales: Mapping[str, float] | None = None
+    ) -> tuple[Choice, Engine, Layout]:
+        latents = self._latents()
+        choice = choose(
+            self.engine,
+            size=measurements.size,
+            latents=latents,
+            exact=measurements.has_exact_values,
+            on_channels=self.prior == "channels" and bool(latents),
+            in_memory=measurements.sums is None,
+            device=self.device,
+        )
+        channels = self.system.channels if self.prior == "channels" else None
+        prior = make_prior(
+            measurements, self._reader.rows, latents, self.noise, channels=channels, scaling=scaling, scales=scales
+        )
+        engine = make_engine(choice, prior, measurements, tolerance=self.tolerance, device=self.device)
+        names = prior.rows.compiled.parameters
+        summaries = measurements.summaries()
+        unit = float(np.median([np.hypot(item.mean, item.spread) for item in summaries])) or 1.0
         fixed, transforms = parameter_transforms(names, self.system.parameters, unit)
-        learned_noise = any(np.isnan(known).any() for known in problem.known_noise)
-        noises = 0 if not learned_noise else 1 if self.noise == "shared" else len(problem.values)
-        return problem, Layout(names, fixed, transforms, len(problem.latents), len(problem.groups), noises)
+        learned_noise = any(item.learned for item in summaries)
+        noises = len(prior.noise_units) if learned_noise else 0
+        return choice, engine, Layout(names, fixed, transforms, prior.sources, len(prior.groups), noises)
+
+    def _curvature_at(self, engine: Engine, layout: Layout, optimum: Optimum) -> Array:
+        if not layout.size:
+            return np.zeros((0, 0))
+        return hessian(engine, layout, optimum.x, penalty=Penalty(layout, self.system.parameters))
 
     def _set_fitted(
-        self, observations: Observations, problem: Problem, layout: Layout, optimum: Optimum, curvature: Array
+        self,
+        measurements: Measurements,
+        choice: Choice,
+        engine: Engine,
+        layout: Layout,
+        optimum: Optimum,
+        curvature: Array,
     ) -> LODEGP:
         hyper = layout.unpack(optimum.x)
-        state = factorize(problem, hyper)
-        if state is None:
-            raise LodekitError(
-                "the covariance of the data is not finite at the optimum; check units and starting values"
-            )
-        check_exact_values_met(Posterior(problem, hyper, state))
-        self._data, self._problem, self._layout = observations, problem, layout
+        posterior = engine.posterior(hyper)
+        if isinstance(posterior, DensePosterior):
+            check_exact_values_met(posterior)
+        self._measurements, self._engine, self._layout, self._choice = measurements, engine, layout, choice
         self._fitted_arguments = {key: value for key, value in self.get_params().items() if key != "system"}
         self._optimum, self._curvature, self._hyper = optimum, curvature, hyper
-        self._state: Factorization = state
+        self._posterior = posterior
         self.parameters_: dict[str, Estimate] = estimate_parameters(layout, optimum.x, curvature, optimum.at_bound)
-        self.log_evidence_ = problem.jacobian - state.value
+        self.log_evidence_ = -engine.value(hyper)
         self.converged_ = optimum.converged
-        self.engine_ = f"dense: {problem.size} rows"
+        self.engine_ = str(choice)
         self.noise_ = self._describe_noise()
         self.hyperparameters_ = self._describe_hyperparameters()
         self.warnings_ = self._find_warnings()
@@ -209,16 +305,24 @@ class LODEGP:
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file: JSON and arrays, whole or not at all."""
-        self._posterior  # noqa: B018
+        self._require_fitted()
         arrays = {"x": self._optimum.x, "curvature": self._curvature, "at_bound": self._optimum.at_bound}
-        for i, series in enumerate(self._data.series):
-            arrays |= {f"times_{i}": series.times, f"values_{i}": series.values, f"std_{i}": series.std}
-        state = {
+        rows = self._engine.prior.rows
+        state: dict[str, Any] = {
             "system": self.system.definition(),
             "arguments": self._fitted_arguments,
-            "observables": [series.observable for series in self._data.series],
+            "scaling": [rows.scaling.start, rows.scaling.span],
+            "scales": dict(zip(self._measurements.names, rows.scales.tolist(), strict=True)),
             "optimum": [self._optimum.value, self._optimum.converged, self._optimum.message, self._optimum.evaluations],
         }
+        sums = self._measurements.sums
+        if sums is None:
+            state["observables"] = list(self._measurements.names)
+            for i, item in enumerate(self._measurements.series):
+                arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
+        else:
+            state["sums"] = {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}
+            arrays |= sums.arrays()
         write_state(path, state, arrays)
 
     @classmethod
@@ -227,16 +331,22 @@ class LODEGP:
         state, arrays = read_state(path)
         try:
             model = cls(System.from_definition(state["system"]), **state["arguments"])
-            observations = Observations()
-            for i, name in enumerate(state["observables"]):
-                observations = observations.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
+            if "sums" in state:
+                sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
+                measurements = Measurements(sums=sums)
+            else:
+                data = Observations()
+                for i, name in enumerate(state["observables"]):
+                    data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
+                measurements = Measurements.of(data)
             value, converged, message, evaluations = state["optimum"]
             optimum = Optimum(arrays["x"], value, converged, message, evaluations, arrays["at_bound"])
-            problem, layout = model._prepare_fit(observations)
+            start, span = state["scaling"]
+            choice, engine, layout = model._prepare_fit(measurements, Scaling(start, span), state["scales"])
             if arrays["x"].shape != (layout.size,) or arrays["curvature"].shape != (layout.size, layout.size):
                 raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
-            return model._set_fitted(observations, problem, layout, optimum, arrays["curvature"])
-        except (KeyError, TypeError, ValueError, IndexError) as problem_found:
+            return model._set_fitted(measurements, choice, engine, layout, optimum, arrays["curvature"])
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem_found:
             raise StorageError(f"{path} is not a complete lodekit model: {problem_found}") from None
 
     def __sklearn_tags__(self) -> Any:
@@ -254,8 +364,14 @@ class LODEGP:
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
         if self.noise not in _NOISES:
             raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
+        if self.prior not in _PRIORS:
+            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
         if self.engine not in _ENGINES:
-            raise LodekitError(f"expected engine='auto' or 'dense', got {self.engine!r}")
+            raise LodekitError(f"expected engine='auto', 'dense' or 'spectral', got {self.engine!r}")
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
+            raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
+        if self.device is not None:
+            find_device(self.device)
         check_count("restarts", self.restarts)
         check_seed(self.random_state)
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
@@ -270,35 +386,27 @@ class LODEGP:
             raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
         return tuple(read_latent(name) for name in names)
 
-    def _rows(self, observables: Sequence[str], scaling: Scaling, scales: Array) -> Rows:
-        matrix, known = self._read_observables(observables)
-        return Rows(compile_rows(self.system, matrix, known), scaling, scales)
-
-    def _read_observables(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[Signal]]:
-        operator = self.system.operator
-        reader = Reader(operator.ring, self.system.channels)
-        entries, known = [], []
-        for text in observables:
-            form = reader.form(parse_expression(text))
-            entries.append([form.channels.get(name, []) for name in self.system.channels])
-            known.append(form.known)
-        return OperatorMatrix.from_scalars(operator.ring, entries, operator.width, operator.variable), known
+    @property
+    def _reader(self) -> ObservableReader:
+        return ObservableReader(self.system)
 
     def _describe_noise(self) -> dict[str, float]:
         if not len(self._hyper.noise):
             return {}
         if self.noise == "shared":
             return {"shared": float(self._hyper.noise[0])}
-        learned = {s.observable: bool(np.isnan(s.std).any()) for s in merge(self._data)}
-        values = zip(learned, self._hyper.noise, strict=True)
-        return {name: float(value) for name, value in values if learned[name]}
+        summaries = zip(self._measurements.summaries(), self._hyper.noise, strict=True)
+        return {item.observable: float(value) for item, value in summaries if item.learned}
 
     def _describe_hyperparameters(self) -> dict[str, float]:
-        span = self._problem.rows.scaling.span
+        prior = self._engine.prior
+        span = prior.rows.scaling.span
+        names = [f"free function {i}" for i in range(1, prior.sources + 1)]
+        names = names if prior.channels is None else list(self.system.channels)
         found = {}
-        for i, (ell, sigma) in enumerate(zip(self._hyper.lengthscales, self._hyper.deviations, strict=True), 1):
-            found[f"lengthscale of free function {i}"] = float(ell * span)
-            found[f"deviation of free function {i}"] = float(sigma)
+        for name, ell, sigma in zip(names, self._hyper.lengthscales, self._hyper.deviations, strict=True):
+            found[f"lengthscale of {name}"] = float(ell * span)
+            found[f"deviation of {name}"] = float(sigma)
         for i, sigma in enumerate(self._hyper.mode_deviations, 1):
             found[f"deviation of mode {i}"] = float(sigma)
         return found
@@ -314,15 +422,12 @@ class LODEGP:
                 "a noise level sits at the limit of its search: the data look free of noise, or are all noise"
             )
         warnings += near_degeneracies(self.system, self._hyper.theta)
-        if self._state.jitter:
-            warnings.append(f"a jitter of {self._state.jitter:.0e} was added to factorize the covariance")
-        return warnings
+        return warnings + self._engine.warnings(self._hyper)
 
-    @property
-    def _posterior(self) -> Posterior:
-        if not hasattr(self, "_state"):
+    def _require_fitted(self) -> Posterior:
+        if not hasattr(self, "_posterior"):
             raise NotFittedError("this LODEGP has not been fitted yet; call fit(t, Y) first")
-        return Posterior(self._problem, self._hyper, self._state)
+        return self._posterior
 
     def predict(
         self,
@@ -393,7 +498,7 @@ class LODEGP:
         -------
         array, shape (n, equations), or (samples, n, equations)
         """
-        self._posterior  # noqa: B018
+        self._require_fitted()
         equations, times = equation_terms(self.system), read_times(t)
         if samples:
             values = self.sample(times, samples, random_state, equations.observables)
@@ -404,8 +509,8 @@ class LODEGP:
 
     def certificate(self, t: ArrayLike | None = None) -> Certificate:
         """Return the exact identities of the algebra and the largest numerical residual, in one printable object."""
-        self._posterior  # noqa: B018
-        times = self._problem.times if t is None else read_times(t)
+        self._require_fitted()
+        times = self._measurements.times() if t is None else read_times(t)
         residual = self.residual(times, relative=True)
         return Certificate(self.system.verify(), float(np.max(np.abs(residual), initial=0.0)))
 
@@ -419,7 +524,7 @@ class LODEGP:
         return_gradient : bool
             Also return the derivatives in the parameters of the system, as a dict.
         """
-        self._posterior  # noqa: B018
+        self._require_fitted()
         theta = self._hyper.theta.copy()
         if values is not None and not isinstance(values, Mapping):
             raise LodekitError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
@@ -433,7 +538,7 @@ class LODEGP:
         hyper = Hyperparameters(
             theta, self._hyper.lengthscales, self._hyper.deviations, self._hyper.mode_deviations, self._hyper.noise
         )
-        found = evaluate(self._problem, hyper)
+        found = self._engine.evaluate(hyper)
         if return_gradient:
             return -found.value, {n: -float(g) for n, g in zip(self._layout.names, found.theta, strict=True)}
         return -found.value
@@ -443,10 +548,10 @@ class LODEGP:
 
         Where `noise_std` is not given, the noise is the learned one, or the typical known one of the training data.
         """
-        posterior = self._posterior
+        posterior = self._require_fitted()
         total, count = 0.0, 0
         for series in merge(read_observations(self.system.channels, t, Y, noise_std)):
-            rows = self._rows([series.observable], self._problem.rows.scaling, np.ones(1))
+            rows = self._reader.rows([series.observable], self._engine.prior.rows.scaling, np.ones(1))
             mean = posterior.mean(rows, series.times)[:, 0]
             noise = np.where(np.isnan(series.std), self._typical_noise(series.observable), series.std)
             variance = posterior.variance(rows, series.times)[:, 0] + noise**2
@@ -462,29 +567,25 @@ class LODEGP:
             return self.noise_["shared"]
         if observable in self.noise_:
             return self.noise_[observable]
-        series = merge(self._data)
-        known = [s.std[~np.isnan(s.std)] for s in series if s.observable == observable] or [
-            s.std[~np.isnan(s.std)] for s in series
-        ]
-        joined = np.concatenate(known)
-        return float(np.sqrt(np.mean(joined**2))) if len(joined) else max(self.noise_.values(), default=0.0)
+        known = typical_noise(self._measurements.summaries(), observable)
+        return known if not np.isnan(known) else max(self.noise_.values(), default=0.0)
 
     def summary(self) -> str:
         """Return the result as a table."""
-        self._posterior  # noqa: B018
+        self._require_fitted()
         title = [
             ("Channels", str(len(self.system.channels))),
-            ("Observations", str(self._problem.size)),
+            ("Observations", str(self._engine.size)),
             ("Free functions", str(self.system.free_functions)),
             ("Log evidence", f"{self.log_evidence_:.3f}"),
             ("Converged", "yes" if self.converged_ else "no"),
-            ("Engine", self.engine_),
+            ("Engine", self._choice.name),
         ]
         others = {**self.hyperparameters_, **{f"noise ({name})": value for name, value in self.noise_.items()}}
         return format_summary(title, self.parameters_, others, self.warnings_)
 
     def _prepare(self, t: ArrayLike, observable: str | Sequence[str] | None) -> tuple[Posterior, Array, Rows, bool]:
-        posterior, times = self._posterior, read_times(t)
+        posterior, times = self._require_fitted(), read_times(t)
         single = isinstance(observable, str)
         if observable is None:
             texts = list(self.system.channels)
@@ -496,5 +597,5 @@ class LODEGP:
             raise LodekitError(f"expected an observable as text, or a list of texts, got {type(observable).__name__}")
         if not texts:
             raise LodekitError("expected at least one observable, got an empty list")
-        rows = self._rows(texts, self._problem.rows.scaling, np.ones(len(texts)))
+        rows = self._reader.rows(texts, self._engine.prior.rows.scaling, np.ones(len(texts)))
         return posterior, times, rows, single

@@ -18,7 +18,7 @@ from lodekit.errors import LodekitError
 
 __all__ = ["FORMAT", "StorageError", "read_state", "write_state"]
 
-FORMAT = 1
+FORMAT = 2
 _MARK = "lodekit-model"
 
 

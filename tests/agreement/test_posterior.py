@@ -7,7 +7,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.inference.dense import _assemble, factorize
-from lodekit.inference.posterior import Posterior
+from lodekit.inference.dense_posterior import DensePosterior
 from lodekit.inference.problem import Rows
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table
 
@@ -19,7 +19,7 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     _, problem, _, hyper = make_case(name, count=6)
     state = factorize(problem, hyper)
     assert state is not None
-    posterior = Posterior(problem, hyper, state)
+    posterior = DensePosterior(problem, hyper, state)
     rows = Rows(problem.rows.compiled, problem.rows.scaling, problem.rows.scales)
     mean, covariance = posterior.mean(rows, new), posterior.covariance(rows, new)
     variance = posterior.variance(rows, new)
@@ -27,16 +27,15 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     both = np.concatenate([problem.times, new])
     order = np.argsort(both)
     joint = type(problem)(
-        problem.rows, problem.latents, problem.groups, both[order],
+        problem.prior, both[order],
         [np.argsort(order)] * len(problem.values),
         [np.zeros(len(both))] * len(problem.values),
         [np.full(len(both), np.nan)] * len(problem.values),
-        problem.noise_group,
     )  # fmt: skip
     wide = factorize(joint, hyper)
     assert wide is not None
     basis = wide.basis
-    variances = problem.mode_variance(hyper.mode_deviations)
+    variances = problem.prior.mode_variance(hyper.mode_deviations)
     K = _assemble(joint, wide.stacks, wide.weights, basis, variances)
     K = np.tril(K) + np.tril(K, -1).T
     n, total, count = len(problem.times), len(both), len(problem.values)

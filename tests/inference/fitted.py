@@ -11,7 +11,9 @@ import sympy
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.inference.assembly import make_problem
+from lodekit.inference.assembly import make_prior, make_problem
+from lodekit.inference.engines import DenseEngine
+from lodekit.inference.measurements import Measurements
 from lodekit.inference.observations import Observations
 from lodekit.inference.problem import Hyperparameters, Problem
 from lodekit.learning.search import _matched
@@ -50,7 +52,15 @@ def system_of(name: str) -> tuple[lk.System, tuple[float, ...]]:
 
 
 def make_case(
-    name: str, *, count: int = 8, seed: int = 0, missing: bool = False, latent: str = "se", noise: str = "shared"
+    name: str,
+    *,
+    count: int = 8,
+    seed: int = 0,
+    missing: bool = False,
+    latent: str = "se",
+    noise: str = "shared",
+    lengthscale: float = 0.6,
+    level: float = 0.2,
 ) -> tuple[lk.LODEGP, Problem, Layout, Hyperparameters]:
     """Return a problem with random data of moderate size, and hyperparameters near the truth."""
     system, values = system_of(name)
@@ -67,13 +77,15 @@ def make_case(
     for channel, column in zip(system.channels, table.T, strict=True):
         data = data.add(times, channel, column)
     model = lk.LODEGP(system, latent=latent, noise=noise)
-    problem = make_problem(data, model._rows, model._latents(), noise)
+    measurements = Measurements.of(data)
+    prior = make_prior(measurements, model._reader.rows, model._latents(), noise)
+    problem = make_problem(prior, measurements.series)
     names = problem.rows.compiled.parameters
     fixed, transforms = parameter_transforms(names, system.parameters)
     noises = 1 if noise == "shared" else len(problem.values)
     layout = Layout(names, fixed, transforms, len(problem.latents), len(problem.groups), noises)
     theta = np.array(values) * (1.0 + 0.1 * generator.standard_normal(len(values)))
-    return model, problem, layout, _matched(problem, layout, theta, 0.6, 0.2)
+    return model, problem, layout, _matched(DenseEngine(problem), layout, theta, lengthscale, level)
 
 
 def gradient_vector(evidence: Any) -> Array:

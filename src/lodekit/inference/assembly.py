@@ -1,95 +1,97 @@
-"""From observations to the problem that the engines work on: scales, one grid of times, checks of what is possible."""
+"""From measurements to what the engines work on: the prior in scaled units, checks of what is possible."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError, Observations, Series
-from lodekit.inference.problem import Problem, Rows, Scaling, mode_groups
+from lodekit.inference.engine import Engine
+from lodekit.inference.engines import Choice, DenseEngine, make_spectral
+from lodekit.inference.measurements import Measurements, Summary, check_exact_values
+from lodekit.inference.observations import DataError, Series
+from lodekit.inference.problem import Prior, Problem, Rows, Scaling, mode_groups
 from lodekit.prior.latents import Latent
 
-__all__ = ["make_problem", "merge"]
+__all__ = ["make_engine", "make_prior", "make_problem"]
 
 Array = NDArray[np.float64]
 
 
-def merge(observations: Observations) -> list[Series]:
-    """Return one series for each observable, ordered by time."""
-    found = []
-    for name in observations.observables:
-        parts = [series for series in observations.series if series.observable == name and len(series.times)]
-        if parts:
-            joined = [np.concatenate([getattr(p, field) for p in parts]) for field in ("times", "values", "std")]
-            order = np.lexsort((joined[1], joined[0]))
-            found.append(Series(name, *(part[order] for part in joined)))
-    return found
-
-
-def make_problem(
-    observations: Observations,
+def make_prior(
+    measurements: Measurements,
     compile_observables: Callable[[Sequence[str], Scaling, Array], Rows],
     latents: tuple[Latent, ...],
     noise: str,
-) -> Problem:
-    """Return data and prior in scaled units."""
-    merged = merge(observations)
-    times = np.unique(np.concatenate([series.times for series in merged]))
-    span = float(np.ptp(times)) if len(times) > 1 else 1.0
-    with np.errstate(all="ignore"):
-        scales = np.array([_scale(series) for series in merged])
-    if not np.isfinite(scales).all() or (scales < 1e-100).any() or (scales > 1e100).any() or not 1e-100 < span < 1e100:
+    *,
+    channels: Sequence[str] | None = None,
+    scaling: Scaling | None = None,
+    scales: Mapping[str, float] | None = None,
+) -> Prior:
+    """Return the prior of the measured observables, in scaled units.
+
+    Parameters
+    ----------
+    channels : sequence of str, optional
+        All channels, where the prior stands on these.
+    scaling, scales : optional
+        Units to keep, from an earlier prior; those of the data otherwise.
+    """
+    summaries = measurements.summaries()
+    start, stop = measurements.window
+    scaling = scaling or Scaling(start, stop - start or 1.0)
+    units = np.array([(scales or {}).get(item.observable, item.scale) for item in summaries])
+    if (
+        not np.isfinite(units).all()
+        or (units < 1e-100).any()
+        or (units > 1e100).any()
+        or not 1e-100 < scaling.span < 1e100
+    ):
         raise DataError("expected times and values of a size that floats can square; change their units")
-    rows = compile_observables([series.observable for series in merged], Scaling(float(times[0]), span), scales)
-    problem = Problem(
-        rows,
-        latents,
-        mode_groups(rows.compiled),
+    rows = compile_observables(measurements.names, scaling, units)
+    on_channels = None
+    if channels is not None and latents:
+        on_channels = compile_observables(channels, scaling, np.ones(len(channels)))
+    noise_group = tuple(range(len(summaries))) if noise == "channel" else (0,) * len(summaries)
+    prior = Prior(rows, latents, mode_groups(rows.compiled), noise_group, on_channels)
+    _check_forced_values(prior, summaries)
+    return prior
+
+
+def make_problem(prior: Prior, series: Sequence[Series]) -> Problem:
+    """Return measurements in memory with their prior, for the dense engine."""
+    check_exact_values(series)
+    times = np.unique(np.concatenate([item.times for item in series]))
+    return Problem(
+        prior,
         times,
-        [np.searchsorted(times, series.times) for series in merged],
-        [series.values for series in merged],
-        [series.std for series in merged],
-        list(range(len(merged))) if noise == "channel" else [0] * len(merged),
+        [np.searchsorted(times, item.times) for item in series],
+        [item.values for item in series],
+        [item.std for item in series],
     )
-    _check_exact_values(problem, merged)
-    _check_forced_values(problem, merged)
-    return problem
 
 
-def _scale(series: Series) -> float:
-    """Return the unit of an observable: its spread, or its size where it does not change."""
-    spread, size = float(np.std(series.values)), float(np.max(np.abs(series.values)))
-    return spread if spread > 1e-12 * size and spread > 0 else size or 1.0
+def make_engine(
+    choice: Choice, prior: Prior, measurements: Measurements, *, tolerance: float, device: str | None = None
+) -> Engine:
+    """Return the engine that was chosen."""
+    if choice.name == "dense":
+        return DenseEngine(make_problem(prior, measurements.series), device)
+    return make_spectral(prior, measurements, tolerance)
 
 
-def _check_exact_values(problem: Problem, merged: Sequence[Series]) -> None:
-    """Raise where exact values contradict each other."""
-    for series, index in zip(merged, problem.index, strict=True):
-        exact = series.std == 0
-        seen: dict[int, float] = {}
-        for i, value in zip(index[exact], series.values[exact], strict=True):
-            if seen.setdefault(int(i), float(value)) != value:
-                raise DataError(
-                    f"{series.observable} has two different exact values at t = {problem.times[i]}: {seen[int(i)]} and "
-                    f"{value}; give them a noise_std above zero"
-                )
-
-
-def _check_forced_values(problem: Problem, merged: Sequence[Series]) -> None:
+def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
     """Raise where the equations determine an observable completely and the data say otherwise."""
-    compiled = problem.rows.compiled
+    compiled = prior.rows.compiled
     theta = np.full(len(compiled.parameters), 0.7310585786)
     values = compiled.evaluate(theta)
-    for o, series in enumerate(merged):
+    for o, item in enumerate(summaries):
         if values.free[o].any() or any(column[o].any() for column in values.columns) or compiled.signals[o].count:
             continue
-        mean, count = float(series.values.mean()), len(series.values)
-        spread = float(series.values.std()) / np.sqrt(count)
-        exact = bool((series.values[series.std == 0] != 0).any())
-        if exact or (mean != 0 and (count < 3 or abs(mean) > 5.0 * spread)):
+        error = item.spread / np.sqrt(item.count)
+        if item.exact or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):
             raise DataError(
-                f"the equations force {series.observable} to be zero, but the data are not (mean {mean:.4g}); check "
+                f"the equations force {item.observable} to be zero, but the data are not (mean {item.mean:.4g}); check "
                 "the equations, or leave this observable out"
             )

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.inference.dense_posterior import DensePosterior
 from lodekit.inference.observations import DataError
-from lodekit.inference.posterior import Posterior
 
 __all__ = ["check_count", "check_exact_values_met", "check_finite", "check_seed", "read_times"]
 
@@ -37,7 +37,7 @@ def check_finite(values: Array, times: Array) -> None:
         raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
 
 
-def check_exact_values_met(posterior: Posterior) -> None:
+def check_exact_values_met(posterior: DensePosterior) -> None:
     """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
     problem = posterior.problem
     exact = np.concatenate(problem.known_noise) == 0

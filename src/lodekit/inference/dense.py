@@ -14,37 +14,16 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from lodekit.errors import LodekitError
+from lodekit.inference.engine import Evidence
 from lodekit.inference.problem import Hyperparameters, Problem
 from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import fold_matrix, pair_coefficients
 from lodekit.prior.latents import Latent, SquaredExponential
 
-__all__ = ["Evidence", "Factorization", "evaluate", "factorize"]
+__all__ = ["Factorization", "evaluate", "factorize", "finish_gradient", "stacked_basis"]
 
 Array = NDArray[np.float64]
 _JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The negative log evidence in the user's units, and its gradient.
-
-    Parameters
-    ----------
-    value : float
-    theta : array, shape (p,)
-        Derivatives in the parameters.
-    log_lengthscales, log_deviations : arrays, shape (q,)
-    log_mode_deviations : array, shape (g,)
-    log_noise : array
-    """
-
-    value: float
-    theta: Array
-    log_lengthscales: Array
-    log_deviations: Array
-    log_mode_deviations: Array
-    log_noise: Array
 
 
 @dataclass(frozen=True)
@@ -54,7 +33,7 @@ class Factorization:
     Parameters
     ----------
     cholesky : array, shape (n, n)
-        Lower triangular; the upper triangle is not meaningful.
+        Lower triangular; the upper triangle is not meaningful. Empty where it was used up.
     alpha : array, shape (n,)
         ``K^-1 (y - mu)``.
     value : float
@@ -98,7 +77,7 @@ def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Fac
         stacks.append(_stack(latent, problem.lag / hyper.lengthscales[number], order + extra))
         own = rows.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
-    variance = problem.mode_variance(hyper.mode_deviations)
+    variance = problem.prior.mode_variance(hyper.mode_deviations)
     residual = problem.scaled_values
     if problem.rows.has_mean:
         residual = residual - np.concatenate([m[i] for m, i in zip(means, problem.index, strict=True)])
@@ -176,9 +155,8 @@ def evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
 
 def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
     state = _factorize(problem, hyper, slopes=True)
-    sizes = [len(a) for a in (hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)]
     if state is None:
-        return Evidence(np.inf, *(np.zeros(size) for size in sizes))
+        return Evidence.infinite(hyper)
     inverse, info = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
     if info != 0:
         raise LodekitError("the covariance of the data could not be inverted; increase the noise or drop repeated data")
@@ -186,10 +164,39 @@ def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= 0.5
     _mirror(G)
+    contracted = [_contract(problem, state, G, k, hyper.lengthscales[k]) for k in range(len(problem.latents))]
+    on_modes = G @ stacked_basis(problem, state.basis) if problem.groups else np.zeros((len(G), 0))
+    return finish_gradient(problem, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+
+
+def stacked_basis(problem: Problem, basis: list[Array]) -> Array:
+    """Return the basis functions of the modes at all observations, shape (n, r)."""
+    return np.concatenate([part[index] for part, index in zip(basis, problem.index, strict=True)])
+
+
+def finish_gradient(
+    problem: Problem,
+    hyper: Hyperparameters,
+    state: Factorization,
+    contracted: list[tuple[Array, Array]],
+    on_modes: Array,
+    diagonal: Array,
+) -> Evidence:
+    """Return the evidence with its gradient from the contractions of ``G = (K^-1 - alpha alpha^T)/2``.
+
+    Parameters
+    ----------
+    contracted : list of (array, array)
+        For each free function ``sum G_ij o h_m``, and the same with the lengthscale derivative of the stack.
+    on_modes : array, shape (n, r)
+        G times the basis functions of the modes.
+    diagonal : array, shape (n,)
+        The diagonal of G.
+    """
+    sizes = [len(a) for a in (hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)]
     theta = np.zeros(sizes[0])
     lengthscales, deviations = np.zeros(sizes[1]), np.zeros(sizes[2])
-    for number in range(len(problem.latents)):
-        S, tilted = _contract(problem, state, G, number, hyper.lengthscales[number])
+    for number, (S, tilted) in enumerate(contracted):
         weight = state.weights[number]
         orders = weight.shape[-1]
         deviations[number] = 2.0 * float(np.sum(weight * S[..., :orders]))
@@ -204,21 +211,19 @@ def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
             theta += state.rows.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
     mode_deviations = np.zeros(sizes[3])
     if len(problem.groups):
-        variance = problem.mode_variance(hyper.mode_deviations)
-        stacked = np.concatenate([b[i] for b, i in zip(state.basis, problem.index, strict=True)])
-        product = G @ stacked
-        quadratic = variance * np.sum(stacked * product, axis=0)
+        variance = problem.prior.mode_variance(hyper.mode_deviations)
+        quadratic = variance * np.sum(stacked_basis(problem, state.basis) * on_modes, axis=0)
         starts = np.concatenate([[0], np.cumsum([group.size for group in problem.groups])[:-1]])
         mode_deviations = 2.0 * np.add.reduceat(quadratic, starts)
         if sizes[0]:
             d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, problem.index, strict=True)], axis=1)
-            theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (product * variance).ravel()
+            theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (on_modes * variance).ravel()
     if sizes[0] and problem.rows.has_mean:
         d_mean = np.concatenate([d[:, i] for d, i in zip(state.d_means, problem.index, strict=True)], axis=1)
         theta -= d_mean @ state.alpha
     log_noise: Array = np.zeros(sizes[4])
     if sizes[4]:
-        parts = np.einsum("ii->i", G) * problem.noise_variance(hyper.noise) * problem.row_learns_noise
+        parts = diagonal * problem.noise_variance(hyper.noise) * problem.row_learns_noise
         log_noise = np.asarray(2.0 * np.bincount(problem.row_noise_group, parts, minlength=sizes[4]), dtype=float)
     return Evidence(state.value - problem.jacobian, theta, lengthscales, deviations, mode_deviations, log_noise)
 

@@ -17,7 +17,7 @@ from lodekit.prior.compile import CompiledRows, RowValues
 from lodekit.prior.latents import Latent
 from lodekit.prior.modes import companion, companion_basis, exponential_basis
 
-__all__ = ["Hyperparameters", "ModeGroup", "Problem", "Rows", "Scaling", "mode_groups"]
+__all__ = ["Hyperparameters", "ModeGroup", "Prior", "Problem", "Rows", "Scaling", "mode_groups"]
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Hyperparameters:
     theta : array, shape (p,)
         Parameters of the system, in the user's units.
     lengthscales, deviations : arrays, shape (q,)
-        Of the free functions, in scaled time.
+        Of the free functions, or of the channels where the prior stands on these; lengthscales in scaled time.
     mode_deviations : array, shape (g,)
     noise : array
         Standard deviations of the noise groups, in the user's units.
@@ -180,8 +180,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Data and prior.
+class Prior:
+    """The prior of the data: what was observed, the free functions, the modes, and which noise belongs to what.
 
     Parameters
     ----------
@@ -190,6 +190,42 @@ class Problem:
     latents : tuple of Latent
         One for each free function.
     groups : tuple of ModeGroup
+    noise_group : tuple of int
+        Which noise parameter belongs to each observable.
+    channels : Rows or None
+        All channels, where the prior stands on these and not on the free functions.
+    """
+
+    rows: Rows
+    latents: tuple[Latent, ...]
+    groups: tuple[ModeGroup, ...]
+    noise_group: tuple[int, ...]
+    channels: Rows | None = None
+
+    @property
+    def sources(self) -> int:
+        """Number of lengthscales, and of deviations."""
+        return len(self.latents) if self.channels is None else len(self.channels.scales)
+
+    def mode_variance(self, deviations: Array) -> Array:
+        """Return the prior variance of every basis function of the modes."""
+        return np.repeat(deviations**2, [group.size for group in self.groups])
+
+    @cached_property
+    def noise_units(self) -> Array:
+        """A unit for each noise parameter: the smallest scale among the observables that share it."""
+        units = np.full(max(self.noise_group, default=-1) + 1, np.inf)
+        np.minimum.at(units, np.array(self.noise_group, dtype=np.intp), self.rows.scales)
+        return units
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data in memory, and the prior.
+
+    Parameters
+    ----------
+    prior : Prior
     times : array, shape (n,)
         All different times, in the user's units, ascending.
     index : list of int arrays
@@ -198,18 +234,28 @@ class Problem:
         For each observable, in the user's units.
     known_noise : list of arrays
         Standard deviations where they are known, NaN where they are learned.
-    noise_group : list of int
-        Which noise parameter belongs to each observable.
     """
 
-    rows: Rows
-    latents: tuple[Latent, ...]
-    groups: tuple[ModeGroup, ...]
+    prior: Prior
     times: Array
     index: list[NDArray[np.intp]]
     values: list[Array]
     known_noise: list[Array]
-    noise_group: list[int]
+
+    @property
+    def rows(self) -> Rows:
+        """The observed observables."""
+        return self.prior.rows
+
+    @property
+    def latents(self) -> tuple[Latent, ...]:
+        """The covariances of the free functions."""
+        return self.prior.latents
+
+    @property
+    def groups(self) -> tuple[ModeGroup, ...]:
+        """Basis functions of the modes that share a variance."""
+        return self.prior.groups
 
     @cached_property
     def offsets(self) -> NDArray[np.intp]:
@@ -245,7 +291,7 @@ class Problem:
     @cached_property
     def row_noise_group(self) -> NDArray[np.intp]:
         """Which noise parameter belongs to each observation."""
-        return np.repeat(np.array(self.noise_group, dtype=np.intp), np.diff(self.offsets))
+        return np.repeat(np.array(self.prior.noise_group, dtype=np.intp), np.diff(self.offsets))
 
     @cached_property
     def row_learns_noise(self) -> NDArray[np.bool_]:
@@ -257,10 +303,6 @@ class Problem:
         """Known noise variance of each observation in scaled units (zero where learned), and the square of its unit."""
         units = np.repeat(self.rows.scales, np.diff(self.offsets)) ** 2
         return np.where(self.row_learns_noise, 0.0, np.concatenate(self.known_noise)) ** 2 / units, units
-
-    def mode_variance(self, deviations: Array) -> Array:
-        """Return the prior variance of every basis function of the modes."""
-        return np.repeat(deviations**2, [group.size for group in self.groups])
 
     def noise_variance(self, noise: Array) -> Array:
         """Return the noise variance of every observation in scaled units."""

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.inference.dense import factorize
+from lodekit.inference.engine import Engine
 from lodekit.inference.observations import Series
-from lodekit.inference.problem import Problem
 from lodekit.learning.matching import match_derivatives
 from lodekit.learning.search import Optimum, search, starting_points
 from lodekit.learning.transforms import Layout
@@ -64,7 +63,7 @@ class Penalty:
 
 def learn(
     system: System,
-    problem: Problem,
+    engine: Engine,
     layout: Layout,
     series: list[Series],
     *,
@@ -74,7 +73,7 @@ def learn(
 ) -> Optimum:
     """Return the best optimum of the evidence, or of the posterior where parameters have priors."""
     if layout.size == 0:
-        return _nothing_to_learn(problem, layout)
+        return _nothing_to_learn(engine, layout)
     generator = np.random.default_rng(random_state)
     starts = np.array(
         [np.nan if system.parameters[n].start is None else system.parameters[n].start for n in layout.names]
@@ -84,7 +83,7 @@ def learn(
         matched = match_derivatives(system, series, layout, 2, generator)
         # What the user says comes before what the data suggest; the blind guess is the last resort.
         guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched] or [starts]
-    points = starting_points(problem, layout, guesses, restarts, generator)
+    points = starting_points(engine, layout, guesses, restarts, generator)
     if not points:
         raise LodekitError(
             "no start gives a finite evidence; give start= values near the truth, or check the units of the data"
@@ -94,22 +93,22 @@ def learn(
     if n_jobs not in (None, 1):
         from joblib import Parallel, delayed
 
-        found = Parallel(n_jobs=n_jobs)(delayed(search)(problem, layout, point, penalty=extra) for point in points)
+        found = Parallel(n_jobs=n_jobs)(delayed(search)(engine, layout, point, penalty=extra) for point in points)
         return _best(list(found))
-    return _one_by_one(problem, layout, points, extra)
+    return _one_by_one(engine, layout, points, extra)
 
 
 def _one_by_one(
-    problem: Problem, layout: Layout, points: list[Array], penalty: Callable[[Array], tuple[float, Array]] | None
+    engine: Engine, layout: Layout, points: list[Array], penalty: Callable[[Array], tuple[float, Array]] | None
 ) -> Optimum:
     """Follow the starts in turn, until two agree on the best; show progress where it takes long."""
     found: list[Optimum] = []
     with _Progress(len(points)) as progress:
         for point in points:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            optimum = search(problem, layout, point, penalty=penalty, tolerance=_COARSE if found else _FINE)
+            optimum = search(engine, layout, point, penalty=penalty, tolerance=_COARSE if found else _FINE)
             if found and optimum.value < _best(found).value:
-                optimum = search(problem, layout, optimum.x, penalty=penalty, tolerance=_FINE)
+                optimum = search(engine, layout, optimum.x, penalty=penalty, tolerance=_FINE)
             found.append(optimum)
             best = _best(found)
             if sum(1 for optimum in found if optimum.value < best.value + _AGREE) >= 2:
@@ -150,9 +149,9 @@ def _best(found: list[Optimum]) -> Optimum:
     return min(found, key=lambda optimum: optimum.value)
 
 
-def _nothing_to_learn(problem: Problem, layout: Layout) -> Optimum:
-    state = factorize(problem, layout.unpack(np.zeros(0)))
-    if state is None:
+def _nothing_to_learn(engine: Engine, layout: Layout) -> Optimum:
+    value = engine.value(layout.unpack(np.zeros(0)))
+    if not np.isfinite(value):
         raise LodekitError("the covariance of the data is not finite; check units and fixed values")
     empty = np.zeros(0)
-    return Optimum(empty, state.value - problem.jacobian, True, "nothing to learn", 1, empty.astype(bool))
+    return Optimum(empty, value, True, "nothing to learn", 1, empty.astype(bool))

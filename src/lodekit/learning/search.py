@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from lodekit.inference.dense import evaluate, factorize
-from lodekit.inference.problem import Hyperparameters, Problem
+from lodekit.inference.engine import Engine
+from lodekit.inference.problem import Hyperparameters
 from lodekit.learning.transforms import Layout
 from lodekit.prior.covariance import free_variance
+from lodekit.prior.latents import SquaredExponential
 
 __all__ = ["Optimum", "hessian", "search", "starting_points"]
 
@@ -46,32 +47,25 @@ class Optimum:
     at_bound: NDArray[np.bool_]
 
 
-def bounds(problem: Problem, layout: Layout, x0: Array) -> list[tuple[float, float]]:
+def bounds(engine: Engine, layout: Layout, x0: Array) -> list[tuple[float, float]]:
     """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
 
     Deviations have no unit of their own: their limits lie around the start, which matches the data.
     """
-    gaps = np.diff(problem.scaled_times)
-    shortest = 0.3 * float(gaps.min()) if len(gaps) else 1e-3
     limits = [(-40.0, 40.0)] * len(layout.free)
-    limits += [(float(np.log(max(shortest, 1e-6))), float(np.log(100.0)))] * layout.latents
     start = len(limits)
-    limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[start : start + layout.latents + layout.groups]]
-    limits += [(float(np.log(1e-6 * unit)), float(np.log(1e2 * unit))) for unit in noise_units(problem, layout)]
+    floors = np.maximum(np.log(engine.shortest), x0[start : start + layout.sources] - np.log(engine.stride))
+    limits += [(float(floor), float(np.log(100.0))) for floor in floors]
+    start = len(limits)
+    limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[start : start + layout.sources + layout.groups]]
+    limits += [
+        (float(np.log(1e-6 * unit)), float(np.log(1e2 * unit))) for unit in engine.prior.noise_units[: layout.noises]
+    ]
     return limits
 
 
-def noise_units(problem: Problem, layout: Layout) -> Array:
-    """Return a unit for each noise parameter: the smallest scale among the observables that share it."""
-    units = np.full(layout.noises, np.inf)
-    for group, scale in zip(problem.noise_group, problem.rows.scales, strict=True):
-        if layout.noises:
-            units[group] = min(units[group], scale)
-    return units
-
-
 def starting_points(
-    problem: Problem, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
+    engine: Engine, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
 ) -> list[Array]:
     """Return the most promising starts, best first.
 
@@ -81,22 +75,22 @@ def starting_points(
         Start values of the parameters, NaN where there are none: these are drawn around one, over two decades.
     """
     with np.errstate(all="ignore"):
-        return _ranked(problem, layout, guesses, count, generator)
+        return _ranked(engine, layout, guesses, count, generator)
 
 
 def _ranked(
-    problem: Problem, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
+    engine: Engine, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
 ) -> list[Array]:
     candidates: list[tuple[float, int, Array]] = []
     for theta in _fill(layout, guesses, count, generator):
         for lengthscale in _LENGTHSCALES:
             for noise in _NOISES:
-                hyper = _matched(problem, layout, theta, lengthscale, noise)
+                hyper = _matched(engine, layout, theta, lengthscale, noise)
                 if not np.isfinite(layout.pack(hyper)).all():
                     continue
-                state = factorize(problem, hyper)
-                if state is not None and np.isfinite(state.value):
-                    candidates.append((state.value, len(candidates), layout.pack(hyper)))
+                value = engine.value(hyper)
+                if np.isfinite(value):
+                    candidates.append((value, len(candidates), layout.pack(hyper)))
     candidates.sort(key=lambda item: item[:2])
     chosen: list[Array] = []
     for _, _, x in candidates:
@@ -120,33 +114,32 @@ def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.ra
             yield theta
 
 
-def _matched(problem: Problem, layout: Layout, theta: Array, lengthscale: float, noise: float) -> Hyperparameters:
+def _matched(engine: Engine, layout: Layout, theta: Array, lengthscale: float, noise: float) -> Hyperparameters:
     """Return hyperparameters whose prior has about the variance of the data."""
-    rows = problem.rows.evaluate(theta)
-    lengthscales = np.full(layout.latents, lengthscale)
-    deviations = np.ones(layout.latents)
-    means, _ = problem.rows.means(rows, problem.times)
-    target = np.array(
-        [
-            np.mean((y / s - m[i]) ** 2) or 1.0
-            for y, s, m, i in zip(problem.values, problem.rows.scales, means, problem.index, strict=True)
-        ]
-    )
-    for number, latent in enumerate(problem.latents):
+    prior = engine.prior
+    rows = prior.rows.evaluate(theta)
+    lengthscales = np.full(layout.sources, lengthscale)
+    deviations = np.ones(len(prior.latents))
+    target, power = engine.powers(rows)
+    for number, latent in enumerate(prior.latents):
         variance = free_variance(latent, rows.free[:, number], lengthscale, 1.0)
         ratio = target[variance > 0] / variance[variance > 0]
         if len(ratio):
             deviations[number] = float(np.exp(0.5 * np.mean(np.log(ratio))))
-    basis, _ = problem.rows.mode_basis(rows, problem.groups, problem.scaled_times, slopes=False)
-    sizes = [group.size for group in problem.groups]
-    power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if sizes else np.zeros(0)
+    if prior.channels is not None and layout.sources:
+        channels = prior.channels.evaluate(theta).free
+        variance = np.zeros(layout.sources)
+        for number, deviation in enumerate(deviations):
+            variance += free_variance(SquaredExponential(), channels[:, number], lengthscale, float(deviation))
+        deviations = np.sqrt(np.where(variance > 0, variance, 1.0))
+    sizes = [group.size for group in prior.groups]
     pieces = np.split(power, np.cumsum(sizes)[:-1]) if sizes else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-12)) for piece in pieces])
-    return Hyperparameters(theta, lengthscales, deviations, modes, noise * noise_units(problem, layout))
+    return Hyperparameters(theta, lengthscales, deviations, modes, noise * prior.noise_units[: layout.noises])
 
 
 def search(
-    problem: Problem,
+    engine: Engine,
     layout: Layout,
     x0: Array,
     *,
@@ -154,12 +147,34 @@ def search(
     iterations: int = 500,
     tolerance: float = 1e-10,
 ) -> Optimum:
-    """Run L-BFGS from one start, until a step gains less than the tolerance, relatively."""
-    limits = bounds(problem, layout, x0)
+    """Run L-BFGS from one start, until a step gains less than the tolerance, relatively.
+
+    Where evaluations become dear at short lengthscales, these are reached in strides: a search that ends at the limit
+    of its stride goes on from there.
+    """
+    found = _search(engine, layout, x0, penalty, iterations, tolerance)
+    own = slice(len(layout.free), len(layout.free) + layout.sources)
+    evaluations = found.evaluations
+    shortest = float(np.log(engine.shortest)) + 1e-6
+    while (found.at_bound[own] & (found.x[own] > shortest) & (found.x[own] < np.log(99.0))).any():
+        found = _search(engine, layout, found.x, penalty, iterations, tolerance)
+        evaluations += found.evaluations
+    return replace(found, evaluations=evaluations)
+
+
+def _search(
+    engine: Engine,
+    layout: Layout,
+    x0: Array,
+    penalty: Callable[[Array], tuple[float, Array]] | None,
+    iterations: int,
+    tolerance: float,
+) -> Optimum:
+    limits = bounds(engine, layout, x0)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
 
     def objective(x: Array) -> tuple[float, Array]:
-        found = evaluate(problem, layout.unpack(x))
+        found = engine.evaluate(layout.unpack(x))
         value, gradient = found.value, layout.gradient(x, found)
         if penalty is not None:
             extra, slope = penalty(x)
@@ -180,7 +195,7 @@ def search(
 
 
 def hessian(
-    problem: Problem,
+    engine: Engine,
     layout: Layout,
     x: Array,
     *,
@@ -196,7 +211,7 @@ def hessian(
         for sign in (1.0, -1.0):
             moved = x.copy()
             moved[k] += sign * width
-            gradient = layout.gradient(moved, evaluate(problem, layout.unpack(moved)))
+            gradient = layout.gradient(moved, engine.evaluate(layout.unpack(moved)))
             sides.append(gradient if penalty is None else gradient + penalty(moved)[1])
         return (sides[0] - sides[1]) / (2 * width)
 

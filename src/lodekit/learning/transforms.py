@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.dense import Evidence
+from lodekit.inference.engine import Evidence
 from lodekit.inference.problem import Hyperparameters
 from lodekit.system.parameters import Parameter
 
@@ -80,14 +80,14 @@ class Layout:
         Values of parameters that are not learned, NaN elsewhere.
     transforms : dict of int to Transform
         For each learned parameter, by its number.
-    latents, groups, noises : int
-        How many free functions, mode groups and noise parameters there are.
+    sources, groups, noises : int
+        How many lengthscales (and deviations), mode groups and noise parameters there are.
     """
 
     names: tuple[str, ...]
     fixed: Array
     transforms: Mapping[int, Transform]
-    latents: int
+    sources: int
     groups: int
     noises: int
 
@@ -99,7 +99,7 @@ class Layout:
     @property
     def size(self) -> int:
         """Length of the vector."""
-        return len(self.transforms) + 2 * self.latents + self.groups + self.noises
+        return len(self.transforms) + 2 * self.sources + self.groups + self.noises
 
     def guess(self, number: int, attempt: int, generator: np.random.Generator) -> float:
         """Return a start value around one; what may be negative is tried with either sign."""
@@ -118,7 +118,7 @@ class Layout:
         for position, number in enumerate(self.free):
             theta[number] = self.transforms[number].forward(float(x[position]))
         rest = np.exp(np.clip(x[len(self.free) :], -300, 300))
-        cuts = np.cumsum([self.latents, self.latents, self.groups])
+        cuts = np.cumsum([self.sources, self.sources, self.groups])
         return Hyperparameters(theta, *np.split(rest, cuts))
 
     def pack(self, hyper: Hyperparameters) -> Array:

@@ -21,7 +21,7 @@ from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import free_block, free_variance
 from lodekit.prior.latents import Latent, SquaredExponential
 
-__all__ = ["Paths", "Posterior"]
+__all__ = ["DensePosterior", "Paths"]
 
 _MOST_WAVES = 20_000
 
@@ -44,7 +44,7 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class DensePosterior:
     """A prior with data, at given hyperparameters.
 
     Parameters
@@ -124,7 +124,7 @@ class Posterior:
         return self._combine(rows, values, times, total).transpose(2, 0, 1)
 
     def _mode_variance(self) -> Array:
-        return self.problem.mode_variance(self.hyper.mode_deviations)
+        return self.problem.prior.mode_variance(self.hyper.mode_deviations)
 
     def _update(self, alpha: Array, times: Array, order: int) -> Paths:
         """Return ``cov(latent, data) alpha``: what the data add to free functions and mode weights."""

@@ -1,0 +1,189 @@
+"""Claim: on a GPU the dense evidence with its gradient costs at most four bare Cholesky factorizations.
+
+Also the largest problem that fits, the same on the CPU, and the spectral evidence for many restarts at once. Needs
+PyTorch and a CUDA device; without one only the CPU part runs.
+
+    python benchmarks/gpu.py [--json FILE] [--rows N ...] [--cpu-rows N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from threadpoolctl import threadpool_limits
+
+import lodekit as lk
+from lodekit.inference.assembly import make_prior, make_problem
+from lodekit.inference.batch import evaluate_batch
+from lodekit.inference.dense import evaluate
+from lodekit.inference.device import evaluate_on
+from lodekit.inference.engines import make_spectral
+from lodekit.inference.measurements import Measurements
+from lodekit.inference.observations import Observations
+from lodekit.inference.problem import Hyperparameters, Problem
+
+Array = NDArray[np.float64]
+HYPER = Hyperparameters(np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
+
+
+def heating_measurements(rows: int) -> tuple[lk.LODEGP, Measurements]:
+    times = np.linspace(-5, 5, rows // 3)
+    generator = np.random.default_rng(0)
+    table = np.exp(-0.1 * times**2)[:, None] * np.ones(3) + 0.02 * generator.standard_normal((len(times), 3))
+    model = lk.LODEGP(lk.catalog.heating().system)
+    data = Observations()
+    for channel, column in zip(model.system.channels, table.T, strict=True):
+        data = data.add(times, channel, column)
+    return model, Measurements.of(data)
+
+
+def heating_problem(rows: int) -> Problem:
+    model, measurements = heating_measurements(rows)
+    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
+    return make_problem(prior, measurements.series)
+
+
+def best(run: Callable[[], Any], wait: Callable[[], None], times: int) -> float:
+    found = np.inf
+    for _ in range(times):
+        wait()
+        start = time.perf_counter()
+        run()
+        wait()
+        found = min(found, time.perf_counter() - start)
+    return float(found)
+
+
+def on_gpu(rows: int, repeats: int = 3) -> dict[str, float]:
+    import torch
+
+    device = torch.device("cuda")
+    problem = heating_problem(rows)
+    size = problem.size
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    whole = best(lambda: evaluate_on(problem, HYPER, device), torch.cuda.synchronize, repeats)
+    peak = torch.cuda.max_memory_allocated()
+    torch.cuda.empty_cache()
+    times = torch.arange(size, dtype=torch.float64, device=device)
+    matrix = torch.exp(-0.5 * (times[:, None] - times[None, :]).abs_())
+    matrix.diagonal().add_(1.0)
+    bare = best(lambda: torch.linalg.cholesky_ex(matrix), torch.cuda.synchronize, repeats)
+    del matrix
+    torch.cuda.empty_cache()
+    return {
+        "rows": size,
+        "cholesky_seconds": bare,
+        "evaluation_seconds": whole,
+        "ratio": whole / bare,
+        "peak_matrices": peak / (8.0 * size * size),
+    }
+
+
+def largest(start: int) -> dict[str, float]:
+    """Return the largest problem that fits, to a tenth."""
+    import torch
+
+    rows, found = start, {}
+    while True:
+        try:
+            found = on_gpu(rows, 1)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return found
+        rows = int(1.1 * rows)
+
+
+def on_cpu(rows: int) -> dict[str, float]:
+    problem = heating_problem(rows)
+    half = np.random.default_rng(0).standard_normal((problem.size, 50))
+    matrix = np.asfortranarray(half @ half.T + problem.size * np.eye(problem.size))
+    with threadpool_limits(2, user_api="blas"):
+        bare = best(lambda: lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0), lambda: None, 2)
+        whole = best(lambda: evaluate(problem, HYPER), lambda: None, 2)
+    return {"rows": problem.size, "cholesky_seconds": bare, "evaluation_seconds": whole, "ratio": whole / bare}
+
+
+def batched(device: str, count: int) -> dict[str, float]:
+    """Many restarts of the spectral evidence, one by one and at once."""
+    import torch
+
+    model, measurements = heating_measurements(300_000)
+    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
+    engine = make_spectral(prior, measurements, 1e-10)
+    generator = np.random.default_rng(0)
+    hypers = [
+        replace(HYPER, theta=HYPER.theta * np.exp(0.2 * generator.standard_normal(2)), lengthscales=np.array([ell]))
+        for ell in generator.uniform(0.04, 0.06, count)
+    ]
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    one = [engine.evaluate(hyper) for hyper in hypers]
+    together = evaluate_batch(engine, hypers, device)
+    error = max(abs(a.value - b.value) / abs(a.value) for a, b in zip(one, together, strict=True))
+    with threadpool_limits(1, user_api="blas"):
+        single = best(lambda: [engine.evaluate(hyper) for hyper in hypers], wait, 3)
+    joint = best(lambda: evaluate_batch(engine, hypers, device), wait, 5)
+    return {"count": count, "single_ms": 1e3 * single / count, "batch_ms": 1e3 * joint / count, "error": error}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=int, nargs="+", default=[3000, 10_000, 30_000])
+    parser.add_argument("--cpu-rows", type=int, default=12_000)
+    arguments = parser.parse_args()
+    import torch
+
+    found: dict[str, Any] = {"torch": torch.__version__, "machine": platform.machine(), "gpu": [], "cpu": []}
+    if torch.cuda.is_available():
+        found["device"] = torch.cuda.get_device_name()
+        print(f"{found['device']}, torch {torch.__version__}")
+        print(f"{'rows':>8} {'Cholesky':>10} {'evidence':>10} {'ratio':>6} {'memory':>8}")
+        for rows in arguments.rows:
+            found["gpu"].append(on_gpu(rows))
+            show(found["gpu"][-1])
+        found["largest"] = largest(60_000)
+        show(found["largest"])
+        found["batch"] = [batched("cuda", count) for count in (16, 128)]
+        for row in found["batch"]:
+            print(
+                f"spectral, {row['count']} restarts: {row['single_ms']:.2f} ms one by one (one core), "
+                f"{row['batch_ms']:.3f} ms each at once, difference {row['error']:.0e}"
+            )
+    print("two CPU cores")
+    for rows in (3000, arguments.cpu_rows):
+        found["cpu"].append(on_cpu(rows))
+        show(found["cpu"][-1])
+    if found["gpu"]:
+        cpu, gpu = found["cpu"][-1], found["gpu"][-1]
+        # Both grow with the cube of the rows.
+        scaled = cpu["evaluation_seconds"] * (gpu["rows"] / cpu["rows"]) ** 3
+        found["speedup"] = scaled / gpu["evaluation_seconds"]
+        print(f"at {gpu['rows']} rows: {found['speedup']:.0f} times two CPU cores (extrapolated from {cpu['rows']})")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def show(row: dict[str, float]) -> None:
+    memory = f"{row['peak_matrices']:8.2f}" if "peak_matrices" in row else ""
+    print(
+        f"{row['rows']:8.0f} {row['cholesky_seconds']:10.4f} {row['evaluation_seconds']:10.4f} {row['ratio']:6.2f} {memory}"
+    )
+
+
+if __name__ == "__main__":
+    main()

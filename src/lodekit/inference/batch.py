@@ -1,0 +1,148 @@
+"""Many evaluations of the spectral evidence at once: restarts, grids of parameters, fleets of data sets.
+
+All regressions share their waves, wide and long enough for the most demanding of them, and are solved together in
+batches of matrices, on NumPy's side of PyTorch or on a GPU. What is small (coefficients, modes, the way back to the
+parameters) is done one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.device import find_device
+from lodekit.inference.engine import Evidence
+from lodekit.inference.problem import Hyperparameters
+from lodekit.inference.regression import Normal, Slopes, Solved, Term
+from lodekit.inference.spectral import Base, Evaluation, Functions, SpectralEngine
+from lodekit.prior.spectra import Waves
+
+__all__ = ["evaluate_batch"]
+
+Array = NDArray[np.float64]
+
+
+def evaluate_batch(
+    engines: SpectralEngine | Sequence[SpectralEngine],
+    hypers: Sequence[Hyperparameters],
+    device: str = "cpu",
+) -> list[Evidence]:
+    """Return the evidence with its gradient for many hyperparameters, or many data sets, at once.
+
+    Parameters
+    ----------
+    engines : SpectralEngine, or one for each of the hyperparameters
+        Data sets of one system, observed through the same observables.
+    hypers : sequence of Hyperparameters
+    device : str
+        Where PyTorch computes.
+
+    Returns
+    -------
+    list of Evidence
+        Infinite where nothing finite can be said. Low noise is not treated specially here.
+    """
+    import torch
+
+    place = find_device(device)
+    several = [engines] * len(hypers) if isinstance(engines, SpectralEngine) else list(engines)
+    if len(several) != len(hypers):
+        raise LodekitError(f"expected one engine, or one for each of {len(hypers)} hyperparameters, got {len(several)}")
+    with np.errstate(all="ignore"):
+        evaluations = [Evaluation(engine, hyper) for engine, hyper in zip(several, hypers, strict=True)]
+        prepared = [evaluation.prepare() for evaluation in evaluations]
+        found = [Evidence.infinite(hyper) for hyper in hypers]
+        usable = [k for k, item in enumerate(prepared) if item is not None]
+        if not usable:
+            return found
+        waves = _widest([item[0] for item in prepared if item is not None])
+        nodes = max(item[1] for item in prepared if item is not None)
+        bases: dict[int, Base] = {}
+        for k in usable:
+            if id(several[k]) not in bases:
+                bases[id(several[k])] = several[k].base(waves, nodes, roots=False)
+        items = [_Item(evaluations[k], bases[id(several[k])]) for k in usable]
+        _check_alike(items)
+        with torch.no_grad():
+            solved, slopes = _solve([item.terms for item in items], [item.turned for item in items], items, place)
+        for number, (k, item) in enumerate(zip(usable, items, strict=True)):
+            value = 0.5 * (float(solved.twice[number]) + item.evaluation.constants(item.base))
+            if np.isfinite(value):
+                found[k] = item.evaluation.gradient(item.base, item.functions, value, _take(slopes, number))
+    return found
+
+
+class _Item:
+    """One regression of the batch, before it is solved."""
+
+    def __init__(self, evaluation: Evaluation, base: Base) -> None:
+        self.evaluation, self.base = evaluation, base
+        self.functions: list[Functions] = evaluation.functions(base, slopes=True)
+        self.terms: list[Term] = evaluation.terms(base, self.functions)
+        self.turned = evaluation.turned(base.waves)
+
+
+def _widest(several: Sequence[Waves]) -> Waves:
+    """Return waves with the longest period and the widest band of all, for each source."""
+    steps = [min(parts) for parts in zip(*(waves.steps for waves in several), strict=True)]
+    counts = []
+    for source, step in enumerate(steps):
+        band = max(waves.steps[source] * (waves.counts[source] - 1) for waves in several)
+        counts.append(int(np.ceil(band / step - 1e-9)) + 1)
+    reach = [max(parts) for parts in zip(*(waves.reach for waves in several), strict=True)]
+    return Waves(tuple(steps), tuple(counts), tuple(reach))
+
+
+def _check_alike(items: Sequence[_Item]) -> None:
+    first = [(term.row, term.group, term.weights.shape, term.modes.shape) for term in items[0].terms]
+    for item in items[1:]:
+        if [(term.row, term.group, term.weights.shape, term.modes.shape) for term in item.terms] != first:
+            raise LodekitError(
+                "a batch needs data sets of one shape: the same observables and noise, and either all of them summed "
+                "(more than a few thousand measurements) or all with the same number of measurements"
+            )
+
+
+def _solve(
+    terms: Sequence[Sequence[Term]], turned: Sequence[tuple[Array, Array]], items: Sequence[_Item], device: Any
+) -> tuple[Solved, Slopes]:
+    import torch
+
+    def together(arrays: Sequence[Any]) -> Any:
+        # What all share is sent once.
+        if all(array is arrays[0] for array in arrays):
+            return torch.as_tensor(np.asarray(arrays[0]), device=device)
+        return torch.as_tensor(np.stack([np.asarray(array) for array in arrays]), device=device)
+
+    joined = []
+    for number, term in enumerate(terms[0]):
+        own = [several[number] for several in terms]
+        fields = ("waves", "gram", "on_waves", "weights", "rest", "modes")
+        arrays = {name: together([getattr(one, name) for one in own]) for name in fields}
+        precision = torch.as_tensor(np.array([float(one.precision) for one in own]), device=device)
+        square = torch.as_tensor(np.array([float(one.square) for one in own]), device=device)
+        # Counts belong to the data sets; they enter where the noise is put together.
+        joined.append(Term(term.row, term.group, 0, precision, square=square, **arrays))
+    a, b = (torch.as_tensor(np.stack([pair[k] for pair in turned]), device=device) for k in (0, 1))
+    noises = len(items[0].evaluation.hyper.noise)
+    regression = Normal(torch, a, b, joined, noises)
+    solved = regression.solve()
+    assert solved is not None  # noqa: S101
+    slopes = regression.slopes(solved)
+    counts = np.array([[sum(t.count for t in own if t.group == g) for g in range(noises)] for own in terms])
+    noise = np.stack([part.cpu().numpy() for part in slopes.noise], axis=-1) + counts if noises else counts
+    modes, means = ([part.cpu().numpy() for part in several] for several in (slopes.modes, slopes.means))
+    return solved, Slopes(slopes.waves.cpu().numpy(), modes, means, noise)
+
+
+def _take(slopes: Slopes, number: int) -> Slopes:
+    return Slopes(
+        slopes.waves[number],
+        [part[number] for part in slopes.modes],
+        [part[number] for part in slopes.means],
+        slopes.noise[number],
+    )

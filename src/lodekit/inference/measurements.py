@@ -1,0 +1,201 @@
+"""All that is known of the data: the measurements themselves, or sums over them where there are too many to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.observations import DataError, Observations, Series
+from lodekit.inference.statistics import Statistics
+
+__all__ = ["Measurements", "Summary", "check_exact_values", "merge", "typical_noise"]
+
+Array = NDArray[np.float64]
+#: Where more measurements than this are in memory, averages serve for a first look.
+_THUMBNAIL = 4096
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of an observable before any model: its size, its mean, and how many measurements there are.
+
+    Parameters
+    ----------
+    observable : str
+    scale : float
+        The unit it is measured in inside: its spread, or its size where it does not change.
+    mean, spread : float
+    count : int
+    learned : bool
+        Whether some of its noise is learned.
+    known_noise : float
+        The root mean square of its known noise; NaN where none is known.
+    exact : bool
+        Whether a value other than zero has no noise at all.
+    """
+
+    observable: str
+    scale: float
+    mean: float
+    spread: float
+    count: int
+    learned: bool
+    known_noise: float
+    exact: bool
+
+
+def merge(observations: Observations) -> list[Series]:
+    """Return one series for each observable, ordered by time."""
+    found = []
+    for name in observations.observables:
+        parts = [series for series in observations.series if series.observable == name and len(series.times)]
+        if parts:
+            joined = [np.concatenate([getattr(p, field) for p in parts]) for field in ("times", "values", "std")]
+            times, values = joined[0], joined[1]
+            if not (np.diff(times) > 0).all():
+                order = np.lexsort((values, times))
+                joined = [part[order] for part in joined]
+            found.append(Series(name, *joined))
+    return found
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements in memory, or sums over them.
+
+    Parameters
+    ----------
+    series : list of Series
+        One for each observable, ordered by time; empty where there are only sums.
+    sums : Statistics or None
+        Sums over measurements that are not in memory.
+    """
+
+    series: Sequence[Series] = ()
+    sums: Statistics | None = None
+    _cache: dict[str, Statistics] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, observations: Observations) -> Measurements:
+        """Return measurements in memory."""
+        return cls(merge(observations))
+
+    def __add__(self, other: Measurements) -> Measurements:
+        if self.sums is None and other.sums is None:
+            joined = Observations()
+            for item in (*self.series, *other.series):
+                joined = joined.add(item.times, item.observable, item.values, item.std)
+            return Measurements.of(joined)
+        start = min(self.window[0], other.window[0])
+        stop = max(self.window[1], other.window[1])
+        return Measurements(sums=self._summed(start, stop) + other._summed(start, stop))
+
+    def _summed(self, start: float, stop: float) -> Statistics:
+        return Statistics.of(start, stop, self.series) if self.sums is None else self.sums
+
+    @property
+    def statistics(self) -> Statistics:
+        """Sums over all measurements."""
+        if self.sums is not None:
+            return self.sums
+        if "all" not in self._cache:
+            self._cache["all"] = Statistics.of(*self.window, self.series)
+        return self._cache["all"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What was measured."""
+        return tuple(item.observable for item in self.series) if self.sums is None else self.sums.observables
+
+    @property
+    def size(self) -> int:
+        """Number of measurements."""
+        return sum(len(item.times) for item in self.series) if self.sums is None else self.sums.size
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The first and the last time."""
+        if self.sums is not None:
+            return self.sums.start, self.sums.stop
+        return min(float(item.times[0]) for item in self.series), max(float(item.times[-1]) for item in self.series)
+
+    @property
+    def has_exact_values(self) -> bool:
+        """Whether some measurement has no noise at all."""
+        return any((item.std == 0).any() for item in self.series)
+
+    def times(self, count: int = 200) -> Array:
+        """Return the times of the measurements, or a grid where there are many."""
+        if self.sums is None and self.size <= _THUMBNAIL:
+            return np.unique(np.concatenate([item.times for item in self.series]))
+        return np.linspace(*self.window, count)
+
+    def thumbnail(self) -> list[Series]:
+        """Return the measurements, or averages of neighbours where there are many."""
+        if self.sums is None and self.size <= _THUMBNAIL:
+            return list(self.series)
+        return self.statistics.thumbnail()
+
+    def summaries(self) -> list[Summary]:
+        """Return what is known of each observable."""
+        if self.sums is not None:
+            return [_summarize_sums(self.sums, name) for name in self.sums.observables]
+        with np.errstate(all="ignore"):
+            return [_summarize(item) for item in self.series]
+
+
+def _scale(spread: float, size: float) -> float:
+    """Return the unit of an observable: its spread, or its size where it does not change."""
+    return spread if spread > 1e-12 * size and spread > 0 else size or 1.0
+
+
+def _summarize(item: Series) -> Summary:
+    known = item.std[~np.isnan(item.std)]
+    spread = float(np.std(item.values))
+    return Summary(
+        item.observable,
+        _scale(spread, float(np.max(np.abs(item.values)))),
+        float(item.values.mean()),
+        spread,
+        len(item.values),
+        len(known) < len(item.std),
+        float(np.sqrt(np.mean(known**2))) if len(known) else np.nan,
+        bool((item.values[item.std == 0] != 0).any()),
+    )
+
+
+def _summarize_sums(sums: Statistics, name: str) -> Summary:
+    cells = {known: cell for (other, known), cell in sums.cells.items() if other == name}
+    weight = sum(float(cell.moments[0]) for cell in cells.values())
+    mean = sum(float(cell.products[0]) for cell in cells.values()) / weight
+    square = sum(cell.square for cell in cells.values()) / weight
+    spread = float(np.sqrt(max(square - mean**2, 0.0)))
+    # Below this the difference of two sums is rounding.
+    spread = spread if spread > 1e-7 * np.sqrt(square) else 0.0
+    known = cells.get(True)
+    noise = np.nan if known is None else float(np.sqrt(known.count / known.moments[0]))
+    count = sum(cell.count for cell in cells.values())
+    return Summary(name, _scale(spread, float(np.sqrt(square))), mean, spread, count, False in cells, noise, False)
+
+
+def check_exact_values(series: Sequence[Series]) -> None:
+    """Raise where exact values contradict each other."""
+    for item in series:
+        exact = item.std == 0
+        seen: dict[float, float] = {}
+        for time, value in zip(item.times[exact].tolist(), item.values[exact].tolist(), strict=True):
+            if seen.setdefault(time, value) != value:
+                raise DataError(
+                    f"{item.observable} has two different exact values at t = {time}: {seen[time]} and {value}; give "
+                    "them a noise_std above zero"
+                )
+
+
+def typical_noise(summaries: Sequence[Summary], observable: str) -> float:
+    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is."""
+    own = [item.known_noise for item in summaries if item.observable == observable and not np.isnan(item.known_noise)]
+    every = own or [item.known_noise for item in summaries if not np.isnan(item.known_noise)]
+    return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan

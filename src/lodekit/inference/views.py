@@ -1,0 +1,295 @@
+"""The data as the spectral engine sees them: weights on nodes, or a root of these where noise is low.
+
+A view stands for all measurements of one observable under one kind of noise. The nodes of few measurements are their
+own times; those of many are Chebyshev nodes, and the weights there make sums over nodes equal to sums over the data for
+every function smooth enough. Normal equations square the condition; a *root* view does not: it is a triangular factor
+of the data, so that the length of its image of a function is the length of the function over the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.observations import Series
+from lodekit.inference.problem import Rows
+from lodekit.inference.statistics import DEGREE, Statistics, nodes_of, quadrature
+
+__all__ = ["RawData", "RootView", "SpectralData", "SummedData", "View"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class View:
+    """Sums over the data as sums over nodes, in scaled units.
+
+    Parameters
+    ----------
+    row : int
+        Which observable.
+    learned : bool
+        Whether its noise is learned; weights are one then.
+    count : int
+        How many measurements.
+    log_weights : float
+        The sum of the logarithms of their weights.
+    square : float
+        ``sum w y^2``.
+    nodes : array, shape (q,)
+        Scaled times.
+    weights, values : arrays, shape (q,)
+        ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g.
+    """
+
+    row: int
+    learned: bool
+    count: int
+    log_weights: float
+    square: float
+    nodes: Array
+    weights: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class RootView:
+    """A factor of the data: ``|root g - target|^2 + rest = sum_t w (g - y)^2`` for every smooth g, given on the nodes.
+
+    Parameters
+    ----------
+    row, learned, count, log_weights
+        As in `View`.
+    nodes : array, shape (q,)
+    root : array, shape (m, q), or (q,) for a diagonal
+    target : array, shape (m,)
+    rest : float
+    """
+
+    row: int
+    learned: bool
+    count: int
+    log_weights: float
+    nodes: Array
+    root: Array
+    target: Array
+    rest: float
+
+    def apply(self, functions: Array) -> Array:
+        """Return the image of functions on the nodes, shape (q, ...) to (m, ...)."""
+        if self.root.ndim == 1:
+            return self.root.reshape(-1, *[1] * (functions.ndim - 1)) * functions
+        return np.asarray(self.root @ functions)
+
+    def transposed(self, images: Array) -> Array:
+        """Return the transposed of `apply`."""
+        return self.apply(images) if self.root.ndim == 1 else np.asarray(self.root.T @ images)
+
+
+class SpectralData(Protocol):
+    """Measurements, in whatever form they are kept."""
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The scaled times between which all measurements lie."""
+
+    @property
+    def rounding(self) -> float:
+        """The relative error of sums over the data."""
+
+    @property
+    def finest(self) -> int:
+        """The largest number of nodes."""
+
+    def views(self, count: int) -> list[View]:
+        """Return views with about this many nodes."""
+
+    def roots(self, count: int) -> list[RootView]:
+        """Return root views with about this many nodes."""
+
+
+def _kinds(item: Series) -> list[tuple[bool, Series]]:
+    """Return the part whose noise is learned and the part whose noise is known."""
+    learned = np.isnan(item.std)
+    parts = [(True, learned), (False, ~learned)]
+    return [
+        (kind, Series(item.observable, item.times[where], item.values[where], item.std[where]))
+        for kind, where in parts
+        if where.any()
+    ]
+
+
+def _weights(learned: bool, item: Series, scale: float) -> tuple[Array, float]:
+    """Return the weights of measurements in scaled units, and the sum of their logarithms."""
+    if learned:
+        return np.ones(len(item.times)), 0.0
+    weights = (scale / item.std) ** 2
+    return weights, float(np.log(weights).sum())
+
+
+@dataclass(frozen=True)
+class RawData:
+    """Few measurements: every one is a node.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        One for each observable, in the order of the rows.
+    rows : Rows
+    """
+
+    series: Sequence[Series]
+    rows: Rows
+    rounding: float = 2e-16
+    finest: int = 1 << 30
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The scaled times between which all measurements lie."""
+        times = np.concatenate([self.rows.scaling.time(item.times) for item in self.series])
+        return float(times.min()), float(times.max())
+
+    def views(self, count: int) -> list[View]:
+        """Return views; the number of nodes is that of the measurements."""
+        found = []
+        for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
+            for learned, part in _kinds(item):
+                weights, logs = _weights(learned, part, scale)
+                values = part.values / scale
+                nodes = self.rows.scaling.time(part.times)
+                square = float(np.sum(weights * values**2))
+                found.append(
+                    View(row, learned, len(nodes), logs, square, nodes, weights, weights * values),
+                )
+        return found
+
+    def roots(self, count: int) -> list[RootView]:
+        """Return root views, diagonal."""
+        found = []
+        for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
+            for learned, part in _kinds(item):
+                weights, logs = _weights(learned, part, scale)
+                nodes, root = self.rows.scaling.time(part.times), np.sqrt(weights)
+                target = root * part.values / scale
+                found.append(RootView(row, learned, len(nodes), logs, nodes, root, target, 0.0))
+        return found
+
+
+@dataclass(frozen=True)
+class SummedData:
+    """Many measurements: sums over them.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    rows : Rows
+    names : sequence of str
+        The observables, in the order of the rows.
+    """
+
+    statistics: Statistics
+    rows: Rows
+    names: Sequence[str]
+    rounding: float = 2e-15
+    finest: int = 2 * DEGREE + 1
+    _cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The scaled times between which all measurements lie."""
+        scaled = self.rows.scaling.time(np.array([self.statistics.start, self.statistics.stop]))
+        return float(scaled[0]), float(scaled[1])
+
+    def views(self, count: int) -> list[View]:
+        """Return views on Chebyshev nodes; cells with the same moments share their weights."""
+        if count in self._cache:
+            return list(self._cache[count])
+        low, high = self.window
+        found: list[View] = []
+        shared: list[tuple[Array, Array]] = []
+        for (name, known), cell in self.statistics.cells.items():
+            row = list(self.names).index(name)
+            scale = float(self.rows.scales[row])
+            unit = scale**2 if known else 1.0
+            same = [own for moments, own in shared if np.array_equal(moments, cell.moments)]
+            weights = same[0] if same else quadrature(cell.moments, count)[1]
+            if not same:
+                shared.append((cell.moments, weights))
+            nodes, values = quadrature(cell.products, count)
+            found.append(
+                View(
+                    row,
+                    not known,
+                    cell.count,
+                    cell.log_weights + cell.count * np.log(unit),
+                    cell.square * unit / scale**2,
+                    low + 0.5 * (nodes + 1.0) * (high - low),
+                    weights if unit == 1.0 else weights * unit,
+                    values * (unit / scale),
+                )
+            )
+        self._cache[count] = found
+        return found
+
+    def roots(self, count: int) -> list[RootView]:
+        """Return root views: Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root.
+
+        An error of the sums is an error of the weights of the data, relative to these, and nothing magnifies it.
+        """
+        if ("roots", count) in self._cache:
+            return list(self._cache["roots", count])
+        low, high = self.window
+        x = nodes_of(count)
+        from_nodes = _polynomials(x, count).T * (2.0 / count)
+        from_nodes[0] *= 0.5
+        nodes = low + 0.5 * (x + 1.0) * (high - low)
+        found: list[RootView] = []
+        shared: list[tuple[Array, Array, Array]] = []
+        for (name, known), cell in self.statistics.cells.items():
+            row = list(self.names).index(name)
+            scale = float(self.rows.scales[row])
+            unit = scale**2 if known else 1.0
+            same = [item for item in shared if np.array_equal(item[0], cell.moments)]
+            factor = same[0][1] if same else _factor(cell.moments, count)
+            root = same[0][2] if same else factor.T @ from_nodes
+            if not same:
+                shared.append((cell.moments, factor, root))
+            target = np.linalg.lstsq(factor, cell.products[:count], rcond=1e-13)[0]
+            rest = max(cell.square - float(target @ target), 0.0)
+            logs = cell.log_weights + cell.count * np.log(unit)
+            own = root if unit == 1.0 else root * scale
+            found.append(
+                RootView(
+                    row,
+                    not known,
+                    cell.count,
+                    logs,
+                    nodes,
+                    own,
+                    target * (np.sqrt(unit) / scale),
+                    rest * unit / scale**2,
+                )
+            )
+        self._cache["roots", count] = found
+        return found
+
+
+def _factor(moments: Array, count: int) -> Array:
+    """Return L with ``L L^T`` the products of Chebyshev polynomials over the data; ``T_j T_k`` is the mean of two."""
+    j, k = np.indices((count, count))
+    gram = 0.5 * (moments[j + k] + moments[np.abs(j - k)])
+    try:
+        return np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:
+        # Fewer measurements than polynomials, or large gaps: what the data do not see is left out.
+        values, vectors = np.linalg.eigh(gram)
+        return np.asarray(vectors * np.sqrt(np.where(values > 1e-14 * values[-1], values, 0.0)))
+
+
+def _polynomials(x: Array, count: int) -> Array:
+    """Return the Chebyshev polynomials of degree below the count, shape (n, count)."""
+    return np.cos(np.arccos(x)[:, None] * np.arange(count))

@@ -1,0 +1,309 @@
+"""The prior of the free functions in frequency: sums of waves, each an exact solution of the equations.
+
+By the trapezoidal rule in frequency a smooth stationary process is a sum of independent waves, exact to any tolerance
+when the period is long and the band is wide enough. On a wave a differential operator is a number,
+``W(d) e^(iwt) = W(iw) e^(iwt)``; so whatever is cut off, what remains solves the equations.
+
+A spectrum turns operators into the coefficients of *whitened* waves, those of standard normal amplitudes, and pulls
+derivatives in these coefficients back to derivatives in everything that is learned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import eval_hermitenorm, factorial2, gammainccinv
+
+__all__ = ["ChannelSpectrum", "LatentSpectrum", "Pulled", "Spectrum", "Waves"]
+
+Array = NDArray[np.float64]
+ComplexArray = NDArray[np.complex128]
+#: Lengthscales, periods and bands are rounded to powers of this, so that most evaluations share their waves.
+_ROUND = 2.0**0.25
+#: No more waves than this in all; beyond, a window is too long for its lengthscales.
+MOST_WAVES = 1500
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Frequencies of all whitened sources, one after the other.
+
+    Parameters
+    ----------
+    steps : tuple of float
+        The distance of frequencies, for each source; 2 pi / step is its period.
+    counts : tuple of int
+        How many frequencies each source has, zero included.
+    reach : tuple of float
+        The lag beyond which a source knows nothing of itself, to the tolerance.
+    """
+
+    steps: tuple[float, ...]
+    counts: tuple[int, ...]
+    reach: tuple[float, ...]
+
+    @property
+    def frequencies(self) -> Array:
+        """All frequencies, in scaled time."""
+        parts = [step * np.arange(count) for step, count in zip(self.steps, self.counts, strict=True)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @property
+    def source(self) -> NDArray[np.intp]:
+        """Which source each frequency belongs to."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def weights(self) -> Array:
+        """The share of the spectral density that each frequency stands for; those above zero stand for two."""
+        parts = [
+            np.where(np.arange(count) == 0, 1.0, 2.0) * step / (2.0 * np.pi)
+            for step, count in zip(self.steps, self.counts, strict=True)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Derivatives of a number in the coefficients of the rows, in those of the channels, and in the hyperparameters."""
+
+    free: Array
+    channels: Array | None
+    log_lengthscales: Array
+    log_deviations: Array
+
+
+class Spectrum(Protocol):
+    """A prior over the free functions in frequency."""
+
+    def waves(
+        self, free: Array, channels: Array | None, lengthscales: Array, deviations: Array, eps: float, length: float
+    ) -> Waves:
+        """Return waves that are exact to a tolerance over a window of this length.
+
+        Parameters
+        ----------
+        free : array, shape (o, q, k)
+            Coefficients of the observables on the free functions.
+        channels : array, shape (c, q, k), or None
+            The same for all channels, where the prior stands on these.
+        """
+
+    def coefficients(
+        self, waves: Waves, free: Array, channels: Array | None, lengthscales: Array, deviations: Array
+    ) -> ComplexArray:
+        """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
+
+    def pull(
+        self,
+        waves: Waves,
+        free: Array,
+        channels: Array | None,
+        lengthscales: Array,
+        deviations: Array,
+        slope: ComplexArray,
+    ) -> Pulled:
+        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``."""
+
+
+def _powers(frequencies: Array, length: int) -> ComplexArray:
+    """Return ``(i w)^k``, shape (f, length)."""
+    return np.asarray((1j * frequencies)[:, None] ** np.arange(length))
+
+
+@lru_cache(maxsize=512)
+def gaussian_band(order: int, eps: float) -> float:
+    """Return R with all but eps of ``int w^(2 order) exp(-w^2/2)`` below it."""
+    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))
+
+
+@lru_cache(maxsize=512)
+def gaussian_reach(order: int, eps: float) -> float:
+    """Return u beyond which derivatives of ``exp(-u^2/2)`` up to twice the order are below eps of those at zero."""
+    u = np.linspace(0.0, 45.0, 9001)
+    largest = np.zeros_like(u)
+    for m in range(order + 1):
+        size = float(factorial2(2 * m - 1)) if m else 1.0
+        largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
+    above = np.flatnonzero(largest > max(eps, 1e-280))
+    return float(u[min(above[-1] + 1, len(u) - 1)])
+
+
+def _log_density(frequencies: Array, lengthscale: float) -> Array:
+    """Return the logarithm of the spectral density of ``exp(-tau^2/2 ell^2)``."""
+    return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
+
+
+def _round_down(value: float) -> float:
+    return float(_ROUND ** np.floor(np.log(value) / np.log(_ROUND)))
+
+
+@dataclass(frozen=True)
+class LatentSpectrum:
+    """The paper's prior: independent squared-exponential processes for the free functions."""
+
+    def waves(
+        self, free: Array, channels: Array | None, lengthscales: Array, deviations: Array, eps: float, length: float
+    ) -> Waves:
+        """Return waves, for each free function its own: band and period are known in closed form."""
+        # The gradient in the lengthscale needs one order more.
+        order = free.shape[-1]
+        band, reach = gaussian_band(order, eps), gaussian_reach(order, eps)
+        steps, counts, reaches = [], [], []
+        for lengthscale in lengthscales:
+            low = _round_down(float(lengthscale))
+            steps.append(2.0 * np.pi / (length + reach * low * _ROUND))
+            counts.append(int(np.ceil(band / low / steps[-1])) + 1)
+            reaches.append(reach * float(lengthscale))
+        return Waves(tuple(steps), tuple(counts), tuple(reaches))
+
+    @staticmethod
+    def _roots(waves: Waves, lengthscales: Array, deviations: Array) -> Array:
+        frequencies, source = waves.frequencies, waves.source
+        return np.asarray(
+            np.sqrt(waves.weights) * deviations[source] * np.exp(0.5 * _log_density(frequencies, lengthscales[source]))  # type: ignore[arg-type]
+        )
+
+    def coefficients(
+        self, waves: Waves, free: Array, channels: Array | None, lengthscales: Array, deviations: Array
+    ) -> ComplexArray:
+        """Return ``W(i w) sqrt(S)``."""
+        powers = _powers(waves.frequencies, free.shape[-1])
+        on_waves = np.einsum("ofk,fk->of", free[:, waves.source], powers)
+        return np.asarray(on_waves * self._roots(waves, lengthscales, deviations))
+
+    def pull(
+        self,
+        waves: Waves,
+        free: Array,
+        channels: Array | None,
+        lengthscales: Array,
+        deviations: Array,
+        slope: ComplexArray,
+    ) -> Pulled:
+        """Return derivatives, by the chain rule through ``W(i w) sqrt(S)``."""
+        frequencies, source, count = waves.frequencies, waves.source, len(waves.counts)
+        powers = _powers(frequencies, free.shape[-1])
+        rooted = np.conj(slope) * self._roots(waves, lengthscales, deviations)
+        terms = (rooted[:, :, None] * powers).real
+        own = np.zeros_like(free)
+        edges = np.concatenate([[0], np.cumsum(waves.counts)]).astype(int)
+        for number in range(count):
+            own[:, number] = terms[:, edges[number] : edges[number + 1]].sum(axis=1)
+        on_waves = np.einsum("ofk,fk->of", free[:, source], powers)
+        # Half, because the root of the density enters; d log S / d log ell = 1 - (w ell)^2, d log S / d log sigma = 2.
+        in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
+        tilt = 1.0 - (frequencies * lengthscales[source]) ** 2
+        return Pulled(
+            own,
+            None,
+            np.bincount(source, in_log_density * tilt, minlength=count).astype(float),
+            np.bincount(source, 2.0 * in_log_density, minlength=count).astype(float),
+        )
+
+
+@dataclass(frozen=True)
+class ChannelSpectrum:
+    """Independent squared-exponential processes for the channels, conditioned on the equations.
+
+    With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the
+    free functions have the spectral density ``(B* S^-1 B)^-1``, and the channels ``B (B* S^-1 B)^-1 B*``: whatever
+    basis the free functions have, and in the channels' own units.
+    """
+
+    def waves(
+        self, free: Array, channels: Array | None, lengthscales: Array, deviations: Array, eps: float, length: float
+    ) -> Waves:
+        """Return waves, shared by all free functions: band and period are measured on the covariance itself."""
+        assert channels is not None  # noqa: S101
+        eps = max(eps, 1e-14)
+        count, longest = free.shape[1], float(np.max(lengthscales))
+        most = max(2, MOST_WAVES // max(count, 1))
+        limit = gaussian_band(free.shape[-1], eps) / float(np.min(lengthscales))
+        period = 2.0 * (length + 8.0 * longest)
+        while True:
+            step = 2.0 * np.pi / period
+            trial = Waves((step,) * count, (min(most, int(np.ceil(limit / step)) + 1),) * count, (0.0,) * count)
+            found = self.coefficients(trial, free, channels, lengthscales, deviations)
+            power = (np.abs(found) ** 2).reshape(len(free), count, -1).sum(axis=1)
+            total = power.sum(axis=1, keepdims=True)
+            share = np.where(total > 0, power / np.where(total > 0, total, 1.0), 0.0)
+            tail = share[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0)
+            above = np.flatnonzero(tail > eps)
+            last = int(above[-1]) if len(above) else 0
+            size = 4 * trial.counts[0]
+            lags = np.abs(np.fft.fft(share, size, axis=1).real)[:, : size // 2].max(axis=0)
+            known = np.flatnonzero(lags > eps)
+            reach = (int(known[-1]) + 1 if len(known) else 1) * period / size
+            if reach < 0.45 * period or trial.counts[0] >= most:
+                break
+            period *= 2.0
+        band = (last + 1) * step
+        final = length + _ROUND * _round_down(reach) * _ROUND
+        final_step = 2.0 * np.pi / (final)
+        number = int(np.ceil(_round_down(band) * _ROUND / final_step)) + 1
+        return Waves((final_step,) * count, (min(number, most),) * count, (reach,) * count)
+
+    @staticmethod
+    def _roots(
+        waves: Waves, channels: Array, lengthscales: Array, deviations: Array
+    ) -> tuple[ComplexArray, ComplexArray, Array, Array]:
+        """Return R with ``R R* = (B* S^-1 B)^-1``, B, 1/S and the frequencies of one source."""
+        count = waves.counts[0]
+        frequencies: Array = waves.steps[0] * np.arange(count, dtype=float)
+        B: ComplexArray = np.einsum("clk,jk->jcl", channels.astype(complex), _powers(frequencies, channels.shape[-1]))
+        log_density = np.stack([_log_density(frequencies, ell) for ell in lengthscales], axis=1) + 2.0 * np.log(
+            deviations
+        )
+        # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
+        log_density = np.maximum(log_density, log_density.max() - 600.0)
+        inverse = np.exp(-log_density)
+        scaled = B * np.sqrt(inverse)[:, :, None]
+        # Rows of very different size: largest first keeps a QR factorization accurate.
+        order = np.argsort(-np.abs(scaled).max(axis=2), axis=1)
+        triangular = np.linalg.qr(np.take_along_axis(scaled, order[:, :, None], axis=1), mode="r")
+        return np.linalg.inv(triangular), B, inverse, frequencies
+
+    def coefficients(
+        self, waves: Waves, free: Array, channels: Array | None, lengthscales: Array, deviations: Array
+    ) -> ComplexArray:
+        """Return ``W(i w) R`` for every frequency."""
+        assert channels is not None  # noqa: S101
+        if not waves.counts:
+            return np.zeros((len(free), 0), dtype=complex)
+        R, _, _, frequencies = self._roots(waves, channels, lengthscales, deviations)
+        on_waves = np.einsum("olk,jk->ojl", free, _powers(frequencies, free.shape[-1]))
+        mixed = np.einsum("ojl,jlm->omj", on_waves, R)
+        return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(waves.weights))
+
+    def pull(
+        self,
+        waves: Waves,
+        free: Array,
+        channels: Array | None,
+        lengthscales: Array,
+        deviations: Array,
+        slope: ComplexArray,
+    ) -> Pulled:
+        """Return derivatives; ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor."""
+        assert channels is not None  # noqa: S101
+        if not waves.counts:
+            zero = np.zeros(len(lengthscales))
+            return Pulled(np.zeros_like(free), np.zeros_like(channels), zero, zero)
+        R, B, inverse, frequencies = self._roots(waves, channels, lengthscales, deviations)
+        powers = _powers(frequencies, free.shape[-1])
+        on_waves = np.einsum("olk,jk->ojl", free, powers)
+        weighted = (slope * np.sqrt(waves.weights)).reshape(len(free), len(waves.counts), -1)
+        own = np.einsum("omj,jlm,jk->olk", np.conj(weighted), R, powers).real
+        R_slope = np.einsum("ojl,omj->jlm", np.conj(on_waves), weighted)
+        adjoint = R @ np.conj(R_slope).swapaxes(1, 2) @ R @ np.conj(R).swapaxes(1, 2)
+        adjoint = 0.5 * (adjoint + np.conj(adjoint).swapaxes(1, 2))
+        weighed = adjoint @ np.conj(B).swapaxes(1, 2) * inverse[:, None, :]
+        in_log_density = 0.5 * np.einsum("jlc,jcl->jc", weighed, B).real
+        in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(frequencies, channels.shape[-1])).real
+        tilt = 1.0 - (frequencies[:, None] * lengthscales) ** 2
+        return Pulled(own, in_channels, np.sum(in_log_density * tilt, axis=0), 2.0 * in_log_density.sum(axis=0))

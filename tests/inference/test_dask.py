@@ -1,0 +1,148 @@
+"""A Dask DataFrame gives the same sums as the same numbers in memory, also when a worker dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lodekit.inference.observations import DataError, Series
+from lodekit.inference.sources import is_stream, read_stream
+from lodekit.inference.statistics import Statistics
+
+pandas = pytest.importorskip("pandas")
+frames = pytest.importorskip("dask.dataframe")
+distributed = pytest.importorskip("distributed")
+
+Array = NDArray[np.float64]
+CHANNELS = ("x", "y")
+
+
+def make_table(count: int = 3000, seed: int = 0) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    t = random.uniform(2.0, 9.0, count)
+    y = np.where(random.random(count) < 0.2, np.nan, random.standard_normal(count))
+    return {"t": t, "x": np.cos(t), "y": y, "sx": random.uniform(0.5, 2.0, count)}
+
+
+def make_frame(table: Mapping[str, Any], partitions: int) -> Any:
+    return frames.from_pandas(pandas.DataFrame(table), npartitions=partitions, sort=False)
+
+
+def assert_same_as_in_memory(found: Statistics, table: Mapping[str, Array], std: Mapping[str, Array]) -> None:
+    nothing = np.full(len(table["t"]), np.nan)
+    series = []
+    for name in CHANNELS:
+        kept = ~np.isnan(table[name])
+        series.append(Series(name, table["t"][kept], table[name][kept], std.get(name, nothing)[kept]))
+    expected = Statistics.of(float(table["t"].min()), float(table["t"].max()), series)
+    assert (found.start, found.stop) == (expected.start, expected.stop)
+    assert set(found.cells) == set(expected.cells)
+    for key, cell in expected.cells.items():
+        assert found.cells[key].count == cell.count
+        # The transforms are exact to about 1e-14 of the weight of all measurements, whatever the partitions.
+        scale = 1e-10 * max(cell.count, float(cell.moments[0]))
+        for name in ("moments", "products", "bins", "square", "log_weights"):
+            np.testing.assert_allclose(getattr(found.cells[key], name), getattr(cell, name), rtol=1e-10, atol=scale)
+
+
+def test_no_cluster_is_needed_and_empty_partitions_do_no_harm() -> None:
+    import dask
+
+    table = make_table()
+    frame = make_frame({**table, "part": np.arange(3000) // 1000}, 6)
+    frame = frame[frame["part"] != 1]
+    kept = {name: values[np.arange(3000) // 1000 != 1] for name, values in table.items()}
+    for scheduler in ("threads", "sync"):
+        with dask.config.set(scheduler=scheduler):
+            assert_same_as_in_memory(read_stream(frame, CHANNELS), kept, {})
+
+
+def test_a_dask_frame_is_a_stream_and_its_columns_are_not() -> None:
+    frame = make_frame(make_table(10), 2)
+    assert is_stream(frame)
+    assert not is_stream(frame["x"])
+    assert not is_stream(frame.compute())
+
+
+T = np.arange(6.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"x": T}, "the Dask DataFrame: expected a time column t or time"),
+        ({"t": T, "z": T}, "the Dask DataFrame: expected a column for at least one of x, y"),
+        ({"t": T.astype("datetime64[s]"), "x": T}, "column t, got Datetime.*convert dates to seconds"),
+        ({"t": T, "x": list("abcdef")}, "expected numbers in column x, got"),
+        ({"t": np.where(T == 5, np.inf, T), "x": T}, "expected finite times in column t, got 0.0 to inf"),
+        ({"t": np.where(T == 5, np.nan, T), "x": T}, "expected finite times in column t, got nan"),
+        ({"t": T, "x": np.where(T == 5, np.inf, T)}, "expected finite values or null in column x, got inf"),
+        ({"t": np.ones(6), "x": T}, "start < stop"),
+        ({"t": T, "x": np.full(6, np.nan)}, "every value is missing"),
+    ],
+)
+def test_a_frame_that_cannot_be_used_says_why(table: Mapping[str, Any], message: str) -> None:
+    import dask
+
+    with dask.config.set(scheduler="sync"), pytest.raises(DataError, match=message):
+        read_stream(make_frame(table, 2), CHANNELS)
+
+
+def test_dask_is_never_imported_without_a_dask_object() -> None:
+    lines = "import sys, lodekit.inference.sources as s; s.is_stream(1.0); s.is_stream('a'); s.is_stream(['a'])"
+    check = "sys.exit(any(name in sys.modules for name in ('dask', 'distributed', 'polars', 'pyarrow')))"
+    subprocess.run([sys.executable, "-c", f"{lines}; {check}"], check=True)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_cluster_gives_the_same_sums(client: Any) -> None:
+    table = make_table()
+    # More partitions than one knot of the tree joins.
+    found = read_stream(make_frame(table, 20), CHANNELS, noise_std={"x": "sx"})
+    assert_same_as_in_memory(found, table, {"x": table["sx"]})
+    assert len(client.scheduler_info()["workers"]) == 2
+
+
+def test_a_worker_that_is_killed_changes_nothing(client: Any, tmp_path: Path) -> None:
+    tables = [make_table(300, seed) for seed in range(12)]
+
+    def load(number: int) -> Any:
+        # A closure, so that it travels by value; the mark says who is at work now.
+        (tmp_path / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        time.sleep(0.1)
+        return pandas.DataFrame(tables[number])
+
+    frame = frames.from_map(load, range(12), meta=pandas.DataFrame(tables[0]).iloc[:0])
+    before = set(client.run(os.getpid).values())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(read_stream, frame, CHANNELS)
+        while len(marks := sorted(tmp_path.iterdir(), key=lambda path: path.name.split("-")[2])) < 17:
+            assert not running.done()
+            time.sleep(0.01)
+        victim = int(marks[-1].name.split("-")[1])
+        os.kill(victim, signal.SIGKILL)
+        assert not running.done()
+        found = running.result(timeout=60)
+    assert victim in before
+    assert victim not in client.run(os.getpid).values()
+    whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    assert_same_as_in_memory(found, whole, {})
