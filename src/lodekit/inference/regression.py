@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Normal", "RootTerm", "Rooted", "Slopes", "Solved", "Term", "turn_columns", "waves_at"]
+__all__ = ["Dual", "Normal", "RootTerm", "Rooted", "Slopes", "Solved", "Term", "turn_columns", "waves_at"]
 
 Array = NDArray[np.float64]
 
@@ -99,6 +99,27 @@ class Solved:
     twice: Any
     mean: Any
     root: Any
+
+
+@dataclass(frozen=True)
+class Dual:
+    """A regression solved over its rows.
+
+    Parameters
+    ----------
+    twice : float
+        Twice the negative log evidence without constants.
+    mean : array, shape (d,)
+    alpha : array, shape (m,)
+        ``K^-1 r``, which is also what the mean leaves of the data.
+    covered : array, shape (m, d)
+        ``K^-1 D``, which is also the design times the covariance of the amplitudes.
+    """
+
+    twice: float
+    mean: Array
+    alpha: Array
+    covered: Array
 
 
 @dataclass(frozen=True)
@@ -309,16 +330,36 @@ class Rooted:
         square += sum(term.precision * term.rest for term in self.terms)
         return Solved(square + 2.0 * float(np.log(diagonal).sum()), mean, np.ascontiguousarray(inverse.T))
 
+    def solve_dual(self) -> Dual | None:
+        """Return the solution over the rows: ``K = I + D D^T`` takes the place of A; cheap where rows are few."""
+        design, target = np.concatenate(self.designs), np.concatenate(self.targets)
+        if not np.isfinite(design).all() or not np.isfinite(target).all():
+            return None
+        R = np.linalg.qr(np.concatenate([design.T, np.eye(len(design))]), mode="r")
+        diagonal = np.abs(np.diag(R))
+        if not (diagonal > 0).all():
+            return None
+        inverse = lapack.dtrtri(R)[0] if len(R) else R
+        root = np.ascontiguousarray(inverse.T)
+        alpha = root.T @ (root @ target)
+        square = float(target @ alpha) + sum(term.precision * term.rest for term in self.terms)
+        return Dual(square + 2.0 * float(np.log(diagonal).sum()), design.T @ alpha, alpha, root.T @ (root @ design))
+
     def _rests(self, mean: Array) -> list[Array]:
         return [target - design @ mean for design, target in zip(self.designs, self.targets, strict=True)]
 
-    def slopes(self, solved: Solved) -> Slopes:
+    def slopes(self, solved: Solved | Dual) -> Slopes:
         """Return all derivatives; those in modes and means are in the root's images of these."""
-        count, cut, mean, root = self.cut // 2, self.cut, solved.mean, solved.root
+        count, cut, mean = self.cut // 2, self.cut, solved.mean
         slope = np.zeros(self.a.shape, dtype=complex)
         modes, means, noise = [], [], np.zeros(self.noises)
-        for term, design, rest in zip(self.terms, self.designs, self._rests(mean), strict=True):
-            covered = (design @ root.T) @ root
+        edges = np.cumsum([0, *(len(design) for design in self.designs)])
+        rests = self._rests(mean) if isinstance(solved, Solved) else np.split(solved.alpha, edges[1:-1])
+        for number, (term, design, rest) in enumerate(zip(self.terms, self.designs, rests, strict=True)):
+            if isinstance(solved, Dual):
+                covered = solved.covered[edges[number] : edges[number + 1]]
+            else:
+                covered = (design @ solved.root.T) @ solved.root
             U = np.sqrt(term.precision) * (covered - np.outer(rest, mean))
             KC, KS, UC, US = term.waves[:, :count], term.waves[:, count:], U[:, :count], U[:, count:cut]
             in_a = np.einsum("mf,mf->f", KC, UC) + np.einsum("mf,mf->f", KS, US)

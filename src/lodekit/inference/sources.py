@@ -15,9 +15,7 @@ from importlib import import_module
 from threading import Timer
 from typing import Any
 
-import narwhals
 import numpy as np
-from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -28,11 +26,10 @@ from lodekit.inference.statistics import Statistics
 __all__ = ["is_stream", "read_stream"]
 
 Array = NDArray[np.float64]
-#: First time, last time and number of rows.
-_Span = tuple[float, float, int]
+_Span = tuple[float, float, int]  # first time, last time, number of rows
 #: Rows in a piece: more take more memory and are no faster, fewer pay for the start of each transform.
-_ROWS = 1 << 20
-#: Pieces at work at the same time, however many cores there are: each takes about 150 MB.
+_ROWS = 1 << 19
+#: Pieces at work at the same time, however many cores there are: each takes about 80 MB.
 _MOST_WORKERS = 16
 _ENDINGS = (".parquet", ".csv", ".csv.gz")
 _MISSING = ["NA", "N/A", "null", "NULL", "None"]
@@ -71,7 +68,9 @@ def read_stream(source: Any, channels: Sequence[str], *, time: str | None = None
     plans = [_plan(where, schema, channels, time, noise) for where, schema in _schemas(source).items()]
     if isinstance(noise_std, Mapping) and (absent := set(noise_std).difference(*(plan.noise for plan in plans))):
         raise DataError(f"noise_std names {', '.join(map(str, absent))}; expected channels that have a column")
-    total = _read_dask(source, plans[0]) if _is_dask(source) else _read_files(plans)
+    # The threads of BLAS spin while they wait, and take the cores from the transforms.
+    with threadpool_limits(1, user_api="blas"):
+        total = _read_dask(source, plans[0]) if _is_dask(source) else _read_files(plans)
     if total.size == 0:
         raise DataError("expected at least one measurement; every value is missing")
     return total
@@ -116,13 +115,14 @@ def _plan(where: str, schema: Any, channels: Sequence[str], time: str | None, no
             raise DataError(f"{where}: expected a column {name}, {present}")
         # A column of a CSV file that begins with empty fields looks like text; one of nulls alone has no kind at all.
         kind, text = schema[name], where.lower().endswith(_ENDINGS[1:])
-        if not (kind.is_numeric() or kind == narwhals.Unknown or (text and kind == narwhals.String)):
+        if not (kind.is_numeric() or str(kind) == "Unknown" or (text and str(kind) == "String")):
             hint = "; convert dates to seconds" if kind.is_temporal() else ""
             raise DataError(f"{where}: expected numbers in column {name}, got {kind}{hint}")
     return found
 
 
 def _numbers(table: Any, name: str) -> Array:
+    narwhals = import_module("narwhals")
     column = narwhals.from_native(table, eager_only=True)[name]
     return np.asarray(column.cast(narwhals.Float64).to_numpy(), dtype=float)
 
@@ -171,6 +171,7 @@ def _statistics(table: Any, plan: _Plan, start: float, stop: float) -> Statistic
 
 def _schemas(source: Any) -> dict[str, Any]:
     """Return the names of the tables that are meant, each once, in order, with the kinds of their columns."""
+    narwhals = import_module("narwhals")
     if _is_dask(source):
         return {"the Dask DataFrame": narwhals.from_native(source).collect_schema()}
     found: set[str] = set()
@@ -192,10 +193,10 @@ def _schemas(source: Any) -> dict[str, Any]:
 def _read_files(plans: Sequence[_Plan]) -> Statistics:
     """Return the statistics of files: one look at the times for the window, then the sums, pieces side by side."""
     with _progress("looking at the times") as advance:
-        spans = [_footer(plan) or _span(plan, advance) for plan in plans]
+        spans = [(plan.where.endswith(".parquet") and _footer(plan)) or _span(plan, advance) for plan in plans]
     start, stop, rows = _hull(spans)
     total, waiting = Statistics.empty(start, stop), deque[Future[Statistics]]()
-    workers = min(cpu_count(), _MOST_WORKERS)
+    workers = min(import_module("joblib").cpu_count(), _MOST_WORKERS)
     with _progress("reading", rows) as advance, ThreadPoolExecutor(workers) as pool:
         for plan, span in zip(plans, spans, strict=True):
             left = span[2]
@@ -259,7 +260,7 @@ def _reading(path: str) -> Iterator[Any]:
     try:
         yield polars
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
-        raise DataError(f"{path}: cannot be read, {str(error).splitlines()[0]}") from error
+        raise DataError(f"{path}: cannot be read, {[*str(error).splitlines(), ''][0]}") from error
 
 
 def _is_dask(source: object) -> bool:
@@ -285,10 +286,9 @@ def _read_dask(frame: Any, plan: _Plan) -> Statistics:
 @contextmanager
 def _progress(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Lend a function that counts rows; a bar shows them on standard error where a person waits over a second."""
-    from rich.console import Console
-    from rich.progress import Progress
+    from rich import console, progress
 
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    bar = progress.Progress(console=console.Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     patience = Timer(1.0, bar.start)
     patience.start()
     try:

@@ -108,9 +108,10 @@ class SpectralEngine:
     jacobian: float
     tolerance: float = 1e-10
     _bases: OrderedDict[Any, Base] = field(default_factory=OrderedDict, compare=False, repr=False)
+    _kept: dict[Any, Waves] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bases": OrderedDict()}
+        return {**self.__dict__, "_bases": OrderedDict(), "_kept": {}}
 
     @property
     def spectrum(self) -> Spectrum:
@@ -135,24 +136,24 @@ class SpectralEngine:
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the negative log evidence and its gradient; infinite where it is not finite."""
         with np.errstate(all="ignore"):
-            found = Evaluation(self, hyper).run(slopes=True)
+            found = Evaluation(self, hyper).value(slopes=True)
         return Evidence.infinite(hyper) if found is None or found[1] is None else found[1]
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the negative log evidence alone."""
         with np.errstate(all="ignore"):
-            found = Evaluation(self, hyper).run(slopes=False)
-        return np.inf if found is None else found[0].value - self.jacobian
+            found = Evaluation(self, hyper).value(slopes=False)
+        return np.inf if found is None else found[0] - self.jacobian
 
     def solve(self, hyper: Hyperparameters, length: float | None = None, order: int = 0) -> Solution:
         """Return the solved regression, on waves fit for a longer window and higher derivatives."""
         with np.errstate(all="ignore"):
-            found = Evaluation(self, hyper, length=length, order=order).run(slopes=False)
+            found = Evaluation(self, hyper, length=length, order=order).solution()
         if found is None:
             raise LodekitError(
                 "the covariance of the data is not finite at these values; check units and starting values"
             )
-        return found[0]
+        return found
 
     def posterior(self, hyper: Hyperparameters) -> SpectralPosterior:
         """Return the posterior; raise where it is not finite."""
@@ -330,15 +331,27 @@ class Evaluation:
         free = self.values.free
         if self._order >= free.shape[-1]:
             free = np.concatenate([free, np.zeros((*free.shape[:2], self._order + 1 - free.shape[-1]))], axis=-1)
-        if not free.shape[1]:
-            waves = Waves((), (), ())
-        else:
-            waves = engine.spectrum.waves(free, *self._arguments[1:], eps, length)
+        waves = self._waves(free, eps, length) if free.shape[1] else Waves((), (), ())
         if sum(waves.counts) > MOST_WAVES:
             return None
         band = float(np.max(waves.frequencies, initial=0.0))
         nodes = engine._nodes(values, band)
         return (waves, nodes) if nodes else None
+
+    def _waves(self, free: Array, eps: float, length: float) -> Waves:
+        """Return waves for a window; those of the channel prior are dear to find, so the last ones are tried first."""
+        spectrum, rest = self.engine.spectrum, self._arguments[1:]
+        if not isinstance(spectrum, ChannelSpectrum):
+            return spectrum.waves(free, *rest, eps, length)
+        key = ("waves", length, free.shape)
+        last = self.engine._kept.get(key)
+        if last is not None:
+            coefficients = spectrum.coefficients(last, free, *rest)
+            if np.isfinite(coefficients).all() and spectrum.serves(last, coefficients, eps, length):
+                return last
+        found = spectrum.waves(free, *rest, eps, length)
+        self.engine._kept[key] = found
+        return found
 
     def turned(self, waves: Waves) -> tuple[Array, Array]:
         """Return the coefficients of the observables on the whitened waves: real and imaginary parts."""
@@ -404,15 +417,46 @@ class Evaluation:
             )
         return found
 
-    def run(self, *, slopes: bool) -> tuple[Solution, Evidence | None] | None:
-        """Return the solved regression, and the evidence with its gradient on request; None where nothing is finite."""
+    def _prepared(self) -> tuple[Waves, int, Array, Array] | None:
+        """Return waves, number of nodes and the coefficients of the observables; None where these are not finite."""
         prepared = self.prepare()
         if prepared is None:
             return None
-        waves, nodes = prepared
-        a, b = self.turned(waves)
-        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        a, b = self.turned(prepared[0])
+        return (*prepared, a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
+
+    def value(self, *, slopes: bool) -> tuple[float, Evidence | None] | None:
+        """Return the negative log evidence in scaled units, and all of it with its gradient on request.
+
+        None where nothing is finite. Where rows are few against waves, the regression is solved over the rows.
+        """
+        prepared = self._prepared()
+        if prepared is None:
             return None
+        waves, nodes, a, b = prepared
+        size = 2 * a.shape[1] + sum(group.size for group in self.prior.groups)
+        if self.engine.data.rows_of_root(nodes // 2 + 1) > 0.7 * size:
+            found = self._solve(waves, nodes, a, b, slopes=slopes)
+            return None if found is None else (found[0].value, found[1])
+        base = self.engine.base(waves, nodes, roots=True)
+        functions = self.functions(base, slopes=slopes)
+        rooted = Rooted(a, b, self._root_terms(base, functions), len(self.hyper.noise))
+        dual = rooted.solve_dual()
+        if dual is None or not np.isfinite(dual.twice):
+            return None
+        value = 0.5 * (dual.twice + self.constants(base))
+        return value, self.gradient(base, functions, value, rooted.slopes(dual)) if slopes else None
+
+    def solution(self) -> Solution | None:
+        """Return the solved regression; None where nothing is finite."""
+        prepared = self._prepared()
+        found = None if prepared is None else self._solve(*prepared, slopes=False)
+        return None if found is None else found[0]
+
+    def _solve(
+        self, waves: Waves, nodes: int, a: Array, b: Array, *, slopes: bool
+    ) -> tuple[Solution, Evidence | None] | None:
+        """Solve by normal equations; by a QR factorization where these would lose digits."""
         base = self.engine.base(waves, nodes, roots=False)
         functions = self.functions(base, slopes=slopes)
         noises = len(self.hyper.noise)
@@ -430,9 +474,7 @@ class Evaluation:
             return None
         value = 0.5 * (float(solved.twice) + self.constants(base))
         solution = Solution(value, solved.mean, solved.root, waves, self.values, self.channel_values)
-        if not slopes:
-            return solution, None
-        return solution, self.gradient(base, functions, value, regression.slopes(solved))
+        return solution, self.gradient(base, functions, value, regression.slopes(solved)) if slopes else None
 
     def constants(self, base: Base) -> float:
         """Return the part of twice the evidence that depends on counts and noise alone."""

@@ -235,15 +235,9 @@ def _share_times(series: Iterable[Series]) -> list[list[Series]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
     groups: list[list[Series]] = []
     for whole in series:
-        learned = np.isnan(whole.std)
-        kinds = (learned, ~learned) if learned.any() and not learned.all() else (slice(None),)
-        for kind in kinds:
-            item = Series(whole.observable, whole.times[kind], whole.values[kind], whole.std[kind])
-            if not len(item.times):
-                continue
+        for item in _by_noise(whole):
             for group in groups:
-                same = all(np.array_equal(a, b, equal_nan=True) for a, b in _pairs(group[0], item))
-                if same and item.observable not in [other.observable for other in group]:
+                if item.observable not in [other.observable for other in group] and _is_parallel(group[0], item):
                     group.append(item)
                     break
             else:
@@ -251,9 +245,22 @@ def _share_times(series: Iterable[Series]) -> list[list[Series]]:
     return groups
 
 
-def _pairs(first: Series, second: Series) -> Iterable[tuple[Array, Array]]:
-    yield first.times, second.times
-    yield first.std, second.std
+def _by_noise(item: Series) -> list[Series]:
+    """Return the part whose noise is learned and the part whose noise is known."""
+    if not len(item.times):
+        return []
+    learned = np.isnan(item.std)
+    if learned.all() or not learned.any():
+        return [item]
+    return [
+        Series(item.observable, item.times[part], item.values[part], item.std[part]) for part in (learned, ~learned)
+    ]
+
+
+def _is_parallel(first: Series, second: Series) -> bool:
+    """Whether two series have the same times and the same known noise."""
+    pairs = ((first.times, second.times), (first.std, second.std))
+    return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -> Statistics:
@@ -273,7 +280,7 @@ def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -
         cells[item.observable, known] = Cell(
             len(times),
             float(np.log(weights).sum()) if known else 0.0,
-            float(own @ item.values),
+            float(np.einsum("i,i", own, item.values)),
             sums[0],
             products[: degree + 1].copy(),
             bins,

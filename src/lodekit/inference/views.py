@@ -108,6 +108,9 @@ class SpectralData(Protocol):
     def views(self, count: int) -> list[View]:
         """Return views with about this many nodes."""
 
+    def rows_of_root(self, count: int) -> int:
+        """Return how many rows root views with so many nodes have in all."""
+
     def roots(self, count: int) -> list[RootView]:
         """Return root views with about this many nodes."""
 
@@ -166,6 +169,10 @@ class RawData:
                     View(row, learned, len(nodes), logs, square, nodes, weights, weights * values),
                 )
         return found
+
+    def rows_of_root(self, count: int) -> int:
+        """Return the number of measurements."""
+        return sum(len(item.times) for item in self.series)
 
     def roots(self, count: int) -> list[RootView]:
         """Return root views, diagonal."""
@@ -234,6 +241,10 @@ class SummedData:
             )
         self._cache[count] = found
         return found
+
+    def rows_of_root(self, count: int) -> int:
+        """Return the number of nodes of all cells."""
+        return count * len(self.statistics.cells)
 
     def roots(self, count: int) -> list[RootView]:
         """Return root views: Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root.

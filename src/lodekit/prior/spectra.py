@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import next_fast_len, rfft
 from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
 __all__ = ["ChannelSpectrum", "LatentSpectrum", "Pulled", "Spectrum", "Waves"]
@@ -26,6 +27,8 @@ ComplexArray = NDArray[np.complex128]
 _ROUND = 2.0**0.25
 #: No more waves than this in all; beyond, a window is too long for its lengthscales.
 MOST_WAVES = 1500
+#: The channel prior is made of waves; beyond lags where it forgets itself to this, its period need not reach.
+_LONGEST_LAG = 1e-11
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,6 @@ class ChannelSpectrum:
     ) -> Waves:
         """Return waves, shared by all free functions: band and period are measured on the covariance itself."""
         assert channels is not None  # noqa: S101
-        eps = max(eps, 1e-14)
         count, longest = free.shape[1], float(np.max(lengthscales))
         most = max(2, MOST_WAVES // max(count, 1))
         limit = gaussian_band(free.shape[-1], eps) / float(np.min(lengthscales))
@@ -229,24 +231,36 @@ class ChannelSpectrum:
             step = 2.0 * np.pi / period
             trial = Waves((step,) * count, (min(most, int(np.ceil(limit / step)) + 1),) * count, (0.0,) * count)
             found = self.coefficients(trial, free, channels, lengthscales, deviations)
-            power = (np.abs(found) ** 2).reshape(len(free), count, -1).sum(axis=1)
-            total = power.sum(axis=1, keepdims=True)
-            share = np.where(total > 0, power / np.where(total > 0, total, 1.0), 0.0)
-            tail = share[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0)
-            above = np.flatnonzero(tail > eps)
-            last = int(above[-1]) if len(above) else 0
-            size = 4 * trial.counts[0]
-            lags = np.abs(np.fft.fft(share, size, axis=1).real)[:, : size // 2].max(axis=0)
-            known = np.flatnonzero(lags > eps)
-            reach = (int(known[-1]) + 1 if len(known) else 1) * period / size
+            band, reach = self.extent(trial, found, eps)
             if reach < 0.45 * period or trial.counts[0] >= most:
                 break
             period *= 2.0
-        band = (last + 1) * step
-        final = length + _ROUND * _round_down(reach) * _ROUND
-        final_step = 2.0 * np.pi / (final)
-        number = int(np.ceil(_round_down(band) * _ROUND / final_step)) + 1
-        return Waves((final_step,) * count, (min(number, most),) * count, (reach,) * count)
+        # A little more than needed, so that the waves serve the neighbourhood, too.
+        final = 2.0 * np.pi / (length + _ROUND**2 * reach)
+        number = int(np.ceil(_ROUND * band / final)) + 1
+        return Waves((final,) * count, (min(number, most),) * count, (reach,) * count)
+
+    @staticmethod
+    def extent(waves: Waves, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
+        """Return the highest frequency and the longest lag that matter, to a tolerance."""
+        count, own = len(waves.counts), waves.counts[0]
+        power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
+        total = power.sum(axis=1, keepdims=True)
+        share = np.where(total > 0, power / np.where(total > 0, total, 1.0), 0.0)
+        tail = share[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0)
+        above = np.flatnonzero(tail > eps)
+        size = next_fast_len(4 * own, real=True)
+        lags = np.abs(rfft(share, size, axis=1).real).max(axis=0)
+        known = np.flatnonzero(lags > max(eps, _LONGEST_LAG))
+        period = 2.0 * np.pi / waves.steps[0]
+        band = (int(above[-1]) + 1 if len(above) else 1) * waves.steps[0]
+        return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
+
+    def serves(self, waves: Waves, coefficients: ComplexArray, eps: float, length: float) -> bool:
+        """Whether waves are exact to a tolerance, and not far more than that."""
+        band, reach = self.extent(waves, coefficients, eps)
+        period, highest = 2.0 * np.pi / waves.steps[0], waves.steps[0] * waves.counts[0]
+        return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.999 * highest <= 2.5 * band)
 
     @staticmethod
     def _roots(
