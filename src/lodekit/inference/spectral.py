@@ -32,6 +32,8 @@ ComplexArray = NDArray[np.complex128]
 _GRIDS = 24
 #: The largest error of the evidence by rounding, relative to itself or to the number of measurements.
 _LOSS = 2e-9
+#: With fewer rows than this share of the waves, the regression is solved over the rows.
+_FEW_ROWS = 0.7
 #: The smallest noise variance that a difference of sums can show, in scaled units.
 _FLOOR = 1e-12
 
@@ -435,7 +437,7 @@ class Evaluation:
             return None
         waves, nodes, a, b = prepared
         size = 2 * a.shape[1] + sum(group.size for group in self.prior.groups)
-        if self.engine.data.rows_of_root(nodes // 2 + 1) > 0.7 * size:
+        if self.engine.data.rows_of_root(nodes // 2 + 1) > _FEW_ROWS * size:
             found = self._solve(waves, nodes, a, b, slopes=slopes)
             return None if found is None else (found[0].value, found[1])
         base = self.engine.base(waves, nodes, roots=True)

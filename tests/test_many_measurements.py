@@ -1,0 +1,199 @@
+"""LODEGP on many measurements: sums, files, updates, storage, engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from tests.inference.fitted import solution_table
+
+HEATING = lk.catalog.heating()
+
+
+def heating_data(count: int, seed: int = 0, low: float = -5.0, high: float = 5.0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    times = np.sort(generator.uniform(low, high, count))
+    return times, solution_table(HEATING, times) + 0.02 * generator.standard_normal((count, 3))
+
+
+@pytest.fixture(scope="module")
+def many() -> lk.LODEGP:
+    return lk.LODEGP(HEATING.system, random_state=0).fit(*heating_data(20_000))
+
+
+def test_many_measurements_are_fitted_on_waves(many: lk.LODEGP) -> None:
+    assert many.engine_ == "spectral: 60 000 rows; more than 400 rows"
+    assert many.converged_
+    for name, truth in (("a", 3.0), ("b", 1.0)):
+        estimate = many.parameters_[name]
+        assert abs(estimate.value - truth) < 4 * estimate.std_error
+        assert estimate.std_error < 0.005
+    assert many.noise_["shared"] == pytest.approx(0.02, rel=0.02)
+    assert many.warnings_ == []
+    times = np.linspace(-5, 5, 50)
+    mean, std = many.predict(times, return_std=True)
+    error = np.abs(mean - solution_table(HEATING, times))
+    assert error.max() < 0.01
+    assert (error < 5 * std + 1e-3).all()
+    assert many.certificate().residual < 1e-12
+
+
+def test_both_engines_find_the_same(tmp_path: Path) -> None:
+    times, table = heating_data(120)
+    dense = lk.LODEGP(HEATING.system, engine="dense", random_state=0).fit(times, table)
+    waves = lk.LODEGP(HEATING.system, engine="spectral", random_state=0).fit(times, table)
+    assert waves.log_evidence_ == pytest.approx(dense.log_evidence_, rel=1e-6)
+    for name in "ab":
+        assert waves.parameters_[name].value == pytest.approx(dense.parameters_[name].value, rel=1e-4)
+        assert waves.parameters_[name].std_error == pytest.approx(dense.parameters_[name].std_error, rel=1e-2)
+    new = np.linspace(-7, 7, 40)
+    for a, b in zip(waves.predict(new, return_std=True), dense.predict(new, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+    assert waves.score(times, table) == pytest.approx(dense.score(times, table), abs=1e-4)
+
+
+def test_prediction_far_from_the_data_is_the_prior(many: lk.LODEGP) -> None:
+    far = np.array([-400.0, 900.0, 901.0])
+    mean, cov = many.predict(far, return_cov=True)
+    _, std = many.predict(far, return_std=True)
+    np.testing.assert_allclose(mean, 0.0, atol=1e-9)
+    np.testing.assert_allclose(np.einsum("ioio->io", cov), std**2, rtol=1e-9)
+    # Neighbours far from the data know each other, not those on the other side.
+    assert cov[1, 0, 2, 0] > 0.5 * cov[1, 0, 1, 0]
+    assert abs(cov[0, 0, 1, 0]) < 1e-9 * cov[1, 0, 1, 0]
+    with pytest.raises(lk.LodekitError, match="too many waves"):
+        many.sample([1e6])
+
+
+@pytest.mark.parametrize("prior", ["latent", "channels"])
+def test_mean_and_deviation_cross_into_the_far_without_a_step(prior: str) -> None:
+    times, table = heating_data(200)
+    gp = lk.LODEGP(HEATING.system, prior=prior, engine="spectral", random_state=0, restarts=1).fit(times, table)
+    solution = gp._posterior._solutions or gp._posterior._solve(0.0, 0)  # type: ignore[attr-defined]
+    reach = gp._posterior._solve(0.0, 0).waves.reach[0] * gp._engine.prior.rows.scaling.span  # type: ignore[attr-defined]
+    edge = times[-1] + reach
+    assert solution is not None
+    near, far = edge * (1 - 1e-9), edge * (1 + 1e-9)
+    mean, cov = gp.predict([near, far], return_cov=True)
+    scale = np.sqrt(np.einsum("ioio->io", cov))
+    np.testing.assert_allclose(mean[0], mean[1], atol=1e-7 * scale.max())
+    np.testing.assert_allclose(scale[0], scale[1], rtol=1e-6)
+    np.testing.assert_allclose(cov[0, :, 1], cov[0, :, 0], rtol=0, atol=1e-5 * scale.max() ** 2)
+
+
+@pytest.mark.parametrize("count", [60, 3000])
+def test_an_update_without_learning_is_the_posterior_of_everything(count: int) -> None:
+    times, table = heating_data(2 * count)
+    first = times < 1.0
+    gp = lk.LODEGP(HEATING.system, random_state=0, restarts=1).fit(times[first], table[first])
+    learned = {name: estimate.value for name, estimate in gp.parameters_.items()}
+    hyper = gp._hyper
+    gp.update(times[~first], table[~first], relearn=False)
+    assert {name: estimate.value for name, estimate in gp.parameters_.items()} == learned
+    whole = lk.LODEGP(HEATING.system, random_state=0, restarts=1)
+    measurements = whole._read(times, table, None, None)
+    scales = dict(zip(gp._measurements.names, gp._engine.prior.rows.scales.tolist(), strict=True))
+    _, engine, _ = whole._prepare_fit(measurements, gp._engine.prior.rows.scaling, scales)
+    assert gp.log_evidence_ == pytest.approx(-engine.value(hyper), rel=1e-9)
+
+
+def test_an_update_learns_from_where_it_is(many: lk.LODEGP, tmp_path: Path) -> None:
+    path = tmp_path / "many.lodekit"
+    many.save(path)
+    gp = lk.LODEGP.load(path)
+    before = gp.parameters_["a"].std_error
+    gp.update(*heating_data(40_000, seed=1, low=-5.0, high=6.0))
+    assert gp._engine.size == 180_000
+    assert gp.parameters_["a"].std_error < before
+    assert abs(gp.parameters_["a"].value - 3.0) < 4 * gp.parameters_["a"].std_error
+    assert gp.converged_
+
+
+def test_an_update_may_bring_new_observables_and_engines() -> None:
+    times, table = heating_data(40)
+    gp = lk.LODEGP(HEATING.system, noise="channel", random_state=0, restarts=1)
+    gp.fit(times, {"f1": table[:, 0], "f2": table[:, 1]})
+    assert gp.engine_.startswith("dense")
+    more, other = heating_data(400, seed=2)
+    gp.update(more, {"f1": other[:, 0], "u": other[:, 2]})
+    assert gp.engine_.startswith("spectral")
+    assert set(gp.noise_) == {"f1", "f2", "u"}
+    assert gp.noise_["u"] == pytest.approx(0.02, rel=0.3)
+    with pytest.raises(lk.LodekitError, match="not been fitted"):
+        lk.LODEGP(HEATING.system).update(times, table)
+
+
+def test_files_of_measurements_are_fitted_saved_and_updated(many: lk.LODEGP, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    times, table = heating_data(20_000)
+    for k in range(4):
+        part = slice(5000 * k, 5000 * (k + 1))
+        columns = {"time": times[part], **{n: table[part, i] for i, n in enumerate(HEATING.system.channels)}}
+        polars.DataFrame(columns).write_parquet(tmp_path / f"log_{k}.parquet")
+    gp = lk.LODEGP(HEATING.system, random_state=0).fit(tmp_path / "log_*.parquet")
+    assert gp.engine_ == "spectral: 60 000 rows; the data are streamed"
+    assert gp.log_evidence_ == pytest.approx(many.log_evidence_, rel=1e-9)
+    assert gp.parameters_["a"].value == pytest.approx(many.parameters_["a"].value, rel=1e-4)
+    gp.save(tmp_path / "streamed.lodekit")
+    loaded = lk.LODEGP.load(tmp_path / "streamed.lodekit")
+    new = np.linspace(-8, 8, 30)
+    for a, b in zip(loaded.predict(new, return_std=True), gp.predict(new, return_std=True), strict=True):
+        np.testing.assert_array_equal(a, b)
+    loaded.update([5.5, 5.6], solution_table(HEATING, np.array([5.5, 5.6])), noise_std=0.02)
+    assert loaded._engine.size == 60_006
+    with pytest.raises(lk.LodekitError, match="the data are streamed"):
+        lk.LODEGP(HEATING.system, engine="dense").fit(str(tmp_path / "log_*.parquet"))
+    with pytest.raises(lk.LodekitError, match="alone"):
+        lk.LODEGP(HEATING.system).fit(str(tmp_path / "log_*.parquet"), table)
+
+
+def test_parameters_inside_modes_need_no_pass_over_the_data() -> None:
+    system = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
+    times = np.linspace(0.0, 10.0, 30_000)
+    clean = np.exp(-0.2 * times) * np.cos(np.sqrt(3.96) * times)
+    gp = lk.LODEGP(system, random_state=0).fit(times, clean + 0.05 * np.random.default_rng(0).standard_normal(30_000))
+    assert abs(gp.parameters_["k"].value - 4.0) < 4 * gp.parameters_["k"].std_error < 0.02
+    assert abs(gp.parameters_["c"].value - 0.4) < 4 * gp.parameters_["c"].std_error < 0.02
+
+
+def test_many_noise_free_measurements_are_met() -> None:
+    times = np.linspace(-5, 5, 6000)
+    table = solution_table(HEATING, times)
+    gp = lk.LODEGP(HEATING.system, random_state=0).fit(times, table)
+    assert gp.parameters_["a"].value == pytest.approx(3.0, rel=1e-3)
+    assert np.abs(gp.predict(times[::100]) - table[::100]).max() < 1e-4
+
+
+def test_engines_that_cannot_be_used_say_why() -> None:
+    times, table = heating_data(10)
+
+    def message(noise_std: float | None = None, **options: object) -> str:
+        with pytest.raises(lk.LodekitError) as caught:
+            lk.LODEGP(HEATING.system, **options).fit(times, table, noise_std=noise_std)  # type: ignore[arg-type]
+        return str(caught.value)
+
+    assert "matern-7/2 has a spectrum too wide" in message(latent="matern-7/2", engine="spectral")
+    assert "exact values" in message(noise_std=0.0, engine="spectral")
+    assert "lives on waves" in message(prior="channels", engine="dense")
+    assert "use latent='se'" in message(prior="channels", latent="matern-7/2")
+    assert "'latent' or 'channels'" in message(prior="paper")
+    assert "'dense' or 'spectral'" in message(engine="fast")
+    assert "tolerance" in message(tolerance=0.0)
+    assert "tolerance" in message(tolerance=True)
+    rough = lk.LODEGP(HEATING.system, latent="matern-7/2", restarts=1).fit(times, table)
+    assert "matern-7/2" in rough.engine_
+
+
+def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:
+    times, table = heating_data(40)
+    near = {"a": lk.Parameter(positive=True, start=3), "b": lk.Parameter(positive=True, start=1)}
+    system = lk.System(list(HEATING.system.equations), parameters=near)
+    gp = lk.LODEGP(system, prior="channels", random_state=0, restarts=1).fit(times, table)
+    assert gp.engine_ == "spectral: 120 rows; the channel prior lives on waves"
+    names = {f"{kind} of {name}" for kind in ("lengthscale", "deviation") for name in system.channels}
+    assert set(gp.hyperparameters_) == names
+    assert gp.parameters_["a"].value == pytest.approx(3.0, abs=0.3)
+    assert gp.certificate().residual < 1e-12
