@@ -1,4 +1,4 @@
-"""Claim: which prior is the better default, the paper's (on free functions) or the one on channels?
+"""Claim: which prior is the better default, that on free functions (the paper's) or that on channels.
 
 Every catalog system, many noisy data sets each: log evidence, log density of held-out measurements between the data,
 root mean square error beyond the data (in units of the channels' spread), and error of the parameters.

@@ -105,8 +105,8 @@ class _State:
     def kept(self, cholesky: Array, alpha: Any, value: float, jitter: float, added: float) -> Factorization:
         """Return what the rest of the house needs to know."""
         known = alpha.cpu().numpy()
-        own = (self.rows, self.basis, self.d_basis, self.d_means, [], self.weights)
-        return Factorization(cholesky, known, self.residual, value, jitter, added, *own)
+        head = (cholesky, known, self.residual, value, jitter, added)
+        return Factorization(*head, self.rows, self.basis, self.d_basis, self.d_means, [], self.weights)
 
     def covariance(self) -> Any:
         """Return the covariance of the data without noise; only the lower triangle is meant."""

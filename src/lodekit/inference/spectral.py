@@ -437,7 +437,8 @@ class Evaluation:
             return None
         waves, nodes, a, b = prepared
         size = 2 * a.shape[1] + sum(group.size for group in self.prior.groups)
-        if self.engine.data.rows_of_root(nodes // 2 + 1) > _FEW_ROWS * size:
+        data, count = self.engine.data, nodes // 2 + 1
+        if data.rows_of_root(count) > _FEW_ROWS * size or count > data.finest_root:
             found = self._solve(waves, nodes, a, b, slopes=slopes)
             return None if found is None else (found[0].value, found[1])
         base = self.engine.base(waves, nodes, roots=True)
@@ -467,7 +468,7 @@ class Evaluation:
         solved = normal.solve()
         size = self.engine.size if solved is None else max(self.engine.size, abs(float(solved.twice)))
         loss = self.engine.data.rounding * normal.largest * max(normal.size, 1)
-        if solved is None or not loss <= _LOSS * size:
+        if (solved is None or not loss <= _LOSS * size) and nodes // 2 < self.engine.data.finest_root:
             base = self.engine.base(waves, nodes, roots=True)
             functions = self.functions(base, slopes=slopes)
             regression = Rooted(a, b, self._root_terms(base, functions), noises)

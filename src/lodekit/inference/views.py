@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from lodekit.inference.observations import Series
 from lodekit.inference.problem import Rows
@@ -105,6 +106,10 @@ class SpectralData(Protocol):
     def finest(self) -> int:
         """The largest number of nodes."""
 
+    @property
+    def finest_root(self) -> int:
+        """The largest number of nodes for which a root is made; beyond, it would be too dear."""
+
     def views(self, count: int) -> list[View]:
         """Return views with about this many nodes."""
 
@@ -149,6 +154,7 @@ class RawData:
     rows: Rows
     rounding: float = 2e-16
     finest: int = 1 << 30
+    finest_root: int = 1 << 30
 
     @property
     def window(self) -> tuple[float, float]:
@@ -203,6 +209,7 @@ class SummedData:
     names: Sequence[str]
     rounding: float = 2e-15
     finest: int = 2 * DEGREE + 1
+    finest_root: int = 1200
     _cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -259,17 +266,17 @@ class SummedData:
         from_nodes[0] *= 0.5
         nodes = low + 0.5 * (x + 1.0) * (high - low)
         found: list[RootView] = []
-        shared: list[tuple[Array, Array, Array]] = []
+        shared: list[tuple[Array, _Factor, Array]] = []
         for (name, known), cell in self.statistics.cells.items():
             row = list(self.names).index(name)
             scale = float(self.rows.scales[row])
             unit = scale**2 if known else 1.0
             same = [item for item in shared if np.array_equal(item[0], cell.moments)]
             factor = same[0][1] if same else _factor(cell.moments, count)
-            root = same[0][2] if same else factor.T @ from_nodes
+            root = same[0][2] if same else factor.matrix.T @ from_nodes
             if not same:
                 shared.append((cell.moments, factor, root))
-            target = np.linalg.lstsq(factor, cell.products[:count], rcond=1e-13)[0]
+            target = factor.solve(cell.products[:count])
             rest = max(cell.square - float(target @ target), 0.0)
             logs = cell.log_weights + cell.count * np.log(unit)
             own = root if unit == 1.0 else root * scale
@@ -289,16 +296,32 @@ class SummedData:
         return found
 
 
-def _factor(moments: Array, count: int) -> Array:
-    """Return L with ``L L^T`` the products of Chebyshev polynomials over the data; ``T_j T_k`` is the mean of two."""
+@dataclass(frozen=True)
+class _Factor:
+    """L with ``L L^T = C``, triangular or, where C is singular, scaled eigenvectors; `scales` are their lengths."""
+
+    matrix: Array
+    scales: Array | None = None
+
+    def solve(self, right: Array) -> Array:
+        """Return x with ``L x = right``; what the data do not see is zero."""
+        if self.scales is None:
+            return np.asarray(solve_triangular(self.matrix, right, lower=True))
+        seen = self.scales > 0
+        return np.asarray(np.where(seen, (self.matrix.T @ right) / np.where(seen, self.scales, 1.0) ** 2, 0.0))
+
+
+def _factor(moments: Array, count: int) -> _Factor:
+    """Return a root of the products of Chebyshev polynomials over the data; ``T_j T_k`` is the mean of two others."""
     j, k = np.indices((count, count))
     gram = 0.5 * (moments[j + k] + moments[np.abs(j - k)])
     try:
-        return np.linalg.cholesky(gram)
+        return _Factor(np.linalg.cholesky(gram))
     except np.linalg.LinAlgError:
         # Fewer measurements than polynomials, or large gaps: what the data do not see is left out.
         values, vectors = np.linalg.eigh(gram)
-        return np.asarray(vectors * np.sqrt(np.where(values > 1e-14 * values[-1], values, 0.0)))
+        scales = np.sqrt(np.where(values > 1e-14 * values[-1], values, 0.0))
+        return _Factor(vectors * scales, scales)
 
 
 def _polynomials(x: Array, count: int) -> Array:
