@@ -150,6 +150,22 @@ def test_files_of_measurements_are_fitted_saved_and_updated(many: lk.LODEGP, tmp
         lk.LODEGP(HEATING.system).fit(str(tmp_path / "log_*.parquet"), table)
 
 
+def test_sums_made_by_hand_are_fitted(many: lk.LODEGP) -> None:
+    times, table = heating_data(20_000)
+    total = lk.Statistics.empty(-5.0, 5.0)
+    for part in np.array_split(np.arange(20_000), 7):
+        chunk = lk.Observations()
+        for i, name in enumerate(HEATING.system.channels):
+            chunk = chunk.add(times[part], name, table[part, i])
+        total += lk.Statistics.of(-5.0, 5.0, chunk)
+    gp = lk.LODEGP(HEATING.system, random_state=0).fit(total)
+    assert gp.log_evidence_ == pytest.approx(many.log_evidence_, rel=1e-8)
+    with pytest.raises(lk.LodekitError, match="Statistics alone"):
+        gp.fit(total, table)
+    with pytest.raises(lk.LodekitError, match="sums are empty"):
+        gp.fit(lk.Statistics.empty(0.0, 1.0))
+
+
 def test_parameters_inside_modes_need_no_pass_over_the_data() -> None:
     system = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
     times = np.linspace(0.0, 10.0, 30_000)

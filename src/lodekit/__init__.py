@@ -9,7 +9,11 @@ from lodekit.system.files import read_system_file
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-_LAZY = {"LODEGP": "lodekit.model", "Observations": "lodekit.inference.observations"}
+_LAZY = {
+    "LODEGP": "lodekit.model",
+    "Observations": "lodekit.inference.observations",
+    "Statistics": "lodekit.inference.statistics",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +30,7 @@ __all__ = [
     "Normal",
     "Observations",
     "Parameter",
+    "Statistics",
     "System",
     "__version__",
     "catalog",
@@ -36,4 +41,5 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from lodekit.inference.observations import Observations
+    from lodekit.inference.statistics import Statistics
     from lodekit.model import LODEGP

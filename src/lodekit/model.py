@@ -160,7 +160,7 @@ class LODEGP:
 
         Parameters
         ----------
-        t : array-like, shape (n,), Observations, path, or Dask DataFrame
+        t : array-like, shape (n,), Observations, Statistics, path, or Dask DataFrame
             Times, in any order; repeated times are fine. A path or pattern of Parquet or CSV files, or a Dask
             DataFrame, holds times and channels in columns of their names, and may be larger than memory.
         Y : array (n, channels), dict of observable to array, or DataFrame
@@ -179,7 +179,7 @@ class LODEGP:
         measurements = self._read(t, Y, noise_std, time)
         choice, engine, layout = self._prepare_fit(measurements)
         # Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        with threadpool_limits(1 if engine.size < _SMALL else None, user_api="blas"):
+        with threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas"):
             optimum = learn(
                 self.system,
                 engine,
@@ -214,7 +214,7 @@ class LODEGP:
         scales = dict(zip(self._measurements.names, old.rows.scales.tolist(), strict=True))
         choice, engine, layout = self._prepare_fit(measurements, old.rows.scaling, scales)
         x = self._carry_over(engine, layout, measurements.names)
-        with threadpool_limits(1 if engine.size < _SMALL else None, user_api="blas"):
+        with threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas"):
             optimum = Optimum(x, engine.value(layout.unpack(x)), True, "kept", 1, np.zeros(layout.size, dtype=bool))
             if relearn and layout.size:
                 penalty = Penalty(layout, self.system.parameters)
@@ -236,6 +236,13 @@ class LODEGP:
 
     def _read(self, t: Any, Y: Any, noise_std: Any, time: str | None) -> Measurements:
         """Return measurements from anything that `fit` accepts."""
+        if isinstance(t, Statistics):
+            if Y is not None or noise_std is not None:
+                raise DataError("expected Statistics alone: they hold values and noise themselves")
+            if not t.size:
+                raise DataError("expected at least one measurement; the sums are empty")
+            self._reader.read(t.observables)
+            return Measurements(sums=t)
         if is_stream(t):
             if Y is not None:
                 raise DataError("expected files or a Dask DataFrame alone: they hold times and values themselves")

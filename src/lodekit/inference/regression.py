@@ -335,7 +335,7 @@ class Rooted:
         design, target = np.concatenate(self.designs), np.concatenate(self.targets)
         if not np.isfinite(design).all() or not np.isfinite(target).all():
             return None
-        R: Array = np.linalg.qr(np.concatenate([design.T, np.eye(len(design))]), mode="r")
+        R = np.asarray(np.linalg.qr(np.concatenate([design.T, np.eye(len(design))]), mode="r"))
         diagonal = np.abs(np.diag(R))
         if not (diagonal > 0).all():
             return None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 
 from lodekit.inference.nufft import cosine_sums
-from lodekit.inference.observations import DataError, Series
+from lodekit.inference.observations import DataError, Observations, Series
 
 __all__ = ["DEGREE", "Cell", "Statistics", "nodes_of", "quadrature"]
 
@@ -78,12 +78,12 @@ class Statistics:
 
     Examples
     --------
-    >>> t, y = np.linspace(0.0, 1.0, 2001), np.linspace(3.0, 5.0, 2001)
-    >>> whole = Statistics.of(0.0, 1.0, [Series("x", t, y, np.full(2001, np.nan))])
-    >>> parts = [Series("x", t[i::2], y[i::2], np.full(len(t[i::2]), np.nan)) for i in range(2)]
-    >>> total = Statistics.of(0.0, 1.0, parts[:1]) + Statistics.of(0.0, 1.0, parts[1:])
-    >>> bool(np.allclose(total.cells["x", False].products, whole.cells["x", False].products, atol=1e-9))
-    True
+    >>> total = Statistics.empty(0.0, 10.0)
+    >>> for start in range(10):                              # chunk by chunk, from wherever they come
+    ...     t = np.linspace(start, start + 1, 500)
+    ...     total += Statistics.of(0.0, 10.0, Observations().add(t, "x", np.sin(t)))
+    >>> total.size, total.observables
+    (5000, ('x',))
     """
 
     start: float
@@ -100,10 +100,10 @@ class Statistics:
         return cls(float(start), float(stop), {})
 
     @classmethod
-    def of(cls, start: float, stop: float, series: Iterable[Series], degree: int = DEGREE) -> Statistics:
+    def of(cls, start: float, stop: float, data: Observations | Iterable[Series], degree: int = DEGREE) -> Statistics:
         """Return the statistics of measurements; all times must lie in the window."""
         total = cls.empty(start, stop)
-        for group in _share_times(series):
+        for group in _share_times(data.series if isinstance(data, Observations) else data):
             for first in range(0, len(group[0].times), _CHUNK):
                 part = [_cut(item, slice(first, first + _CHUNK)) for item in group]
                 total = total + _of_group(total.start, total.stop, part, degree)
