@@ -30,12 +30,14 @@ layers: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -q
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/algebra.py
 	$(BIN)/python benchmarks/dense.py
 	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/priors.py
+	$(BIN)/python benchmarks/scaling.py
 
 docs: $(STAMP)
 	$(BIN)/python -m pytest -q README.md docs

@@ -64,7 +64,7 @@ def test_prediction_far_from_the_data_is_the_prior(many: lk.LODEGP) -> None:
     # Neighbours far from the data know each other, not those on the other side.
     assert cov[1, 0, 2, 0] > 0.5 * cov[1, 0, 1, 0]
     assert abs(cov[0, 0, 1, 0]) < 1e-9 * cov[1, 0, 1, 0]
-    with pytest.raises(lk.LodekitError, match="too many waves"):
+    with pytest.raises(lk.LodekitError, match="closer to the data: the spectral engine needs"):
         many.sample([1e6])
 
 
@@ -183,6 +183,71 @@ def test_many_noise_free_measurements_are_met() -> None:
     assert np.abs(gp.predict(times[::100]) - table[::100]).max() < 1e-4
 
 
+@pytest.mark.parametrize("count", [300, 5000])
+def test_low_noise_has_standard_errors(count: int) -> None:
+    times = np.linspace(-5, 5, count)
+    table = solution_table(HEATING, times) + 1e-4 * np.random.default_rng(0).standard_normal((count, 3))
+    gp = lk.LODEGP(HEATING.system, engine="spectral", random_state=0).fit(times, table)
+    estimate = gp.parameters_["a"]
+    assert estimate.identified
+    assert 0 < estimate.std_error < 2e-4
+    assert abs(estimate.value - 3.0) < 4 * estimate.std_error
+
+
+def test_a_large_offset_leaves_the_noise_visible() -> None:
+    times = np.linspace(0.0, 10.0, 6000)
+    values = 1e5 + np.sin(2 * times) + 1e-3 * np.random.default_rng(0).standard_normal(6000)
+    gp = lk.LODEGP(lk.System("x' = v; v' = u"), random_state=0).fit(times, {"x": values})
+    assert gp.noise_["shared"] == pytest.approx(1e-3, rel=0.1)
+    assert np.abs(gp.predict(times, "x") - 1e5 - np.sin(2 * times)).max() < 1e-3
+
+
+def test_what_sums_do_not_resolve_is_refused() -> None:
+    times = np.linspace(0.0, 1.0, 5000)
+    fast = lk.System("x'' + w*x = 0", parameters={"w": lk.Parameter(fixed=1e9)})
+    with pytest.raises(lk.LodekitError, match="half oscillations"):
+        lk.LODEGP(fast, random_state=0).fit(times, np.cos(3e4 * times))
+    forced = lk.System("x' + x = sin(20000*t) + u")
+    with pytest.raises(lk.LodekitError, match="half oscillations"):
+        lk.LODEGP(forced, random_state=0).fit(times, {"x": np.cos(times)})
+
+
+def test_forcing_is_resolved_like_the_modes() -> None:
+    generator = np.random.default_rng(0)
+    times = np.sort(generator.uniform(0.0, 1.0, 4500))
+    system = lk.System("x' + 2*x = 100*sin(600*t) + u")
+    values = np.sin(3 * times) + 0.01 * generator.standard_normal(4500)
+    gp = lk.LODEGP(system, random_state=0, restarts=1).fit(times, {"x": values})
+    near = lk.LODEGP(system, engine="dense", random_state=0)
+    _, dense, _ = near._prepare_fit(near._read(times[::9], {"x": values[::9]}, None, None))
+    _, waves, _ = gp._prepare_fit(gp._read(times[::9], {"x": values[::9]}, None, None))
+    assert waves.value(gp._hyper) == pytest.approx(dense.value(gp._hyper), rel=1e-8)
+
+
+def test_an_update_that_cannot_be_leaves_the_model_as_it_was(many: lk.LODEGP, tmp_path: Path) -> None:
+    many.save(tmp_path / "many.lodekit")
+    gp = lk.LODEGP.load(tmp_path / "many.lodekit")
+    times, table = heating_data(100, low=1e6, high=1e6 + 1)
+    with pytest.raises(lk.LodekitError, match="waves"):
+        gp.update(times, np.zeros_like(table), relearn=False)
+    assert gp.log_evidence_ == many.log_evidence_
+    np.testing.assert_array_equal(gp.predict([0.0]), many.predict([0.0]))
+
+
+def test_a_channel_of_noise_does_not_hide_the_others() -> None:
+    generator = np.random.default_rng(0)
+    times = np.linspace(0.0, 10.0, 300)
+    data = {
+        "x": np.exp(-0.005 * times) * np.cos(3 * times) + 0.02 * generator.standard_normal(300),
+        "u": 0.01 * generator.standard_normal(300),
+    }
+    parameters = {"c": lk.Parameter(positive=True, start=0.01), "k": lk.Parameter(positive=True, start=9.0)}
+    system = lk.System("x'' + c*x' + k*x = u", parameters=parameters)
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
+    assert gp.log_evidence_ > 1500
+    assert gp.parameters_["k"].value == pytest.approx(9.0, abs=0.05)
+
+
 def test_engines_that_cannot_be_used_say_why() -> None:
     times, table = heating_data(10)
 
@@ -192,7 +257,7 @@ def test_engines_that_cannot_be_used_say_why() -> None:
         return str(caught.value)
 
     assert "matern-7/2 has a spectrum too wide" in message(latent="matern-7/2", engine="spectral")
-    assert "exact values" in message(noise_std=0.0, engine="spectral")
+    assert "exact values need the dense engine" in message(noise_std=0.0, engine="spectral")
     assert "lives on waves" in message(prior="channels", engine="dense")
     assert "use latent='se'" in message(prior="channels", latent="matern-7/2")
     assert "'latent' or 'channels'" in message(prior="paper")

@@ -30,7 +30,7 @@ from lodekit.inference.statistics import Statistics
 from lodekit.learning.diagnosis import near_degeneracies
 from lodekit.learning.fit import Penalty, learn
 from lodekit.learning.result import Estimate, estimate_parameters, format_summary
-from lodekit.learning.search import Optimum, hessian, search
+from lodekit.learning.search import Optimum, hessian
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.latents import Latent, read_latent
 from lodekit.storage import StorageError, read_state, write_state
@@ -178,8 +178,17 @@ class LODEGP:
         self._check_arguments()
         measurements = self._read(t, Y, noise_std, time)
         choice, engine, layout = self._prepare_fit(measurements)
+        return self._learn(measurements, choice, engine, layout)
+
+    def _learn(
+        self, measurements: Measurements, choice: Choice, engine: Engine, layout: Layout, known: Array | None = None
+    ) -> LODEGP:
+        """Learn everything, from a point of an earlier fit where there is one."""
+        scatter, groups = measurements.scatter(), engine.prior.noise_group
+        if scatter is not None:
+            scatter = np.array([np.median(scatter[np.equal(groups, group)]) for group in range(max(groups) + 1)])
         # Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        with threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas"):
+        with self._threads(choice, engine):
             optimum = learn(
                 self.system,
                 engine,
@@ -188,9 +197,15 @@ class LODEGP:
                 restarts=self.restarts,
                 random_state=self.random_state,
                 n_jobs=self.n_jobs,
+                scatter=scatter,
+                known=known,
             )
             curvature = self._curvature_at(engine, layout, optimum)
         return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)
+
+    @staticmethod
+    def _threads(choice: Choice, engine: Engine) -> Any:
+        return threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas")
 
     def update(
         self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
@@ -214,11 +229,14 @@ class LODEGP:
         scales = dict(zip(self._measurements.names, old.rows.scales.tolist(), strict=True))
         choice, engine, layout = self._prepare_fit(measurements, old.rows.scaling, scales)
         x = self._carry_over(engine, layout, measurements.names)
-        with threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas"):
-            optimum = Optimum(x, engine.value(layout.unpack(x)), True, "kept", 1, np.zeros(layout.size, dtype=bool))
-            if relearn and layout.size:
-                penalty = Penalty(layout, self.system.parameters)
-                optimum = search(engine, layout, x, penalty=penalty if penalty else None)
+        value = engine.value(layout.unpack(x))
+        if not np.isfinite(value):
+            # The posterior says what is wrong; the model stays as it was.
+            engine.posterior(layout.unpack(x)).mean(engine.prior.rows, np.array(measurements.window))
+        if relearn and layout.size:
+            return self._learn(measurements, choice, engine, layout, x)
+        with self._threads(choice, engine):
+            optimum = Optimum(x, value, True, "kept", 1, np.zeros(layout.size, dtype=bool))
             curvature = self._curvature_at(engine, layout, optimum)
         return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)
 
@@ -294,7 +312,9 @@ class LODEGP:
         curvature: Array,
     ) -> LODEGP:
         hyper = layout.unpack(optimum.x)
-        posterior = engine.posterior(hyper)
+        posterior, value = engine.posterior(hyper), engine.value(hyper)
+        if not np.isfinite(value):
+            raise LodekitError("the evidence is not finite at the optimum; check units and starting values")
         if isinstance(posterior, DensePosterior):
             check_exact_values_met(posterior)
         self._measurements, self._engine, self._layout, self._choice = measurements, engine, layout, choice
@@ -302,7 +322,7 @@ class LODEGP:
         self._optimum, self._curvature, self._hyper = optimum, curvature, hyper
         self._posterior = posterior
         self.parameters_: dict[str, Estimate] = estimate_parameters(layout, optimum.x, curvature, optimum.at_bound)
-        self.log_evidence_ = -engine.value(hyper)
+        self.log_evidence_ = -value
         self.converged_ = optimum.converged
         self.engine_ = str(choice)
         self.noise_ = self._describe_noise()

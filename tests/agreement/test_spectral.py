@@ -147,7 +147,8 @@ def test_gradient_of_the_channel_prior_is_that_of_differences(name: str, form: s
     measurements = Measurements(series_of(problem, model.system.channels))
     prior = make_prior(measurements, model._reader.rows, model._latents(), "shared", channels=model.system.channels)
     engine = make_spectral(prior, measurements, 1e-10)
-    own = _matched(engine, replace(layout, sources=prior.sources), hyper.theta, 0.3, 0.1)
+    own = _matched(engine, replace(layout, sources=prior.sources), hyper.theta, 0.3, 0.1 * prior.noise_units)
+    assert own is not None
     stretched = own.lengthscales * np.linspace(1.0, 1.3, prior.sources)
     own = replace(own, lengthscales=stretched)
     gradient = gradient_vector(engine.evaluate(own))

@@ -85,7 +85,9 @@ def make_case(
     noises = 1 if noise == "shared" else len(problem.values)
     layout = Layout(names, fixed, transforms, len(problem.latents), len(problem.groups), noises)
     theta = np.array(values) * (1.0 + 0.1 * generator.standard_normal(len(values)))
-    return model, problem, layout, _matched(DenseEngine(problem), layout, theta, lengthscale, level)
+    hyper = _matched(DenseEngine(problem), layout, theta, lengthscale, level * problem.prior.noise_units[:noises])
+    assert hyper is not None
+    return model, problem, layout, hyper
 
 
 def gradient_vector(evidence: Any) -> Array:

@@ -24,7 +24,7 @@ def make_series(
 def assert_same(first: Statistics, second: Statistics, tolerance: float = 1e-12) -> None:
     assert set(first.cells) == set(second.cells)
     for key, cell in first.cells.items():
-        other, size = second.cells[key], float(cell.moments[0])
+        other, size = second.cells[key].about(cell.reference), float(cell.moments[0])
         assert cell.count == other.count
         assert cell.square == pytest.approx(other.square, rel=1e-12)
         assert cell.log_weights == pytest.approx(other.log_weights, rel=1e-12, abs=1e-12)
@@ -71,7 +71,9 @@ def test_a_wider_window_keeps_every_polynomial() -> None:
     for key, cell in direct.cells.items():
         size = float(cell.moments[0])
         np.testing.assert_allclose(moved.cells[key].moments, cell.moments, rtol=0, atol=1e-11 * size)
-        np.testing.assert_allclose(moved.cells[key].products, cell.products, rtol=0, atol=1e-11 * size)
+        np.testing.assert_allclose(
+            moved.cells[key].about(cell.reference).products, cell.products, rtol=0, atol=1e-11 * size
+        )
     with pytest.raises(lk.LodekitError, match="window around"):
         direct.over(1.0, 9.0)
 
@@ -83,7 +85,7 @@ def test_parts_of_different_windows_add() -> None:
     joined = Series("x", *(np.concatenate([getattr(p, f) for p in (early, late)]) for f in ("times", "values", "std")))
     whole = Statistics.of(0.0, 4.0, [joined])
     for name in ("moments", "products"):
-        a, b = (getattr(item.cells["x", False], name) for item in (total, whole))
+        a, b = (getattr(item.cells["x", False].about(0.0), name) for item in (total, whole))
         # What the short window resolves, the long one does: half the degree is beyond doubt.
         np.testing.assert_allclose(a[:500], b[:500], rtol=0, atol=1e-9)
 
@@ -98,9 +100,17 @@ def test_nodes_stand_for_the_data() -> None:
 
     nodes, weights = quadrature(cell.moments, 300)
     assert weights @ wave(nodes) == pytest.approx(np.sum(wave(x)), abs=1e-9)
-    nodes, weights = quadrature(cell.products, 300)
+    nodes, weights = quadrature(cell.about(0.0).products, 300)
     assert weights @ wave(nodes) == pytest.approx(np.sum(part.values * wave(x)), abs=1e-9)
     np.testing.assert_allclose(np.cos(3 * np.arccos(nodes_of(3))), 0.0, atol=1e-12)
+
+
+def test_a_large_offset_costs_no_digits() -> None:
+    part = make_series("x", 3000, 7)
+    moved = Series("x", part.times, part.values + 1e9, part.std)
+    plain, far = (Statistics.of(2.0, 5.0, [item]).cells["x", False] for item in (part, moved))
+    assert far.about(far.reference).square == pytest.approx(plain.about(far.reference - 1e9).square, rel=1e-6)
+    np.testing.assert_allclose(far.products, plain.about(far.reference - 1e9).products, rtol=0, atol=1e-3)
 
 
 def test_a_thumbnail_averages_neighbours() -> None:

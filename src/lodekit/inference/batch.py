@@ -18,7 +18,7 @@ from lodekit.inference.device import find_device
 from lodekit.inference.engine import Evidence
 from lodekit.inference.problem import Hyperparameters
 from lodekit.inference.regression import Normal, Slopes, Solved, Term
-from lodekit.inference.spectral import Base, Evaluation, Functions, SpectralEngine
+from lodekit.inference.spectral import Base, Evaluation, Functions, OutOfReachError, SpectralEngine
 from lodekit.prior.spectra import Waves
 
 __all__ = ["evaluate_batch"]
@@ -44,7 +44,8 @@ def evaluate_batch(
     Returns
     -------
     list of Evidence
-        Infinite where nothing finite can be said. Low noise is not treated specially here.
+        Infinite where nothing finite can be said. Where normal equations would lose digits, the single evaluation
+        takes over.
     """
     import torch
 
@@ -54,7 +55,7 @@ def evaluate_batch(
         raise LodekitError(f"expected one engine, or one for each of {len(hypers)} hyperparameters, got {len(several)}")
     with np.errstate(all="ignore"):
         evaluations = [Evaluation(engine, hyper) for engine, hyper in zip(several, hypers, strict=True)]
-        prepared = [evaluation.prepare() for evaluation in evaluations]
+        prepared = [_reach(evaluation) for evaluation in evaluations]
         found = [Evidence.infinite(hyper) for hyper in hypers]
         usable = [k for k, item in enumerate(prepared) if item is not None]
         if not usable:
@@ -68,11 +69,14 @@ def evaluate_batch(
         items = [_Item(evaluations[k], bases[id(several[k])]) for k in usable]
         _check_alike(items)
         with torch.no_grad():
-            solved, slopes = _solve([item.terms for item in items], [item.turned for item in items], items, place)
+            solved, slopes, largest, squares = _solve(items, place)
         for number, (k, item) in enumerate(zip(usable, items, strict=True)):
-            value = 0.5 * (float(solved.twice[number]) + item.evaluation.constants(item.base))
-            if np.isfinite(value):
-                found[k] = item.evaluation.gradient(item.base, item.functions, value, _take(slopes, number))
+            twice = float(solved.twice[number])
+            if not several[k].is_precise(float(largest[number]), float(squares[number]), solved.mean.shape[-1], twice):
+                found[k] = several[k].evaluate(hypers[k])
+                continue
+            value = 0.5 * (twice + item.evaluation.constants(item.base))
+            found[k] = item.evaluation.gradient(item.base, item.functions, value, _take(slopes, number))
     return found
 
 
@@ -107,10 +111,18 @@ def _check_alike(items: Sequence[_Item]) -> None:
             )
 
 
-def _solve(
-    terms: Sequence[Sequence[Term]], turned: Sequence[tuple[Array, Array]], items: Sequence[_Item], device: Any
-) -> tuple[Solved, Slopes]:
+def _reach(evaluation: Evaluation) -> tuple[Waves, int] | None:
+    try:
+        return evaluation.prepare()
+    except OutOfReachError:
+        return None
+
+
+def _solve(items: Sequence[_Item], device: Any) -> tuple[Solved, Slopes, Array, Array]:
+    """Return the solution, its derivatives, and what tells how many digits were lost."""
     import torch
+
+    terms, turned = [item.terms for item in items], [item.turned for item in items]
 
     def together(arrays: Sequence[Any]) -> Any:
         # What all share is sent once.
@@ -136,7 +148,10 @@ def _solve(
     counts = np.array([[sum(t.count for t in own if t.group == g) for g in range(noises)] for own in terms])
     noise = np.stack([part.cpu().numpy() for part in slopes.noise], axis=-1) + counts if noises else counts
     modes, means = ([part.cpu().numpy() for part in several] for several in (slopes.modes, slopes.means))
-    return solved, Slopes(slopes.waves.cpu().numpy(), modes, means, noise)
+    largest, squares = np.broadcast_to(0.0, len(items)), sum(regression.squares)
+    if regression.size:
+        largest = regression.largest.cpu().numpy()
+    return solved, Slopes(slopes.waves.cpu().numpy(), modes, means, noise), largest, squares.cpu().numpy()
 
 
 def _take(slopes: Slopes, number: int) -> Slopes:

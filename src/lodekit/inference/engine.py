@@ -94,5 +94,8 @@ class Engine(Protocol):
         In scaled units, the particular solution taken off.
         """
 
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return why nothing finite can be said at some hyperparameters; empty where nothing is known."""
+
     def warnings(self, hyper: Hyperparameters) -> list[str]:
         """Return what a user should know about the accuracy of the answer."""

@@ -105,6 +105,10 @@ class DenseEngine:
         power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if problem.groups else np.zeros(0)
         return target, power
 
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return nothing: a covariance that is not finite has many causes."""
+        return ""
+
     def warnings(self, hyper: Hyperparameters) -> list[str]:
         """Return what a user should know about the accuracy of the answer."""
         state = self._factorize(hyper)
@@ -150,7 +154,13 @@ def choose(
         Where the dense engine computes.
     """
     rough = next((latent.name for latent in latents if not isinstance(latent, SquaredExponential)), None)
-    only_dense = f"{rough} has a spectrum too wide for waves" if rough else "exact values need it" if exact else None
+    only_dense = (
+        f"{rough} has a spectrum too wide for waves"
+        if rough
+        else "exact values need the dense engine"
+        if exact
+        else None
+    )
     only_spectral = (
         "the channel prior lives on waves" if on_channels else None if in_memory else "the data are streamed"
     )

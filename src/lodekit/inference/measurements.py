@@ -16,6 +16,8 @@ __all__ = ["Measurements", "Summary", "check_exact_values", "merge", "typical_no
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
 _THUMBNAIL = 4096
+#: So many neighbours tell the noise.
+_SOME = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,13 @@ class Measurements:
             return list(self.series)
         return self.statistics.thumbnail()
 
+    def scatter(self) -> Array | None:
+        """Return the noise of each observable as third differences of neighbours suggest it; None where unknown."""
+        if self.sums is not None or any(len(item.values) < 8 for item in self.series):
+            return None
+        # The third difference of white noise has twenty times its variance.
+        return np.array([np.sqrt(np.mean(np.diff(item.values[:_SOME], 3) ** 2) / 20.0) for item in self.series])
+
     def summaries(self) -> list[Summary]:
         """Return what is known of each observable."""
         if self.sums is not None:
@@ -170,15 +179,19 @@ def _summarize(item: Series) -> Summary:
 def _summarize_sums(sums: Statistics, name: str) -> Summary:
     cells = {known: cell for (other, known), cell in sums.cells.items() if other == name}
     weight = sum(float(cell.moments[0]) for cell in cells.values())
-    mean = sum(float(cell.products[0]) for cell in cells.values()) / weight
-    square = sum(cell.square for cell in cells.values()) / weight
-    spread = float(np.sqrt(max(square - mean**2, 0.0)))
+    reference = next(iter(cells.values())).reference
+    about = [cell.about(reference) for cell in cells.values()]
+    shift = sum(float(cell.products[0]) for cell in about) / weight
+    mean, size = reference + shift, abs(reference + shift)
+    spread = float(np.sqrt(max(sum(cell.square for cell in about) / weight - shift**2, 0.0)))
     # Below this the difference of two sums is rounding.
-    spread = spread if spread > 1e-7 * np.sqrt(square) else 0.0
+    spread = spread if spread > 1e-7 * abs(shift) else 0.0
     known = cells.get(True)
     noise = np.nan if known is None else float(np.sqrt(known.count / known.moments[0]))
     count = sum(cell.count for cell in cells.values())
-    return Summary(name, _scale(spread, float(np.sqrt(square))), mean, spread, count, False in cells, noise, False)
+    return Summary(
+        name, _scale(spread, float(np.hypot(size, spread))), mean, spread, count, False in cells, noise, False
+    )
 
 
 def check_exact_values(series: Sequence[Series]) -> None:

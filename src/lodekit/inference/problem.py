@@ -163,6 +163,22 @@ class Rows:
             return [np.zeros((len(times), 0))] * count, [np.zeros((width, len(times), 0))] * count
         return [np.concatenate(p, axis=1) for p in parts], [np.concatenate(p, axis=2) for p in d_parts]
 
+    def exponents(self, values: RowValues, groups: Sequence[ModeGroup]) -> NDArray[np.complex128]:
+        """Return the exponents of all modes and particular solutions in scaled time."""
+        span = self.scaling.span
+        found: list[complex] = []
+        for group in groups:
+            if group.root is not None:
+                found.append(group.root * span)
+            elif np.isfinite(values.factors[group.factor]).all():
+                found += list(np.roots(values.factors[group.factor][::-1]))
+            else:
+                found.append(np.inf)
+        for signal in self.compiled.signals:
+            rates = values.table[0][signal.coefficients].reshape(-1, 3)[:, 1:] * span
+            found += list(rates[:, 0] + 1j * rates[:, 1])
+        return np.array(found, dtype=complex)
+
     @cached_property
     def has_mean(self) -> bool:
         """Whether any observable has a particular solution that is not zero."""

@@ -193,10 +193,10 @@ class Normal:
         self.gram = sum(self.grams[1:], self.grams[0])
 
     @property
-    def largest(self) -> float:
+    def largest(self) -> Any:
         """The largest element of the Gram matrix: how much the data say about the best known direction."""
         diagonal = self.xp.einsum("...ii->...i", self.gram)
-        return float(diagonal.max()) if self.size else 0.0
+        return self.xp.amax(diagonal, -1) if self.size else 0.0
 
     def _add(self, term: Term) -> Any:
         """Add a term; return the waves times the weighted design, shape (2 f, d)."""
@@ -206,7 +206,8 @@ class Normal:
         weighted = term.weights[..., None] * term.modes
         gram, sums = self.grams[term.group], self.sums[term.group]
         if self.size > cut:
-            half = xp.concat([half, term.waves.mT @ weighted], axis=-1)
+            mixed = term.waves.mT @ weighted
+            half = xp.concat([half, xp.broadcast_to(mixed, (*half.shape[:-1], mixed.shape[-1]))], axis=-1)
             gram[..., cut:, cut:] += precision * (term.modes.mT @ weighted)
             sums[..., cut:] += _aligned(term.precision, 1) * (term.modes.mT @ term.rest[..., None])[..., 0]
         gram[..., :cut, :] += precision * _turn_rows(xp, half, a, b)
@@ -325,6 +326,10 @@ class Rooted:
             return None
         inverse = lapack.dtrtri(R)[0] if self.size else R
         mean = inverse @ (Q.T @ target[order])
+        for _ in range(2):
+            # The gradient relies on D^T (r - D mu) = mu; rounding leaves a little, which the inverse takes away.
+            left = sum((D.T @ rest for D, rest in zip(self.designs, self._rests(mean), strict=True)), -mean)
+            mean = mean + inverse @ (inverse.T @ left)
         rests = self._rests(mean)
         square = sum(float(rest @ rest) for rest in rests) + float(mean @ mean)
         square += sum(term.precision * term.rest for term in self.terms)
@@ -342,6 +347,8 @@ class Rooted:
         inverse = lapack.dtrtri(R)[0] if len(R) else R
         root = np.ascontiguousarray(inverse.T)
         alpha = root.T @ (root @ target)
+        for _ in range(2):
+            alpha = alpha + root.T @ (root @ (target - alpha - design @ (design.T @ alpha)))
         square = float(target @ alpha) + sum(term.precision * term.rest for term in self.terms)
         return Dual(square + 2.0 * float(np.log(diagonal).sum()), design.T @ alpha, alpha, root.T @ (root @ design))
 

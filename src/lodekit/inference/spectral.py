@@ -8,9 +8,9 @@ digits, the same regression is done on a QR factorization of the design.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.spectra import MOST_WAVES, ChannelSpectrum, LatentSpectrum, Spectrum, Waves, gaussian_band
 
-__all__ = ["Base", "Evaluation", "Functions", "Solution", "SpectralEngine"]
+__all__ = ["Base", "Evaluation", "Functions", "OutOfReachError", "Solution", "SpectralEngine"]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
+T = TypeVar("T")
 _GRIDS = 24
 #: The largest error of the evidence by rounding, relative to itself or to the number of measurements.
 _LOSS = 2e-9
@@ -36,6 +37,10 @@ _LOSS = 2e-9
 _FEW_ROWS = 0.7
 #: The smallest noise variance that a difference of sums can show, in scaled units.
 _FLOOR = 1e-12
+
+
+class OutOfReachError(LodekitError):
+    """Hyperparameters at which the spectral engine cannot honour its tolerance."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +143,13 @@ class SpectralEngine:
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the negative log evidence and its gradient; infinite where it is not finite."""
         with np.errstate(all="ignore"):
-            found = Evaluation(self, hyper).value(slopes=True)
+            found = _reached(lambda: Evaluation(self, hyper).value(slopes=True))
         return Evidence.infinite(hyper) if found is None or found[1] is None else found[1]
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the negative log evidence alone."""
         with np.errstate(all="ignore"):
-            found = Evaluation(self, hyper).value(slopes=False)
+            found = _reached(lambda: Evaluation(self, hyper).value(slopes=False))
         return np.inf if found is None else found[0] - self.jacobian
 
     def solve(self, hyper: Hyperparameters, length: float | None = None, order: int = 0) -> Solution:
@@ -167,7 +172,11 @@ class SpectralEngine:
         count = len(prior.rows.scales)
         total, weight = np.zeros(count), np.zeros(count)
         modes: list[Array] = [np.zeros(0)] * count
-        for view in self.data.views(self._nodes(values, 0.0)):
+        try:
+            nodes = self.nodes(values, 0.0)
+        except OutOfReachError:
+            nodes = 1024
+        for view in self.data.views(nodes):
             scaling = prior.rows.scaling
             means, _ = prior.rows.means(values, scaling.start + scaling.span * view.nodes)
             m = means[view.row]
@@ -177,6 +186,15 @@ class SpectralEngine:
             modes[view.row] = np.mean(basis[view.row] ** 2, axis=0)
         target = np.maximum(total, 0.0) / np.where(weight > 0, weight, 1.0)
         return np.where(target > 0, target, 1.0), np.mean(modes, axis=0) if prior.groups else np.zeros(0)
+
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return what is out of reach, if anything."""
+        try:
+            with np.errstate(all="ignore"):
+                Evaluation(self, hyper).prepare()
+        except OutOfReachError as problem:
+            return str(problem)
+        return ""
 
     def warnings(self, hyper: Hyperparameters) -> list[str]:
         """Return what a user should know about the accuracy of the answer."""
@@ -194,25 +212,28 @@ class SpectralEngine:
             )
         return found
 
-    def _nodes(self, values: RowValues, band: float) -> int:
-        """Return how many nodes resolve products of waves up to a frequency, and of modes; zero where none would do."""
+    def is_precise(self, largest: float, squares: float, size: int, twice: float) -> bool:
+        """Whether normal equations keep the digits of the evidence; the arguments say how much had to cancel."""
+        loss = self.data.rounding * (largest * max(size, 1) + squares)
+        return bool(loss <= _LOSS * max(self.size, abs(twice)))
+
+    def nodes(self, values: RowValues, band: float) -> int:
+        """Return how many nodes resolve products of waves up to a frequency, of modes and of particular solutions."""
+        if not isinstance(self.data, SummedData):
+            # Every measurement is a node.
+            return 1
         low, high = self.data.window
-        length = high - low
-        fastest, steepest = 0.0, 0.0
-        for group in self.prior.groups:
-            if group.root is not None:
-                roots = np.array([group.root * self.prior.rows.scaling.span])
-            else:
-                factor = values.factors[group.factor]
-                if not np.isfinite(factor).all():
-                    return 0
-                roots = np.roots(factor[::-1])
-            fastest = max(fastest, float(np.max(np.abs(roots.imag), initial=0.0)))
-            steepest = max(steepest, float(np.max(np.abs(roots.real), initial=0.0)))
-        z = (band + max(band, fastest) + fastest) * length * 0.5 if fastest > band else band * length
-        needed = z + 14.0 * z ** (1 / 3) + 40.0 + 2.0 * np.sqrt(37.0 * steepest * length)
-        if z > 0.9 * self.data.finest:
-            return 0
+        exponents = self.prior.rows.exponents(values, self.prior.groups)
+        if not np.isfinite(exponents).all():
+            raise OutOfReachError("the modes are not finite at these values; check units and starting values")
+        fastest = max(band, float(np.max(np.abs(exponents.imag), initial=0.0))) * (high - low)
+        steepest = float(np.max(np.abs(exponents.real), initial=0.0)) * (high - low)
+        needed = fastest + 14.0 * fastest ** (1 / 3) + 40.0 + 2.0 * np.sqrt(37.0 * steepest)
+        if needed > self.data.finest:
+            raise OutOfReachError(
+                f"sums over the data resolve {fastest / np.pi:.0f} half oscillations or a decay by {steepest:.0f} "
+                "e-foldings in the window only in part; take a shorter window, or at most a few thousand measurements"
+            )
         rounded = 64.0 * 2.0 ** (np.ceil(4.0 * np.log2(max(needed, 128.0) / 64.0)) / 4.0)
         return int(min(np.ceil(rounded), self.data.finest))
 
@@ -229,6 +250,14 @@ class SpectralEngine:
         while len(self._bases) > _GRIDS:
             self._bases.popitem(last=False)
         return base
+
+
+def _reached(run: Callable[[], T]) -> T | None:
+    """Return what a function returns; None where it is out of reach."""
+    try:
+        return run()
+    except OutOfReachError:
+        return None
 
 
 def _make_base(waves: Waves, views: Any, *, roots: bool) -> Base:
@@ -303,7 +332,7 @@ class Evaluation:
         """Return the tolerance of the covariance: relative to itself, and small against the noise."""
         ratio = 1.0
         for view in views:
-            noise = self._noise(view.row) if view.learned else float(np.exp(-view.log_weights / max(view.count, 1)))
+            noise = self._noise(view.row) if view.learned else max(view.count, 1) / float(view.weights.sum())
             ratio = min(ratio, noise / max(self._prior_variance[view.row], 1e-300))
         exact = self.engine.tolerance * max(ratio, 1e-30)
         return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
@@ -319,14 +348,13 @@ class Evaluation:
             total += free_variance(latent, free[:, number], ell, deviation)
         return total
 
-    def prepare(self) -> tuple[Waves, int] | None:
-        """Return the waves and the number of nodes, or None where the hyperparameters are out of reach."""
+    def prepare(self) -> tuple[Waves, int]:
+        """Return the waves and the number of nodes; raise where the hyperparameters are out of reach."""
         engine, values = self.engine, self.values
         numbers = (values.free, self.hyper.lengthscales, self.hyper.deviations, self.hyper.noise, *values.factors)
-        if not all(np.isfinite(part).all() for part in numbers) or (self.hyper.noise <= 0).any():
-            return None
-        if self.channels is not None and not np.isfinite(self.channels).all():
-            return None
+        channels = np.zeros(0) if self.channels is None else self.channels
+        if not all(np.isfinite(part).all() for part in (*numbers, channels)) or (self.hyper.noise <= 0).any():
+            raise OutOfReachError("the prior is not finite at these values; check units and starting values")
         low, high = engine.data.window
         length = high - low if self._length is None else self._length
         eps = self._accuracy(engine.data.views(128))
@@ -335,10 +363,11 @@ class Evaluation:
             free = np.concatenate([free, np.zeros((*free.shape[:2], self._order + 1 - free.shape[-1]))], axis=-1)
         waves = self._waves(free, eps, length) if free.shape[1] else Waves((), (), ())
         if sum(waves.counts) > MOST_WAVES:
-            return None
-        band = float(np.max(waves.frequencies, initial=0.0))
-        nodes = engine._nodes(values, band)
-        return (waves, nodes) if nodes else None
+            raise OutOfReachError(
+                f"the spectral engine needs {sum(waves.counts)} waves here, and takes at most {MOST_WAVES}: the window "
+                "is very long against the lengthscales, or the system keeps its memory very long; take a shorter window"
+            )
+        return waves, engine.nodes(values, float(np.max(waves.frequencies, initial=0.0)))
 
     def _waves(self, free: Array, eps: float, length: float) -> Waves:
         """Return waves for a window; those of the channel prior are dear to find, so the last ones are tried first."""
@@ -347,10 +376,10 @@ class Evaluation:
             return spectrum.waves(free, *rest, eps, length)
         key = ("waves", length, free.shape)
         last = self.engine._kept.get(key)
-        if last is not None:
-            coefficients = spectrum.coefficients(last, free, *rest)
-            if np.isfinite(coefficients).all() and spectrum.serves(last, coefficients, eps, length):
-                return last
+        channels, lengthscales, deviations = rest
+        assert channels is not None  # noqa: S101
+        if last is not None and spectrum.serves(last, free, channels, lengthscales, deviations, eps, length):
+            return last
         found = spectrum.waves(free, *rest, eps, length)
         self.engine._kept[key] = found
         return found
@@ -422,8 +451,6 @@ class Evaluation:
     def _prepared(self) -> tuple[Waves, int, Array, Array] | None:
         """Return waves, number of nodes and the coefficients of the observables; None where these are not finite."""
         prepared = self.prepare()
-        if prepared is None:
-            return None
         a, b = self.turned(prepared[0])
         return (*prepared, a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
 
@@ -466,9 +493,9 @@ class Evaluation:
         normal = Normal(np, a, b, self.terms(base, functions), noises)
         regression: Normal | Rooted = normal
         solved = normal.solve()
-        size = self.engine.size if solved is None else max(self.engine.size, abs(float(solved.twice)))
-        loss = self.engine.data.rounding * normal.largest * max(normal.size, 1)
-        if (solved is None or not loss <= _LOSS * size) and nodes // 2 < self.engine.data.finest_root:
+        twice = np.nan if solved is None else float(solved.twice)
+        precise = self.engine.is_precise(float(normal.largest), float(sum(normal.squares)), normal.size, twice)
+        if not precise and nodes // 2 < self.engine.data.finest_root:
             base = self.engine.base(waves, nodes, roots=True)
             functions = self.functions(base, slopes=slopes)
             regression = Rooted(a, b, self._root_terms(base, functions), noises)

@@ -97,10 +97,8 @@ class SpectralPosterior:
             beyond = min(beyond, 2.0 * reach)
         try:
             solution = self._solve(beyond, order) if beyond > 0 else first
-        except LodekitError:
-            raise LodekitError(
-                "samples so far from the data need too many waves; expected times within a few hundred lengthscales"
-            ) from None
+        except LodekitError as problem:
+            raise LodekitError(f"expected times closer to the data: {problem}") from None
         return _Look(self, rows, values, solution, everywhere)
 
     def _solve(self, beyond: float, order: int) -> Solution:

@@ -37,31 +37,45 @@ class Cell:
     count : int
     log_weights : float
         The sum of the logarithms of the weights.
+    reference : float
+        What was taken off the values, so that a large offset does not cost digits: one of them.
     square : float
-        ``sum w y^2``.
+        ``sum w (y - reference)^2``.
     moments : array, shape (2 degree + 1,)
         ``sum w T_k(x)``.
     products : array, shape (degree + 1,)
-        ``sum w y T_k(x)``.
+        ``sum w (y - reference) T_k(x)``.
     bins : array, shape (3, bins)
         Counts, sums of times and sums of values in equal parts of the window: a thumbnail, for start values.
     """
 
     count: int
     log_weights: float
+    reference: float
     square: float
     moments: Array
     products: Array
     bins: Array
 
+    def about(self, reference: float) -> Cell:
+        """Return the same sums with another reference."""
+        shift = self.reference - reference
+        if not shift:
+            return self
+        products = self.products + shift * self.moments[: len(self.products)]
+        square = self.square + 2.0 * shift * float(self.products[0]) + shift**2 * float(self.moments[0])
+        return replace(self, reference=reference, square=square, products=products)
+
     def __add__(self, other: Cell) -> Cell:
+        moved = other.about(self.reference)
         return Cell(
-            self.count + other.count,
-            self.log_weights + other.log_weights,
-            self.square + other.square,
-            self.moments + other.moments,
-            self.products + other.products,
-            self.bins + other.bins,
+            self.count + moved.count,
+            self.log_weights + moved.log_weights,
+            self.reference,
+            self.square + moved.square,
+            self.moments + moved.moments,
+            self.products + moved.products,
+            self.bins + moved.bins,
         )
 
 
@@ -171,7 +185,7 @@ class Statistics:
         found = {}
         for i, cell in enumerate(self.cells.values()):
             found[f"moments_{i}"], found[f"products_{i}"], found[f"bins_{i}"] = cell.moments, cell.products, cell.bins
-            found[f"sums_{i}"] = np.array([cell.count, cell.log_weights, cell.square])
+            found[f"sums_{i}"] = np.array([cell.count, cell.log_weights, cell.reference, cell.square])
         return found
 
     @classmethod
@@ -181,10 +195,11 @@ class Statistics:
         """Return what `arrays` took apart."""
         cells = {}
         for i, (name, known) in enumerate(keys):
-            count, log_weights, square = arrays[f"sums_{i}"]
+            count, log_weights, reference, square = arrays[f"sums_{i}"]
             cells[str(name), bool(known)] = Cell(
                 int(count),
                 float(log_weights),
+                float(reference),
                 float(square),
                 arrays[f"moments_{i}"],
                 arrays[f"products_{i}"],
@@ -272,15 +287,17 @@ def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -
     weights = std**-2.0 if known else np.ones(len(times))
     where = _bin(times, start, stop)
     counts, moments_of_time = np.bincount(where, minlength=_BINS), np.bincount(where, times, minlength=_BINS)
-    weighted = [weights * item.values if known else item.values for item in group]
+    centred = [item.values - item.values[0] for item in group]
+    weighted = [weights * values if known else values for values in centred]
     sums = cosine_sums(_angles(times, start, stop), [weights, *weighted], 2 * degree)
     cells = {}
-    for item, own, products in zip(group, weighted, sums[1:], strict=True):
+    for item, values, own, products in zip(group, centred, weighted, sums[1:], strict=True):
         bins = np.stack([counts, moments_of_time, np.bincount(where, item.values, minlength=_BINS)]).astype(float)
         cells[item.observable, known] = Cell(
             len(times),
             float(np.log(weights).sum()) if known else 0.0,
-            float(np.einsum("i,i", own, item.values)),
+            float(item.values[0]),
+            float(np.einsum("i,i", own, values)),
             sums[0],
             products[: degree + 1].copy(),
             bins,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -156,7 +157,7 @@ class RawData:
     finest: int = 1 << 30
     finest_root: int = 1 << 30
 
-    @property
+    @cached_property
     def window(self) -> tuple[float, float]:
         """The scaled times between which all measurements lie."""
         times = np.concatenate([self.rows.scaling.time(item.times) for item in self.series])
@@ -164,6 +165,10 @@ class RawData:
 
     def views(self, count: int) -> list[View]:
         """Return views; the number of nodes is that of the measurements."""
+        return self._views
+
+    @cached_property
+    def _views(self) -> list[View]:
         found = []
         for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
             for learned, part in _kinds(item):
@@ -233,14 +238,15 @@ class SummedData:
             weights = same[0] if same else quadrature(cell.moments, count)[1]
             if not same:
                 shared.append((cell.moments, weights))
-            nodes, values = quadrature(cell.products, count)
+            plain = cell.about(0.0)
+            nodes, values = quadrature(plain.products, count)
             found.append(
                 View(
                     row,
                     not known,
                     cell.count,
                     cell.log_weights + cell.count * np.log(unit),
-                    cell.square * unit / scale**2,
+                    plain.square * unit / scale**2,
                     low + 0.5 * (nodes + 1.0) * (high - low),
                     weights if unit == 1.0 else weights * unit,
                     values * (unit / scale),
@@ -279,6 +285,8 @@ class SummedData:
             target = factor.solve(cell.products[:count])
             rest = max(cell.square - float(target @ target), 0.0)
             logs = cell.log_weights + cell.count * np.log(unit)
+            # The reference is a constant function; only what is left beside it has to be found by a difference.
+            target = target + cell.reference * root.sum(axis=1)
             own = root if unit == 1.0 else root * scale
             found.append(
                 RootView(

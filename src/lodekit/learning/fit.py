@@ -14,7 +14,7 @@ from lodekit.errors import LodekitError
 from lodekit.inference.engine import Engine
 from lodekit.inference.observations import Series
 from lodekit.learning.matching import match_derivatives
-from lodekit.learning.search import Optimum, search, starting_points
+from lodekit.learning.search import Optimum, search, starting_points, trouble
 from lodekit.learning.transforms import Layout
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
@@ -70,8 +70,18 @@ def learn(
     restarts: int,
     random_state: int | None,
     n_jobs: int | None,
+    scatter: Array | None = None,
+    known: Array | None = None,
 ) -> Optimum:
-    """Return the best optimum of the evidence, or of the posterior where parameters have priors."""
+    """Return the best optimum of the evidence, or of the posterior where parameters have priors.
+
+    Parameters
+    ----------
+    scatter : array, optional
+        What neighbouring measurements suggest for each noise parameter.
+    known : array, optional
+        A point from an earlier fit: it is followed first, and others only where they start out better than it ends.
+    """
     if layout.size == 0:
         return _nothing_to_learn(engine, layout)
     generator = np.random.default_rng(random_state)
@@ -83,18 +93,25 @@ def learn(
         matched = match_derivatives(system, series, layout, 2, generator)
         # What the user says comes before what the data suggest; the blind guess is the last resort.
         guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched] or [starts]
-    points = starting_points(engine, layout, guesses, restarts, generator)
-    if not points:
+    ranked = starting_points(engine, layout, guesses, restarts, generator, scatter)
+    if not ranked and known is None:
+        reason = trouble(engine, layout, guesses[0], generator)
         raise LodekitError(
-            "no start gives a finite evidence; give start= values near the truth, or check the units of the data"
+            "no start gives a finite evidence; "
+            + (reason or "give start= values near the truth, or check the units of the data")
         )
     penalty = Penalty(layout, system.parameters)
     extra: Callable[[Array], tuple[float, Array]] | None = penalty if penalty else None
+    if known is not None:
+        found = search(engine, layout, known, penalty=extra)
+        better = [point for value, point in ranked if value + (extra(point)[0] if extra else 0.0) < found.value]
+        return _best([found, *([_one_by_one(engine, layout, better, extra)] if better else [])])
+    points = [point for _, point in ranked]
     if n_jobs not in (None, 1):
         from joblib import Parallel, delayed
 
-        found = Parallel(n_jobs=n_jobs)(delayed(search)(engine, layout, point, penalty=extra) for point in points)
-        return _best(list(found))
+        several = Parallel(n_jobs=n_jobs)(delayed(search)(engine, layout, point, penalty=extra) for point in points)
+        return _best(list(several))
     return _one_by_one(engine, layout, points, extra)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,14 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.latents import SquaredExponential
 
-__all__ = ["Optimum", "hessian", "search", "starting_points"]
+__all__ = ["Optimum", "hessian", "search", "starting_points", "trouble"]
 
 Array = NDArray[np.float64]
 
 _LENGTHSCALES = (0.08, 0.2, 0.5)
 _NOISES = (0.03, 0.3)
+#: Variances that differ by more than this ask for a second look.
+_SPREAD = 1e3
 
 
 @dataclass(frozen=True)
@@ -65,41 +68,64 @@ def bounds(engine: Engine, layout: Layout, x0: Array) -> list[tuple[float, float
 
 
 def starting_points(
-    engine: Engine, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
-) -> list[Array]:
-    """Return the most promising starts, best first.
+    engine: Engine,
+    layout: Layout,
+    guesses: Sequence[Array],
+    count: int,
+    generator: np.random.Generator,
+    scatter: Array | None = None,
+) -> list[tuple[float, Array]]:
+    """Return the most promising starts with their negative log evidence, best first.
 
     Parameters
     ----------
     guesses : sequence of arrays, shape (p,)
         Start values of the parameters, NaN where there are none: these are drawn around one, over two decades.
+    scatter : array, optional
+        What neighbouring measurements suggest for each noise parameter.
     """
+    levels = [level * engine.prior.noise_units[: layout.noises] for level in _NOISES]
+    if scatter is not None and layout.noises:
+        levels.append(np.clip(scatter, 1e-3 * engine.prior.noise_units, None)[: layout.noises])
     with np.errstate(all="ignore"):
-        return _ranked(engine, layout, guesses, count, generator)
+        return _ranked(engine, layout, guesses, count, generator, levels)
 
 
 def _ranked(
-    engine: Engine, layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator
-) -> list[Array]:
+    engine: Engine,
+    layout: Layout,
+    guesses: Sequence[Array],
+    count: int,
+    generator: np.random.Generator,
+    levels: Sequence[Array],
+) -> list[tuple[float, Array]]:
     candidates: list[tuple[float, int, Array]] = []
     for theta in _fill(layout, guesses, count, generator):
-        for lengthscale in _LENGTHSCALES:
-            for noise in _NOISES:
-                hyper = _matched(engine, layout, theta, lengthscale, noise)
-                if not np.isfinite(layout.pack(hyper)).all():
-                    continue
-                value = engine.value(hyper)
-                if np.isfinite(value):
-                    candidates.append((value, len(candidates), layout.pack(hyper)))
+        for lengthscale, noise, generous in product(_LENGTHSCALES, levels, (False, True)):
+            hyper = _matched(engine, layout, theta, lengthscale, noise, generous=generous)
+            if hyper is None or not np.isfinite(layout.pack(hyper)).all():
+                continue
+            value = engine.value(hyper)
+            if np.isfinite(value):
+                candidates.append((value, len(candidates), layout.pack(hyper)))
     candidates.sort(key=lambda item: item[:2])
-    chosen: list[Array] = []
-    for _, _, x in candidates:
+    chosen: list[tuple[float, Array]] = []
+    for value, _, x in candidates:
         # Starts that differ in nothing but the noise lead to the same place.
-        if all(np.max(np.abs(x - other), initial=0.0) > 0.7 for other in chosen):
-            chosen.append(x)
+        if all(np.max(np.abs(x - other), initial=0.0) > 0.7 for _, other in chosen):
+            chosen.append((value, x))
         if len(chosen) == count:
             break
     return chosen
+
+
+def trouble(engine: Engine, layout: Layout, guess: Array, generator: np.random.Generator) -> str:
+    """Return why a guess gives no finite evidence; empty where nothing is known."""
+    theta = next(_fill(layout, [guess], 1, generator))
+    with np.errstate(all="ignore"):
+        noise = _NOISES[-1] * engine.prior.noise_units[: layout.noises]
+        hyper = _matched(engine, layout, theta, _LENGTHSCALES[-1], noise)
+    return "" if hyper is None else engine.trouble(hyper)
 
 
 def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator) -> Iterator[Array]:
@@ -114,18 +140,29 @@ def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.ra
             yield theta
 
 
-def _matched(engine: Engine, layout: Layout, theta: Array, lengthscale: float, noise: float) -> Hyperparameters:
-    """Return hyperparameters whose prior has about the variance of the data."""
+def _matched(
+    engine: Engine, layout: Layout, theta: Array, lengthscale: float, noise: Array, *, generous: bool = False
+) -> Hyperparameters | None:
+    """Return hyperparameters whose prior has about the variance of the data.
+
+    A free function moves some observables more than others: it is given the deviation that suits them on average, or,
+    generously, the one that the least moved asks for; None where that is the same.
+    """
     prior = engine.prior
     rows = prior.rows.evaluate(theta)
     lengthscales = np.full(layout.sources, lengthscale)
     deviations = np.ones(len(prior.latents))
     target, power = engine.powers(rows)
+    different = False
     for number, latent in enumerate(prior.latents):
         variance = free_variance(latent, rows.free[:, number], lengthscale, 1.0)
         ratio = target[variance > 0] / variance[variance > 0]
         if len(ratio):
-            deviations[number] = float(np.exp(0.5 * np.mean(np.log(ratio))))
+            logs = np.log(ratio)
+            different |= float(np.ptp(logs)) > np.log(_SPREAD)
+            deviations[number] = float(np.exp(0.5 * (logs.max() if generous else logs.mean())))
+    if generous and not different:
+        return None
     if prior.channels is not None and layout.sources:
         channels = prior.channels.evaluate(theta).free
         variance = np.zeros(layout.sources)
@@ -135,7 +172,7 @@ def _matched(engine: Engine, layout: Layout, theta: Array, lengthscale: float, n
     sizes = [group.size for group in prior.groups]
     pieces = np.split(power, np.cumsum(sizes)[:-1]) if sizes else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-12)) for piece in pieces])
-    return Hyperparameters(theta, lengthscales, deviations, modes, noise * prior.noise_units[: layout.noises])
+    return Hyperparameters(theta, lengthscales, deviations, modes, noise)
 
 
 def search(

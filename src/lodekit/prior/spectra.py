@@ -26,7 +26,7 @@ ComplexArray = NDArray[np.complex128]
 #: Lengthscales, periods and bands are rounded to powers of this, so that most evaluations share their waves.
 _ROUND = 2.0**0.25
 #: No more waves than this in all; beyond, a window is too long for its lengthscales.
-MOST_WAVES = 1500
+MOST_WAVES = 2000
 #: The channel prior is made of waves; beyond lags where it forgets itself to this, its period need not reach.
 _LONGEST_LAG = 1e-11
 
@@ -229,16 +229,17 @@ class ChannelSpectrum:
         period = 2.0 * (length + 8.0 * longest)
         while True:
             step = 2.0 * np.pi / period
-            trial = Waves((step,) * count, (min(most, int(np.ceil(limit / step)) + 1),) * count, (0.0,) * count)
+            number = int(np.ceil(limit / step)) + 1
+            trial = Waves((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
             found = self.coefficients(trial, free, channels, lengthscales, deviations)
             band, reach = self.extent(trial, found, eps)
-            if reach < 0.45 * period or trial.counts[0] >= most:
+            if reach < 0.45 * period or int(band / step) > 4 * most - 2:
                 break
             period *= 2.0
         # A little more than needed, so that the waves serve the neighbourhood, too.
         final = 2.0 * np.pi / (length + _ROUND**2 * reach)
         number = int(np.ceil(_ROUND * band / final)) + 1
-        return Waves((final,) * count, (min(number, most),) * count, (reach,) * count)
+        return Waves((final,) * count, (number,) * count, (reach,) * count)
 
     @staticmethod
     def extent(waves: Waves, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
@@ -256,11 +257,27 @@ class ChannelSpectrum:
         band = (int(above[-1]) + 1 if len(above) else 1) * waves.steps[0]
         return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
 
-    def serves(self, waves: Waves, coefficients: ComplexArray, eps: float, length: float) -> bool:
+    def serves(
+        self,
+        waves: Waves,
+        free: Array,
+        channels: Array,
+        lengthscales: Array,
+        deviations: Array,
+        eps: float,
+        length: float,
+    ) -> bool:
         """Whether waves are exact to a tolerance, and not far more than that."""
-        band, reach = self.extent(waves, coefficients, eps)
+        # With half the step, lags up to the whole period can be seen.
+        finer = Waves(
+            tuple(0.5 * step for step in waves.steps), tuple(2 * count - 1 for count in waves.counts), waves.reach
+        )
+        coefficients = self.coefficients(finer, free, channels, lengthscales, deviations)
+        if not np.isfinite(coefficients).all():
+            return False
+        band, reach = self.extent(finer, coefficients, eps)
         period, highest = 2.0 * np.pi / waves.steps[0], waves.steps[0] * waves.counts[0]
-        return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.999 * highest <= 2.5 * band)
+        return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.99 * highest <= 2.5 * band)
 
     @staticmethod
     def _roots(
