@@ -1,9 +1,10 @@
 """Claim: beyond one pass over the data, a fit on waves costs the same for a thousand measurements and for any number.
 
 Fit time and peak memory against the number of points, each fit in a process of its own, until a limit of time or of
-memory ends a method. GPyTorch (the paper's 300 Adam steps) has the same kernel, once with Cholesky, once with conjugate
-gradients (BBMM, its own choice beyond 800 rows). Its ways beyond are closed to a kernel like this: interpolation on a
-grid (SKI) wants one stationary kernel for all channels, KeOps a symbolic formula. scikit-learn has one channel only.
+memory ends a method. GPyTorch (the paper's 300 Adam steps; ~ where these are extrapolated from 10) has the same kernel,
+once with Cholesky, once with preconditioned conjugate gradients (BBMM, its own choice beyond 800 rows). Its other ways
+are closed to a kernel like this: interpolation on a grid (SKI) wants one stationary kernel for all channels, KeOps a
+symbolic formula. scikit-learn has one channel only. Memory is read from /proc: Linux.
 
     python benchmarks/scaling.py [--largest N] [--limit S] [--memory GB] [--stream ROWS] [--json FILE] [--plot FILE]
 """
@@ -19,11 +20,10 @@ import os
 import platform
 import resource
 import shutil
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 import sympy
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 import lodekit as lk
-from lodekit.errors import LodekitError
 from lodekit.inference.assembly import make_prior
 from lodekit.inference.engines import make_spectral
 from lodekit.inference.measurements import Measurements
@@ -46,33 +46,30 @@ from lodekit.inference.statistics import DEGREE, Statistics, _angles
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]
-Task = Callable[[], Callable[[], Found]]  # gets ready, and returns what is timed
+Run = Callable[[], Found]
+Task = Callable[[], Run]  # gets ready (imports, data, a small fit to warm up), and returns what is timed
 HEATING = lk.catalog.heating()
+say = partial(print, flush=True)
 NOISE = 0.02
 ADAM_STEPS, FEWEST_STEPS = 300, 10
 FILE_ROWS = 2_500_000
-MB = 1e6
+PACKAGES = ("numpy", "scipy", "finufft", "ducc0", "torch", "gpytorch", "scikit-learn", "polars")
 
 
 def heating_data(points: int, seed: int = 0) -> tuple[Array, Array]:
-    generator, t = np.random.default_rng(seed), sympy.Symbol("t")
-    times = np.sort(generator.uniform(-5, 5, points))
-    table = NOISE * generator.standard_normal((points, 3))
-    for column, name in zip(table.T, HEATING.system.channels, strict=True):
-        column += sympy.lambdify(t, HEATING.solution[name], "numpy")(times)
+    generator = np.random.default_rng(seed)
+    times, table = np.sort(generator.uniform(-5, 5, points)), NOISE * generator.standard_normal((points, 3))
+    for number, name in enumerate(HEATING.system.channels):
+        table[:, number] += sympy.lambdify(sympy.Symbol("t"), HEATING.solution[name], "numpy")(times)
     return times, table
 
 
 def describe(gp: lk.LODEGP) -> Found:
-    return {
-        "loss": -gp.log_evidence_ / gp._engine.size,
-        "parameters": {name: [e.value, e.std_error] for name, e in gp.parameters_.items()},
-        "noise": gp.noise_["shared"],
-        "converged": gp.converged_,
-    }
+    parameters = {name: [e.value, e.std_error] for name, e in gp.parameters_.items()}
+    return {"parameters": parameters, "noise": gp.noise_["shared"], "loss": -float(gp.log_evidence_) / gp._engine.size}
 
 
-def fit_lodekit(engine: str, points: int) -> Callable[[], Found]:
+def fit_lodekit(engine: str, points: int) -> Run:
     def fit(times: Array, table: Array) -> Found:
         return describe(lk.LODEGP(HEATING.system, engine=engine, random_state=0).fit(times, table))
 
@@ -80,15 +77,15 @@ def fit_lodekit(engine: str, points: int) -> Callable[[], Found]:
     return partial(fit, *heating_data(points))
 
 
-def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Callable[[], Found]:
+def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
     import array_api_compat
-    import gpytorch
     import torch
+    from gpytorch import distributions, kernels, likelihoods, means, mlls, models, settings
 
     from lodekit.prior.covariance import free_block
     from lodekit.prior.latents import SquaredExponential
 
-    class Kernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
+    class Kernel(kernels.Kernel):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.register_parameter("logs", torch.nn.Parameter(torch.zeros(4, dtype=torch.float64)))
@@ -98,59 +95,53 @@ def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Callable[[], Foun
 
         def forward(self, x1: Any, x2: Any, diag: bool = False, **_: Any) -> Any:
             a, b, ell, sigma = torch.exp(self.logs)
-            zero, one = torch.zeros_like(a), torch.ones_like(a)
-            rows = [torch.stack([b, one, zero]), torch.stack([b, zero, zero]), torch.stack([zero, a + b, one])]
-            W = torch.stack(rows)
-            xp = array_api_compat.array_namespace(W)
-            if diag:
-                # A stationary process: the variances are those at any one time.
-                one_block = free_block(xp, SquaredExponential(), x1[:1, 0], x1[:1, 0], W, W, ell, sigma)
-                return one_block.reshape(3, 3).diagonal().repeat(len(x1))
-            block = free_block(xp, SquaredExponential(), x1[:, 0], x2[:, 0], W, W, ell, sigma)
+            O, I = torch.zeros_like(a), torch.ones_like(a)  # noqa: E741
+            W = torch.stack([torch.stack(row) for row in ([b, I, O], [b, O, O], [O, a + b, I])])
+            block = partial(free_block, array_api_compat.array_namespace(W), SquaredExponential())
+            if diag:  # a stationary process: the variances are those at any one time
+                return block(x1[:1, 0], x1[:1, 0], W, W, ell, sigma).reshape(3, 3).diagonal().repeat(len(x1))
             # GPyTorch orders by input first, then by task.
-            return block.permute(1, 0, 3, 2).reshape(3 * len(x1), 3 * len(x2))
+            full = block(x1[:, 0], x2[:, 0], W, W, ell, sigma).permute(1, 0, 3, 2)
+            return full.reshape(3 * len(x1), 3 * len(x2))
 
-    class Model(gpytorch.models.ExactGP):  # type: ignore[misc]
+    class Model(models.ExactGP):  # type: ignore[misc]
         def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
             super().__init__(x, y, likelihood)
-            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(), num_tasks=3)
+            self.mean_module = means.MultitaskMean(means.ZeroMean(), num_tasks=3)
             self.covar_module = Kernel()
 
         def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    # By default small problems have no preconditioner, and end at a = 1, b = 0.5.
+    least, rank = settings.min_preconditioning_size(1), settings.max_preconditioner_size(100)
 
     def fit(times: Array, table: Array, steps: int = ADAM_STEPS) -> Found:
         torch.manual_seed(0)
         x, y = torch.asarray(times)[:, None], torch.asarray(table)
-        likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=3).double()
+        likelihood = likelihoods.MultitaskGaussianLikelihood(num_tasks=3).double()
         model = Model(x, y, likelihood).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-        start, done = time.perf_counter(), 0
-        with gpytorch.settings.max_cholesky_size(1 << 30 if cholesky else 1):
-            while done < steps:
+        mll = mlls.ExactMarginalLogLikelihood(likelihood, model)
+        start, done, slow = time.perf_counter(), 0, False
+        with settings.max_cholesky_size(1 << 30 if cholesky else 1), least, rank:
+            while done < steps and not slow:
                 optimizer.zero_grad()
                 loss = -mll(model(x), y)
                 loss.backward()
                 optimizer.step()
                 done += 1
-                if done == FEWEST_STEPS and (time.perf_counter() - start) * steps / done > limit:
-                    break
+                slow = done == FEWEST_STEPS and (time.perf_counter() - start) * steps / done > limit
+        seconds = (time.perf_counter() - start) * steps / done
         a, b = torch.exp(model.covar_module.logs.detach())[:2].tolist()
-        return {
-            "seconds": (time.perf_counter() - start) * steps / done,
-            "estimated": done < steps,
-            "loss": float(loss.detach()),
-            "parameters": {"a": [a, None], "b": [b, None]},
-        }
+        parameters = {"a": [a, None], "b": [b, None]}
+        return {"loss": float(loss.detach()), "parameters": parameters, "seconds": seconds, "estimated": slow}
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit(*heating_data(20), steps=2)
+    fit(*heating_data(20), steps=2)
     return partial(fit, *heating_data(points))
 
 
-def fit_sklearn(points: int) -> Callable[[], Found]:
+def fit_sklearn(points: int) -> Run:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
@@ -162,240 +153,247 @@ def fit_sklearn(points: int) -> Callable[[], Found]:
     return partial(fit, *heating_data(points))
 
 
-def best(run: Callable[[], Any], seconds: float) -> float:
-    found, end = np.inf, time.perf_counter() + seconds
+def fastest(runs: Mapping[Any, Callable[[], Any]], seconds: float) -> dict[Any, float]:
+    """Time some functions in turn, so that a busy machine slows all of them alike; the best of many times each."""
+    found, end = dict.fromkeys(runs, np.inf), time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        found = min(found, time.perf_counter() - start)
-    return float(found)
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            found[name] = min(found[name], time.perf_counter() - start)
+    return found
 
 
-def measure_evaluation(seconds: float) -> Callable[[], Found]:
-    """One evidence with gradient, its waves known (as most are in a search) or new."""
-    model, engines, found = lk.LODEGP(HEATING.system), {}, {}
+def measure_evaluation(seconds: float) -> Run:
+    """One evidence with gradient on one core, at the same hyperparameters for few points and for many."""
+    model, runs = lk.LODEGP(HEATING.system), {}
+    values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([NOISE]))
     for points in (1000, 1_000_000):
         measurements = Measurements.of(read_observations(HEATING.system.channels, *heating_data(points), None))
         prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
-        engines[points] = make_spectral(prior, measurements, model.tolerance)
-    values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([NOISE]))
-    hyper = Hyperparameters(*values)
-
-    def fresh(points: int) -> None:
-        engines[points]._bases.clear()
-        engines[points].evaluate(hyper)
+        engine = make_spectral(prior, measurements, model.tolerance)
+        runs[f"{points:.0e}"] = partial(engine.evaluate, Hyperparameters(*values))
 
     def measure() -> Found:
-        for points in engines:
-            found[f"known_{points}"] = found[f"new_{points}"] = np.inf
-        for _ in range(10):  # in turn, so that a busy machine slows both alike
-            for points, engine in engines.items():
-                found[f"new_{points}"] = min(found[f"new_{points}"], best(partial(fresh, points), seconds / 40))
-                again = best(partial(engine.evaluate, hyper), seconds / 40)
-                found[f"known_{points}"] = min(found[f"known_{points}"], again)
-        ratios = {f"{kind}_ratio": found[f"{kind}_1000000"] / found[f"{kind}_1000"] for kind in ("known", "new")}
-        return found | ratios
+        with threadpool_limits(1, user_api="blas"):
+            found = fastest(runs, seconds)
+        return {**found, "ratio": found["1e+06"] / found["1e+03"]}
 
     return measure
 
 
-def measure_statistics(seconds: float) -> Callable[[], Found]:
+def measure_statistics(seconds: float) -> Run:
     """All sums over three channels of a million points, against one bare transform for each column of numbers."""
     measurements = Measurements.of(read_observations(HEATING.system.channels, *heating_data(1_000_000), None))
-    start, stop = measurements.window
-    angles = _angles(measurements.series[0].times, start, stop)
-    strengths = [np.ones(len(angles), dtype=complex), *(s.values.astype(complex) for s in measurements.series)]
-    modes = 2 * (2 * DEGREE) + 1
+    series, (start, stop) = measurements.series, measurements.window
+    angles = _angles(series[0].times, start, stop)
+    strengths = [np.ones(len(angles), dtype=complex), *(item.values.astype(complex) for item in series)]
+    library, modes = importlib.import_module(backend()), 2 * (2 * DEGREE) + 1
+    ducc0 = {"coord": angles[:, None], "forward": False, "epsilon": 3e-15, "nthreads": 0}
 
     def bare() -> None:
         for strength in strengths:
             if backend() == "finufft":
-                import finufft
-
-                finufft.nufft1d1(angles, strength, modes, eps=1e-15, isign=1, spread_sort=0)
+                library.nufft1d1(angles, strength, modes, eps=1e-15, isign=1, spread_sort=0)
             else:
-                import ducc0
-
-                out: Any = np.empty(modes, dtype=complex)
-                options = {"forward": False, "epsilon": 3e-15, "nthreads": 0, "out": out}
-                ducc0.nufft.nu2u(points=strength, coord=angles[:, None], **options)
+                library.nufft.nu2u(points=strength, out=np.empty(modes, dtype=complex), **ducc0)
 
     def measure() -> Found:
-        whole, transforms = np.inf, np.inf
-        for _ in range(4):
-            whole = min(whole, best(lambda: Statistics.of(start, stop, measurements.series), seconds / 8))
-            transforms = min(transforms, best(bare, seconds / 8))
-        ratio = whole / transforms
-        return {"backend": backend(), "whole": whole, "transforms": transforms, "count": len(strengths), "ratio": ratio}
+        found = fastest({"whole": partial(Statistics.of, start, stop, series), "transforms": bare}, seconds)
+        return {**found, "backend": backend(), "ratio": found["whole"] / found["transforms"]}
 
     return measure
 
 
-def write_files(folder: Path, rows: int) -> None:
-    """Ten groups of files, each over the whole window, so that one group is the same problem with a tenth the rows."""
-    import polars
-
-    for group in range(10):
-        for number, first in enumerate(range(0, rows // 10, FILE_ROWS)):
-            times, table = heating_data(min(FILE_ROWS, rows // 10 - first), seed=1000 * group + number)
-            columns = dict(zip(HEATING.system.channels, table.T, strict=True))
-            polars.DataFrame({"t": times, **columns}).write_parquet(folder / f"{group}-{number}.parquet")
-
-
-def fit_files(pattern: str) -> Callable[[], Found]:
+def fit_files(pattern: str) -> Run:
     def fit() -> Found:
         start = time.perf_counter()
-        gp = lk.LODEGP(HEATING.system, random_state=0).fit(pattern)
-        return {"seconds": time.perf_counter() - start, "rows": gp._engine.size // 3, **describe(gp)}
+        found = describe(lk.LODEGP(HEATING.system, random_state=0).fit(pattern))
+        middle = time.perf_counter()
+        rows = read_stream(pattern, HEATING.system.channels).size // 3
+        return {**found, "rows": rows, "seconds": middle - start, "pass_seconds": time.perf_counter() - middle}
 
     return fit
 
 
-def read_files(pattern: str) -> Callable[[], Found]:
-    return lambda: {"rows": read_stream(pattern, HEATING.system.channels).size // 3}
+def memory_of(name: str) -> float:
+    """VmRSS, or VmHWM (its peak), of this process in megabytes."""
+    return 1.024e-3 * int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
 
 
-def resident(name: str) -> float:
-    """VmRSS or VmHWM (its peak) of this process, in bytes; the peak stands for both where there is no /proc."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith(name))
-        return 1024.0 * int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
-
-
-def work(sender: Connection, task: Task, memory: float) -> None:
+def work(sender: Connection, task: Task, gigabytes: float) -> None:
     """Run a task in this process: get ready, say so, run, and send what was found."""
     warnings.simplefilter("ignore")
     try:
         run = task()
-        if Path("/proc/self/clear_refs").exists():
-            Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-            taken = 4096 * int(Path("/proc/self/statm").read_text().split()[0])
-            resource.setrlimit(resource.RLIMIT_AS, (taken + int(memory), resource.RLIM_INFINITY))
-        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        taken = resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (taken + int(1e9 * gigabytes), resource.RLIM_INFINITY))
+        before = memory_of("VmRSS")
         sender.send(None)
         start = time.perf_counter()
         found = run()
         found = {"seconds": time.perf_counter() - start, **found}
-        sender.send(found | {"before_mb": before / MB, "fit_mb": (resident("VmHWM") - before) / MB})
-    except LodekitError as error:
-        sender.send({"stopped": "refused", "why": str(error)})
+        sender.send({**found, "before_mb": before, "fit_mb": memory_of("VmHWM") - before})
     except Exception as error:  # whatever a library raises: it has stopped, and this is why
-        memory_ran_out = isinstance(error, MemoryError) or "allocate memory" in str(error)
-        sender.send({"stopped": "memory" if memory_ran_out else type(error).__name__, "why": str(error)[:300]})
+        full = isinstance(error, MemoryError) or "not enough memory" in str(error)
+        name = "memory" if full else "refused" if isinstance(error, lk.LodekitError) else type(error).__name__
+        sender.send({"stopped": name, "why": f"over {gigabytes:g} GB" if full else str(error)[:300]})
 
 
-def run_alone(task: Task, limit: float, memory: float) -> Found:
-    """Run a task in a process of its own, within limits of time (in seconds) and memory (in bytes)."""
+def run_alone(task: Task, seconds: float, gigabytes: float) -> Found:
+    """Run a task in a process of its own, within limits of time and memory."""
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=work, args=(sender, task, memory), daemon=True)
+    process = spawn.Process(target=work, args=(sender, task, gigabytes), daemon=True)
     process.start()
     sender.close()
+    late = {"stopped": "time", "why": f"over {seconds:g} s"}
     try:
-        found: Found | None = receiver.recv()
-        if found is None:
-            found = receiver.recv() if receiver.poll(limit) else {"stopped": "time", "why": f"over {limit:g} s"}
+        found: Found = receiver.recv() or (receiver.recv() if receiver.poll(seconds) else late)
     except EOFError:
         process.join()
         found = {"stopped": "crashed", "why": f"exit code {process.exitcode}"}
     finally:
         process.kill()
         process.join()
-    assert found is not None  # noqa: S101
-    if found.get("seconds", 0.0) > limit:
-        found |= {"stopped": "time", "why": f"over {limit:g} s"}
-    return found
+    return found | late if found.get("seconds", 0.0) > seconds else found
 
 
-def methods(limit: float) -> dict[str, Callable[[int], Callable[[], Found]]]:
-    found: dict[str, Callable[[int], Callable[[], Found]]] = {
+def compare(largest: int, seconds: float, gigabytes: float) -> list[Found]:
+    methods: dict[str, Callable[[int], Run]] = {
         "lodekit, spectral": partial(fit_lodekit, "spectral"),
         "lodekit, dense": partial(fit_lodekit, "dense"),
     }
-    if importlib.util.find_spec("gpytorch") and importlib.util.find_spec("array_api_compat"):
-        found["GPyTorch, Cholesky"] = partial(fit_gpytorch, True, limit)
-        found["GPyTorch, conjugate gradients"] = partial(fit_gpytorch, False, limit)
+    if importlib.util.find_spec("gpytorch"):
+        methods["GPyTorch, Cholesky"] = partial(fit_gpytorch, True, seconds)
+        methods["GPyTorch, conj. gradients"] = partial(fit_gpytorch, False, seconds)
     if importlib.util.find_spec("sklearn"):
-        found["scikit-learn, one channel"] = fit_sklearn
-    return found
-
-
-def compare(largest: int, limit: float, memory: float) -> list[Found]:
-    sizes = [step * 10**power for power in range(2, 10) for step in (1, 3) if step * 10**power <= largest]
-    print(f"{'':30} {'n':>9} {'seconds':>9} {'fit MB':>8} {'before':>7} {'loss':>8}  a, b (truth 3, 1)")
+        methods["scikit-learn, one channel"] = fit_sklearn
+    say(f"{'':26} {'points':>7} {'seconds':>9} {'fit MB':>8} {'before':>7} {'loss':>8}  a, b (truth 3, 1)")
     rows: list[Found] = []
-    for method, task in methods(limit).items():
-        for points in sizes:
-            found = run_alone(partial(task, points), limit, memory)
+    for method, task in methods.items():
+        for points in [step * 10**power for power in range(2, 10) for step in (1, 3) if step * 10**power <= largest]:
+            found = run_alone(partial(task, points), seconds, gigabytes)
             rows.append({"method": method, "points": points, **found})
-            show(rows[-1])
+            line, estimated = f"{method:26} {points:7.0e} ", found.get("estimated", False)
+            if "seconds" in found:
+                line += f"{'~' * estimated + format(found['seconds'], '.3g'):>9} {found['fit_mb']:8.1f} "
+                line += f"{found['before_mb']:7.0f} " + ("" if estimated else f"{found['loss']:8.4f}  ")
+            if "parameters" in found and not estimated:
+                line += ", ".join(f"{value:.4f}" for value, _ in found["parameters"].values())
+            say(line + (f"  stopped: {found['stopped']}, {found['why']}" if "stopped" in found else ""))
             if "stopped" in found:
                 break
     return rows
 
 
-def show(row: Found) -> None:
-    line = f"{row['method']:30} {row['points']:9.0e} "
-    if "seconds" in row:
-        parameters = ", ".join(f"{value:.4f}" for value, _ in row.get("parameters", {}).values())
-        mark = "~" if row.get("estimated") else ""
-        line += f"{mark + format(row['seconds'], '.3g'):>9} {row['fit_mb']:8.1f} {row['before_mb']:7.0f} "
-        line += f"{row['loss']:8.4f}  {parameters}"
-    print(line + (f"  stopped: {row['stopped']}, {row['why']}" if "stopped" in row else ""), flush=True)
-
-
-def stream(rows: int, memory: float) -> Found:
-    """Files larger than one would like to hold in memory; read right after they were written, so from the cache."""
-    with tempfile.TemporaryDirectory(prefix="lodekit-scaling-") as folder:
-        if shutil.disk_usage(folder).free < 1.5 * 32 * rows:
-            raise SystemExit(f"expected {48 * rows / 1e9:.0f} GB free in {folder}; set TMPDIR to another disk")
-        start = time.perf_counter()
-        write_files(Path(folder), rows)
-        size = sum(path.stat().st_size for path in Path(folder).iterdir())
-        print(
-            f"files: {rows:.0e} rows, {size / 1e9:.2f} GB, written in {time.perf_counter() - start:.0f} s", flush=True
-        )
-        found: Found = {"bytes": size}
-        for name, pattern in (("tenth", "0-*.parquet"), ("whole", "*.parquet")):
-            one = run_alone(partial(fit_files, f"{folder}/{pattern}"), 3600.0, memory)
-            read = run_alone(partial(read_files, f"{folder}/{pattern}"), 3600.0, memory)
-            found[name] = {**one, "rows_per_second": read["rows"] / read["seconds"], "pass_seconds": read["seconds"]}
-            print(
-                f"  {one['rows']:.0e} rows: fit {one['seconds']:.1f} s, {found[name]['rows_per_second'] / 1e6:.2f} "
-                f"million rows/s in the pass, peak {one['before_mb'] + one['fit_mb']:.0f} MB "
-                f"({one['fit_mb']:.0f} MB by the fit)"
-            )
-        per_row = (found["whole"]["seconds"] - found["tenth"]["seconds"]) / (0.9 * rows)
-        found["billion_seconds"] = found["whole"]["seconds"] + per_row * (1e9 - rows)
-        found["memory_ratio"] = found["whole"]["fit_mb"] / found["tenth"]["fit_mb"]
-        print(f"  ten times the rows: {found['memory_ratio']:.2f} times the memory")
-        print(f"  1e9 rows: ~{found['billion_seconds']:.0f} s (an extrapolation, not measured)")
+def demand(task: Task, gigabytes: float) -> Found:
+    found = run_alone(task, 3600.0, gigabytes)
+    if "stopped" in found:
+        raise SystemExit(f"{task} stopped: {found['stopped']}, {found['why']}")
     return found
+
+
+def measure_claims(seconds: float, gigabytes: float) -> Found:
+    million = demand(partial(fit_lodekit, "spectral", 1_000_000), gigabytes)
+    say(f"a million points in three channels: fit in {million['seconds']:.2f} s (required: below 10)")
+    for name, (value, error) in million["parameters"].items():
+        say(f"  {name} = {value:.5f} +- {error:.5f} (truth {float(HEATING.values[name]):g})")
+    say(f"  noise {million['noise']:.5f} (truth {NOISE:g})")
+    one = demand(partial(measure_evaluation, seconds), gigabytes)
+    few, many = (f"{1e3 * one[points]:.2f} ms at {points}" for points in ("1e+03", "1e+06"))
+    say(f"evidence with gradient: {few}, {many} points per channel: ratio {one['ratio']:.2f} (required: at most 1.5)")
+    sums = demand(partial(measure_statistics, seconds), gigabytes)
+    say(f"statistics of 3 x 1e6 points: {sums['ratio']:.2f} times 4 transforms by {backend()} (required: at most 3)")
+    return {"million": million, "evaluation": one, "statistics": sums}
+
+
+def stream(rows: int, gigabytes: float) -> Found:
+    """Fit files that need not fit into memory; they were just written, so they come from the cache of the disk."""
+    import polars as pl
+
+    found: Found = {}
+    with tempfile.TemporaryDirectory(prefix="lodekit-scaling-") as folder:
+        if shutil.disk_usage(folder).free < 48 * rows:
+            raise SystemExit(f"expected {48 * rows / 1e9:.0f} GB free in {folder}; set TMPDIR to another disk")
+        # Ten groups, each over the whole window: one of them is the same problem with a tenth of the rows.
+        for group in range(10):
+            for number, first in enumerate(range(0, rows // 10, FILE_ROWS)):
+                times, table = heating_data(min(FILE_ROWS, rows // 10 - first), seed=1000 * group + number)
+                columns = {"t": times, **dict(zip(HEATING.system.channels, table.T, strict=True))}
+                pl.DataFrame(columns).write_parquet(f"{folder}/{group}-{number}.parquet")
+        found["gigabytes"] = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e9
+        say(f"{rows:.0e} rows of four columns in Parquet files, {found['gigabytes']:.2f} GB")
+        for name, pattern in (("tenth", "0-*.parquet"), ("whole", "*.parquet")):
+            one = demand(partial(fit_files, f"{folder}/{pattern}"), gigabytes)
+            one["rows_per_second"] = one["rows"] / one["pass_seconds"]
+            speed, peak = 1e-6 * one["rows_per_second"], one["before_mb"] + one["fit_mb"]
+            say(f"  {one['rows']:.0e} rows: fit in {one['seconds']:.1f} s, pass at {speed:.2f} million rows/s")
+            say(f"    peak memory {peak:.0f} MB, {one['fit_mb']:.0f} MB of it by the fit")
+            found[name] = one
+    whole, tenth = found["whole"], found["tenth"]
+    more = whole["fit_mb"] / tenth["fit_mb"]
+    billion = whole["seconds"] + (1e9 - whole["rows"]) / whole["rows_per_second"]
+    say(f"  ten times the rows: {more:.2f} times the memory; 1e9 rows: ~{billion:.0f} s (extrapolated, not measured)")
+    return {**found, "memory_ratio": more, "billion_seconds": billion}
 
 
 def plot(found: Found, path: Path) -> None:
     import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    rows, limits = found["fits"], {"seconds": found["limit_seconds"], "fit_mb": found["memory_gb"] * 1e9 / MB}
-    names = list(dict.fromkeys(row["method"] for row in rows))
+    mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
+    figure = Figure(figsize=(6.8, 3.3), layout=ConstrainedLayoutEngine(wspace=0.06))
+    seconds = ("seconds", "time", found["limit_seconds"], "fit time (s)")
+    megabytes = ("fit_mb", "memory", 1e3 * found["memory_gb"], "peak memory of the fit (MB)")
     # Okabe and Ito: told apart by the colour-blind.
-    looks = dict(
-        zip(names, zip(("#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73"), "osD^v", strict=True), strict=False)
-    )
-    pyplot.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
-    figure, panels = pyplot.subplots(1, 2, figsize=(6.8, 3.1), layout="constrained")
-    for panel, key, cause in zip(panels, limits, ("time", "memory"), strict=True):
-        for name, (color, marker) in looks.items():
-            own = [row for row in rows if row["method"] == name]
+    looks = [*zip(("#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73"), "osD^v", strict=True)]
+    names = dict.fromkeys(row["method"] for row in found["fits"])
+    for panel, (key, cause, limit, label) in zip(figure.subplots(1, 2, sharex=True), (seconds, megabytes), strict=True):
+        panel.set(xscale="log", yscale="log", xlabel="points per channel", ylabel=label)
+        panel.axhline(limit, color="0.6", linewidth=0.8, linestyle="--")
+        panel.annotate("limit", (1, limit), (0, 2), ("axes fraction", "data"), "offset points", color="0.4", ha="right")
+        for name, (color, marker) in zip(names, looks, strict=False):
+            own = [row for row in found["fits"] if row["method"] == name]
             done = [row for row in own if "seconds" in row]
-            points, values = (
-                [row["points"] for row in done],
-                [max(row[key], 0.1 if key == "fit_mb" else 0) for row in done],
-            )
-            panel.plot(points, values, color=color, marker=marker, markersize=4, label=name, linewidth=1.4)
+            x, y = [row["points"] for row in done], [max(row[key], 0.1) for row in done]
+            panel.plot(x, y, color=color, marker=marker, markersize=4.5, linewidth=1.4, label=name)
+            if done and done[-1].get("estimated"):
+                panel.plot(x[-1], y[-1], color=color, marker=marker, markersize=4.5, markerfacecolor="white")
+            if done and own[-1] is not done[-1] and own[-1]["stopped"] == cause:
+                panel.plot([x[-1], own[-1]["points"]], [y[-1], limit], color=color, linewidth=1.0, linestyle=":")
+                panel.plot(own[-1]["points"], limit, "x", color=color, markersize=6, markeredgewidth=1.8)
+        panel.plot([], [], "D", color="0.4", markersize=4.5, markerfacecolor="white", label="extrapolated")
+        panel.plot([], [], ":x", color="0.4", linewidth=1.0, markeredgewidth=1.8, label="stopped at the limit")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     figure.savefig(path, dpi=300)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", type=int, default=10_000_000, help="points per channel")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds for one fit")
+    parser.add_argument("--memory", type=float, default=16.0, help="gigabytes for one fit")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long each ratio is timed")
+    parser.add_argument("--stream", type=int, help="also fit this many rows from files of 32 bytes a row")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--plot", type=Path, help="draw time and memory into this file")
+    options = parser.parse_args()
+    found: Found = {"machine": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    found["versions"] = {d.name: d.version for d in importlib.metadata.distributions() if d.name in PACKAGES}
+    found |= {"limit_seconds": options.limit, "memory_gb": options.memory}
+    say(f"{found['cores']} cores, load {found['load']:.1f}; limits: {options.limit:g} s, {options.memory:g} GB")
+    found |= measure_claims(options.seconds, options.memory)
+    if options.stream:
+        found["stream"] = stream(options.stream, options.memory)
+    found["fits"] = compare(options.largest, options.limit, options.memory)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.plot:
+        plot(found, options.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,6 +31,7 @@ EXTRA = {
     "double oscillation": ("x^(4) + 2*x'' + x = 0; y' = u + x", {}),
     "growth": ("x' = 0.3*x; y' = -y + x + u", {}),
     "parametric double root": ("x'' + 2*a*x' + a^2*x = 0", {"a": Fraction(1)}),
+    "fast forcing": ("x' + a*x = sin(300*t) + 1; y' = x - y + u", {"a": Fraction(2)}),
     "cubic with parameters": ("x''' + a*x'' + b*x' + x = 0", {"a": Fraction(2), "b": Fraction(2)}),
 }
 
