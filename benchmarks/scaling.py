@@ -4,9 +4,10 @@ Fit time and peak memory against the number of points, each fit in a process of 
 memory ends a method. GPyTorch (the paper's 300 Adam steps; ~ where these are extrapolated from 10) has the same kernel,
 once with Cholesky, once with preconditioned conjugate gradients (BBMM, its own choice beyond 800 rows). Its other ways
 are closed to a kernel like this: interpolation on a grid (SKI) wants one stationary kernel for all channels, KeOps a
-symbolic formula. scikit-learn has one channel only. Memory is read from /proc: Linux.
+symbolic formula. scikit-learn has one channel only. All of them compute on one core: threads that wait for each other
+would slow some of them several times. Memory is read from /proc: Linux.
 
-    python benchmarks/scaling.py [--largest N] [--limit S] [--memory GB] [--stream ROWS] [--json FILE] [--plot FILE]
+    python benchmarks/scaling.py [--largest N] [--stream ROWS] [--json FILE] [--plot FILE]
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
                 slow = done == FEWEST_STEPS and (time.perf_counter() - start) * steps / done > limit
         seconds = (time.perf_counter() - start) * steps / done
         a, b = torch.exp(model.covar_module.logs.detach())[:2].tolist()
-        parameters = {"a": [a, None], "b": [b, None]}
-        return {"loss": float(loss.detach()), "parameters": parameters, "seconds": seconds, "estimated": slow}
+        found = {"seconds": seconds, "estimated": slow, "loss": float(loss.detach())}
+        return {**found, "parameters": {"a": [a, None], "b": [b, None]}}
 
     fit(*heating_data(20), steps=2)
     return partial(fit, *heating_data(points))
@@ -221,7 +222,7 @@ def memory_of(name: str) -> float:
     return 1.024e-3 * int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
 
 
-def work(sender: Connection, task: Task, gigabytes: float) -> None:
+def work(sender: Connection, task: Task, gigabytes: float, threads: int | None) -> None:
     """Run a task in this process: get ready, say so, run, and send what was found."""
     warnings.simplefilter("ignore")
     try:
@@ -232,7 +233,8 @@ def work(sender: Connection, task: Task, gigabytes: float) -> None:
         before = memory_of("VmRSS")
         sender.send(None)
         start = time.perf_counter()
-        found = run()
+        with threadpool_limits(threads):
+            found = run()
         found = {"seconds": time.perf_counter() - start, **found}
         sender.send({**found, "before_mb": before, "fit_mb": memory_of("VmHWM") - before})
     except Exception as error:  # whatever a library raises: it has stopped, and this is why
@@ -241,11 +243,11 @@ def work(sender: Connection, task: Task, gigabytes: float) -> None:
         sender.send({"stopped": name, "why": f"over {gigabytes:g} GB" if full else str(error)[:300]})
 
 
-def run_alone(task: Task, seconds: float, gigabytes: float) -> Found:
+def run_alone(task: Task, seconds: float, gigabytes: float, threads: int | None = None) -> Found:
     """Run a task in a process of its own, within limits of time and memory."""
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=work, args=(sender, task, gigabytes), daemon=True)
+    process = spawn.Process(target=work, args=(sender, task, gigabytes, threads), daemon=True)
     process.start()
     sender.close()
     late = {"stopped": "time", "why": f"over {seconds:g} s"}
@@ -260,11 +262,10 @@ def run_alone(task: Task, seconds: float, gigabytes: float) -> Found:
     return found | late if found.get("seconds", 0.0) > seconds else found
 
 
-def compare(largest: int, seconds: float, gigabytes: float) -> list[Found]:
-    methods: dict[str, Callable[[int], Run]] = {
-        "lodekit, spectral": partial(fit_lodekit, "spectral"),
-        "lodekit, dense": partial(fit_lodekit, "dense"),
-    }
+def compare(largest: int, seconds: float, gigabytes: float, threads: int) -> list[Found]:
+    methods: dict[str, Callable[[int], Run]] = {}
+    for engine in ("spectral", "dense"):
+        methods[f"lodekit, {engine}"] = partial(fit_lodekit, engine)
     if importlib.util.find_spec("gpytorch"):
         methods["GPyTorch, Cholesky"] = partial(fit_gpytorch, True, seconds)
         methods["GPyTorch, conj. gradients"] = partial(fit_gpytorch, False, seconds)
@@ -274,7 +275,7 @@ def compare(largest: int, seconds: float, gigabytes: float) -> list[Found]:
     rows: list[Found] = []
     for method, task in methods.items():
         for points in [step * 10**power for power in range(2, 10) for step in (1, 3) if step * 10**power <= largest]:
-            found = run_alone(partial(task, points), seconds, gigabytes)
+            found = run_alone(partial(task, points), seconds, gigabytes, threads)
             rows.append({"method": method, "points": points, **found})
             line, estimated = f"{method:26} {points:7.0e} ", found.get("estimated", False)
             if "seconds" in found:
@@ -328,12 +329,10 @@ def stream(rows: int, gigabytes: float) -> Found:
         for name, pattern in (("tenth", "0-*.parquet"), ("whole", "*.parquet")):
             one = demand(partial(fit_files, f"{folder}/{pattern}"), gigabytes)
             one["rows_per_second"] = one["rows"] / one["pass_seconds"]
-            speed, peak = 1e-6 * one["rows_per_second"], one["before_mb"] + one["fit_mb"]
-            say(f"  {one['rows']:.0e} rows: fit in {one['seconds']:.1f} s, pass at {speed:.2f} million rows/s")
-            say(f"    peak memory {peak:.0f} MB, {one['fit_mb']:.0f} MB of it by the fit")
+            speed, peak = f"{1e-6 * one['rows_per_second']:.2f} million", f"{one['before_mb'] + one['fit_mb']:.0f} MB"
+            say(f"  {one['rows']:.0e} rows: fit in {one['seconds']:.1f} s, pass at {speed} rows/s, peak memory {peak}")
             found[name] = one
-    whole, tenth = found["whole"], found["tenth"]
-    more = whole["fit_mb"] / tenth["fit_mb"]
+    whole, more = found["whole"], found["whole"]["fit_mb"] / found["tenth"]["fit_mb"]
     billion = whole["seconds"] + (1e9 - whole["rows"]) / whole["rows_per_second"]
     say(f"  ten times the rows: {more:.2f} times the memory; 1e9 rows: ~{billion:.0f} s (extrapolated, not measured)")
     return {**found, "memory_ratio": more, "billion_seconds": billion}
@@ -376,6 +375,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=10_000_000, help="points per channel")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one fit")
     parser.add_argument("--memory", type=float, default=16.0, help="gigabytes for one fit")
+    parser.add_argument("--threads", type=int, default=1, help="of one fit in the comparison")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each ratio is timed")
     parser.add_argument("--stream", type=int, help="also fit this many rows from files of 32 bytes a row")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -383,12 +383,12 @@ def main() -> None:
     options = parser.parse_args()
     found: Found = {"machine": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
     found["versions"] = {d.name: d.version for d in importlib.metadata.distributions() if d.name in PACKAGES}
-    found |= {"limit_seconds": options.limit, "memory_gb": options.memory}
+    found |= {"limit_seconds": options.limit, "memory_gb": options.memory, "threads": options.threads}
     say(f"{found['cores']} cores, load {found['load']:.1f}; limits: {options.limit:g} s, {options.memory:g} GB")
     found |= measure_claims(options.seconds, options.memory)
     if options.stream:
         found["stream"] = stream(options.stream, options.memory)
-    found["fits"] = compare(options.largest, options.limit, options.memory)
+    found["fits"] = compare(options.largest, options.limit, options.memory, options.threads)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     if options.plot:

@@ -229,13 +229,17 @@ class LODEGP:
         scales = dict(zip(self._measurements.names, old.rows.scales.tolist(), strict=True))
         choice, engine, layout = self._prepare_fit(measurements, old.rows.scaling, scales)
         x = self._carry_over(engine, layout, measurements.names)
-        value = engine.value(layout.unpack(x))
-        if not np.isfinite(value):
+        if not np.isfinite(engine.value(layout.unpack(x))):
             # The posterior says what is wrong; the model stays as it was.
             engine.posterior(layout.unpack(x)).mean(engine.prior.rows, np.array(measurements.window))
         if relearn and layout.size:
             return self._learn(measurements, choice, engine, layout, x)
+        return self._keep(measurements, choice, engine, layout, x)
+
+    def _keep(self, measurements: Measurements, choice: Choice, engine: Engine, layout: Layout, x: Array) -> LODEGP:
+        """Take a point as it is; nothing is learned."""
         with self._threads(choice, engine):
+            value = engine.value(layout.unpack(x))
             optimum = Optimum(x, value, True, "kept", 1, np.zeros(layout.size, dtype=bool))
             curvature = self._curvature_at(engine, layout, optimum)
         return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from flint import arb, fmpz
@@ -69,6 +70,15 @@ class ScalarTable:
             slope = self._exponents[:, p] * np.prod(theta**lowered, axis=1)
             derivatives[p] = (self._top @ slope - values * (self._bottom @ slope)) / bottom
         return values, derivatives
+
+    def evaluate_with(self, xp: Any, theta: Any) -> Any:
+        """Return the values alone in another array library, shape (..., s); it differentiates them itself."""
+
+        def constant(array: Array) -> Any:
+            return xp.asarray(array, dtype=theta.dtype, device=theta.device)
+
+        monomials = xp.prod(theta[..., None, :] ** constant(self._exponents), -1)
+        return (monomials @ constant(self._top.T)) / (monomials @ constant(self._bottom.T))
 
 
 def _float_terms(

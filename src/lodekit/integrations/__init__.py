@@ -1,0 +1,1 @@
+"""Interfaces to other libraries."""
