@@ -4,8 +4,8 @@ Fit time and peak memory against the number of points, each fit in a process of 
 memory ends a method. GPyTorch (the paper's 300 Adam steps; ~ where these are extrapolated from 10) has the same kernel,
 once with Cholesky, once with preconditioned conjugate gradients (BBMM, its own choice beyond 800 rows). Its other ways
 are closed to a kernel like this: interpolation on a grid (SKI) wants one stationary kernel for all channels, KeOps a
-symbolic formula. scikit-learn has one channel only. All of them compute on one core: threads that wait for each other
-would slow some of them several times. Memory is read from /proc: Linux.
+symbolic formula. scikit-learn has one channel. Memory is read from /proc: Linux. On a busy machine try --threads 1:
+threads that wait for each other slow all but the spectral engine, up to ten times.
 
     python benchmarks/scaling.py [--largest N] [--stream ROWS] [--json FILE] [--plot FILE]
 """
@@ -262,7 +262,7 @@ def run_alone(task: Task, seconds: float, gigabytes: float, threads: int | None 
     return found | late if found.get("seconds", 0.0) > seconds else found
 
 
-def compare(largest: int, seconds: float, gigabytes: float, threads: int) -> list[Found]:
+def compare(largest: int, seconds: float, gigabytes: float, threads: int | None) -> list[Found]:
     methods: dict[str, Callable[[int], Run]] = {}
     for engine in ("spectral", "dense"):
         methods[f"lodekit, {engine}"] = partial(fit_lodekit, engine)
@@ -375,7 +375,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=10_000_000, help="points per channel")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one fit")
     parser.add_argument("--memory", type=float, default=16.0, help="gigabytes for one fit")
-    parser.add_argument("--threads", type=int, default=1, help="of one fit in the comparison")
+    parser.add_argument("--threads", type=int, help="for one fit in the comparison; all cores by default")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each ratio is timed")
     parser.add_argument("--stream", type=int, help="also fit this many rows from files of 32 bytes a row")
     parser.add_argument("--json", type=Path, help="write the figures to this file")

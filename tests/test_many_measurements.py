@@ -25,7 +25,7 @@ def many() -> lk.LODEGP:
 
 
 def test_many_measurements_are_fitted_on_waves(many: lk.LODEGP) -> None:
-    assert many.engine_ == "spectral: 60 000 rows; more than 400 rows"
+    assert many.engine_ == "spectral: 60 000 rows; more than 200 rows"
     assert many.converged_
     for name, truth in (("a", 3.0), ("b", 1.0)):
         estimate = many.parameters_[name]

@@ -188,7 +188,7 @@ def test_a_channel_in_an_acquisition_function_of_botorch() -> None:
     from botorch.acquisition.objective import ScalarizedPosteriorTransform
     from botorch.models.gpytorch import GPyTorchModel
 
-    class Model(LODEExactGP, GPyTorchModel):
+    class Model(LODEExactGP, GPyTorchModel):  # type: ignore[misc]
         num_outputs = 3
 
     example = lk.catalog.heating()

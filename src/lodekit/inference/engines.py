@@ -24,7 +24,7 @@ __all__ = ["Choice", "DenseEngine", "choose", "make_spectral"]
 
 Array = NDArray[np.float64]
 #: Up to this many rows the dense engine is the faster one.
-DENSE_ROWS = 400
+DENSE_ROWS = 200
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
 MOST_DENSE_ROWS = 40_000
 #: Up to this many measurements every one is a node of its own; sums over them would be no shorter.
