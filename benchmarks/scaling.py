@@ -52,8 +52,7 @@ Task = Callable[[], Run]  # gets ready (imports, data, a small fit to warm up), 
 HEATING = lk.catalog.heating()
 say = partial(print, flush=True)
 NOISE = 0.02
-ADAM_STEPS, FEWEST_STEPS = 300, 10
-FILE_ROWS = 2_500_000
+ADAM_STEPS, FEWEST_STEPS, FILE_ROWS = 300, 10, 2_500_000
 PACKAGES = ("numpy", "scipy", "finufft", "ducc0", "torch", "gpytorch", "scikit-learn", "polars")
 
 
@@ -345,19 +344,20 @@ def plot(found: Found, path: Path) -> None:
 
     mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
     figure = Figure(figsize=(6.8, 3.3), layout=ConstrainedLayoutEngine(wspace=0.06))
-    seconds = ("seconds", "time", found["limit_seconds"], "fit time (s)")
-    megabytes = ("fit_mb", "memory", 1e3 * found["memory_gb"], "peak memory of the fit (MB)")
+    seconds = ("seconds", "time", found["limit_seconds"], 0.0, "fit time (s)")
+    megabytes = ("fit_mb", "memory", 1e3 * found["memory_gb"], 1.0, "peak memory of the fit (MB, at least 1)")
     # Okabe and Ito: told apart by the colour-blind.
     looks = [*zip(("#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73"), "osD^v", strict=True)]
     names = dict.fromkeys(row["method"] for row in found["fits"])
-    for panel, (key, cause, limit, label) in zip(figure.subplots(1, 2, sharex=True), (seconds, megabytes), strict=True):
+    panels = figure.subplots(1, 2, sharex=True)
+    for panel, (key, cause, limit, least, label) in zip(panels, (seconds, megabytes), strict=True):
         panel.set(xscale="log", yscale="log", xlabel="points per channel", ylabel=label)
         panel.axhline(limit, color="0.6", linewidth=0.8, linestyle="--")
         panel.annotate("limit", (1, limit), (0, 2), ("axes fraction", "data"), "offset points", color="0.4", ha="right")
         for name, (color, marker) in zip(names, looks, strict=False):
             own = [row for row in found["fits"] if row["method"] == name]
             done = [row for row in own if "seconds" in row]
-            x, y = [row["points"] for row in done], [max(row[key], 0.1) for row in done]
+            x, y = [row["points"] for row in done], [max(row[key], least) for row in done]
             panel.plot(x, y, color=color, marker=marker, markersize=4.5, linewidth=1.4, label=name)
             if done and done[-1].get("estimated"):
                 panel.plot(x[-1], y[-1], color=color, marker=marker, markersize=4.5, markerfacecolor="white")

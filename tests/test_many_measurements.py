@@ -150,6 +150,15 @@ def test_files_of_measurements_are_fitted_saved_and_updated(many: lk.LODEGP, tmp
         lk.LODEGP(HEATING.system).fit(str(tmp_path / "log_*.parquet"), table)
 
 
+def test_a_dask_dataframe_is_fitted(many: lk.LODEGP) -> None:
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    times, table = heating_data(20_000)
+    columns = {"t": times, **{name: table[:, i] for i, name in enumerate(HEATING.system.channels)}}
+    gp = lk.LODEGP(HEATING.system, random_state=0).fit(frames.from_pandas(pandas.DataFrame(columns), npartitions=5))
+    assert gp.engine_ == "spectral: 60 000 rows; the data are streamed"
+    assert gp.log_evidence_ == pytest.approx(many.log_evidence_, rel=1e-9)
+
+
 def test_sums_made_by_hand_are_fitted(many: lk.LODEGP) -> None:
     times, table = heating_data(20_000)
     total = lk.Statistics.empty(-5.0, 5.0)

@@ -27,13 +27,13 @@ from lodekit.inference.reading import ObservableReader
 from lodekit.inference.residuals import equation_terms
 from lodekit.inference.sources import is_stream, read_stream
 from lodekit.inference.statistics import Statistics
-from lodekit.learning.diagnosis import near_degeneracies
+from lodekit.learning.diagnosis import describe_hyperparameters, describe_noise, find_warnings
 from lodekit.learning.fit import Penalty, learn
 from lodekit.learning.result import Estimate, estimate_parameters, format_summary
 from lodekit.learning.search import Optimum, hessian
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.latents import Latent, read_latent
-from lodekit.storage import StorageError, read_state, write_state
+from lodekit.storage import StorageError, pack_measurements, read_state, unpack_measurements, write_state
 from lodekit.system.system import System
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
@@ -43,7 +43,7 @@ _NOISES = ("shared", "channel")
 _PRIORS = ("latent", "channels")
 _ENGINES = ("auto", "dense", "spectral")
 #: Below this many rows one thread is enough.
-_SMALL = 400
+_SMALL = 1000
 
 
 class NotFittedError(LodekitError):
@@ -329,32 +329,25 @@ class LODEGP:
         self.log_evidence_ = -value
         self.converged_ = optimum.converged
         self.engine_ = str(choice)
-        self.noise_ = self._describe_noise()
-        self.hyperparameters_ = self._describe_hyperparameters()
-        self.warnings_ = self._find_warnings()
+        self.noise_ = describe_noise(measurements.summaries(), hyper, self.noise)
+        self.hyperparameters_ = describe_hyperparameters(engine.prior, hyper, self.system.channels)
+        self.warnings_ = find_warnings(self.system, engine, hyper, optimum, self.parameters_)
         return self
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file: JSON and arrays, whole or not at all."""
         self._require_fitted()
-        arrays = {"x": self._optimum.x, "curvature": self._curvature, "at_bound": self._optimum.at_bound}
         rows = self._engine.prior.rows
-        state: dict[str, Any] = {
+        data, arrays = pack_measurements(self._measurements)
+        arrays |= {"x": self._optimum.x, "curvature": self._curvature, "at_bound": self._optimum.at_bound}
+        state = {
             "system": self.system.definition(),
             "arguments": self._fitted_arguments,
             "scaling": [rows.scaling.start, rows.scaling.span],
             "scales": dict(zip(self._measurements.names, rows.scales.tolist(), strict=True)),
             "optimum": [self._optimum.value, self._optimum.converged, self._optimum.message, self._optimum.evaluations],
         }
-        sums = self._measurements.sums
-        if sums is None:
-            state["observables"] = list(self._measurements.names)
-            for i, item in enumerate(self._measurements.series):
-                arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
-        else:
-            state["sums"] = {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}
-            arrays |= sums.arrays()
-        write_state(path, state, arrays)
+        write_state(path, state | data, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> LODEGP:
@@ -362,14 +355,7 @@ class LODEGP:
         state, arrays = read_state(path)
         try:
             model = cls(System.from_definition(state["system"]), **state["arguments"])
-            if "sums" in state:
-                sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
-                measurements = Measurements(sums=sums)
-            else:
-                data = Observations()
-                for i, name in enumerate(state["observables"]):
-                    data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
-                measurements = Measurements.of(data)
+            measurements = unpack_measurements(state, arrays)
             value, converged, message, evaluations = state["optimum"]
             optimum = Optimum(arrays["x"], value, converged, message, evaluations, arrays["at_bound"])
             start, span = state["scaling"]
@@ -420,40 +406,6 @@ class LODEGP:
     @property
     def _reader(self) -> ObservableReader:
         return ObservableReader(self.system)
-
-    def _describe_noise(self) -> dict[str, float]:
-        if not len(self._hyper.noise):
-            return {}
-        if self.noise == "shared":
-            return {"shared": float(self._hyper.noise[0])}
-        summaries = zip(self._measurements.summaries(), self._hyper.noise, strict=True)
-        return {item.observable: float(value) for item, value in summaries if item.learned}
-
-    def _describe_hyperparameters(self) -> dict[str, float]:
-        prior = self._engine.prior
-        span = prior.rows.scaling.span
-        names = [f"free function {i}" for i in range(1, prior.sources + 1)]
-        names = names if prior.channels is None else list(self.system.channels)
-        found = {}
-        for name, ell, sigma in zip(names, self._hyper.lengthscales, self._hyper.deviations, strict=True):
-            found[f"lengthscale of {name}"] = float(ell * span)
-            found[f"deviation of {name}"] = float(sigma)
-        for i, sigma in enumerate(self._hyper.mode_deviations, 1):
-            found[f"deviation of mode {i}"] = float(sigma)
-        return found
-
-    def _find_warnings(self) -> list[str]:
-        warnings = []
-        if not self.converged_:
-            warnings.append(f"the search did not converge: {self._optimum.message}")
-        warnings += [f"parameter {name} is {e.note}" for name, e in self.parameters_.items() if not e.identified]
-        noises = len(self._hyper.noise)
-        if noises and self._optimum.at_bound[-noises:].any():
-            warnings.append(
-                "a noise level sits at the limit of its search: the data look free of noise, or are all noise"
-            )
-        warnings += near_degeneracies(self.system, self._hyper.theta)
-        return warnings + self._engine.warnings(self._hyper)
 
     def _require_fitted(self) -> Posterior:
         if not hasattr(self, "_posterior"):

@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from lodekit.errors import LodekitError
+from lodekit.inference.measurements import Measurements
+from lodekit.inference.observations import Observations
+from lodekit.inference.statistics import Statistics
 
-__all__ = ["FORMAT", "StorageError", "read_state", "write_state"]
+__all__ = ["FORMAT", "StorageError", "pack_measurements", "read_state", "unpack_measurements", "write_state"]
 
 FORMAT = 2
 _MARK = "lodekit-model"
@@ -24,6 +27,27 @@ _MARK = "lodekit-model"
 
 class StorageError(LodekitError):
     """A file that cannot be written, or is not a saved model."""
+
+
+def pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return measurements, or sums over them, as plain values and arrays."""
+    sums = measurements.sums
+    if sums is not None:
+        return {"sums": {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}}, sums.arrays()
+    arrays: dict[str, Any] = {}
+    for i, item in enumerate(measurements.series):
+        arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
+    return {"observables": list(measurements.names)}, arrays
+
+
+def unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
+    """Return what `pack_measurements` took apart."""
+    if "sums" in state:
+        return Measurements(sums=Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays))
+    data = Observations()
+    for i, name in enumerate(state["observables"]):
+        data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
+    return Measurements.of(data)
 
 
 def write_state(path: str | Path, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

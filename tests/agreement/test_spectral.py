@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.inference import engines, spectral
+from lodekit.inference import engines, evaluation, spectral
 from lodekit.inference.assembly import make_prior
 from lodekit.inference.engines import DenseEngine, make_spectral
 from lodekit.inference.measurements import Measurements
@@ -78,7 +78,7 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
 ) -> None:
     # Nothing is precise enough for this: every regression is done by QR, never over the rows.
     monkeypatch.setattr(spectral, "_LOSS", 0.0)
-    monkeypatch.setattr(spectral, "_FEW_ROWS", 0.0)
+    monkeypatch.setattr(evaluation, "_FEW_ROWS", 0.0)
     _, dense, engine, hyper = both_engines(name, 0.3)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)

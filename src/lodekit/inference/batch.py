@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.inference.bases import Base
 from lodekit.inference.device import find_device
 from lodekit.inference.engine import Evidence
+from lodekit.inference.evaluation import Evaluation, Functions, OutOfReachError
 from lodekit.inference.problem import Hyperparameters
 from lodekit.inference.regression import Normal, Slopes, Solved, Term
-from lodekit.inference.spectral import Base, Evaluation, Functions, OutOfReachError, SpectralEngine
+from lodekit.inference.spectral import SpectralEngine
 from lodekit.prior.spectra import Waves
 
 __all__ = ["evaluate_batch"]

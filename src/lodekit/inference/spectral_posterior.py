@@ -22,7 +22,8 @@ from lodekit.prior.covariance import free_block
 from lodekit.prior.spectra import ChannelSpectrum, LatentSpectrum, Spectrum, Waves
 
 if TYPE_CHECKING:
-    from lodekit.inference.spectral import Solution, SpectralEngine
+    from lodekit.inference.evaluation import Solution
+    from lodekit.inference.spectral import SpectralEngine
 
 __all__ = ["SpectralPosterior"]
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
 from lodekit.errors import AlgebraError
+from lodekit.inference.engine import Engine
+from lodekit.inference.measurements import Summary
+from lodekit.inference.problem import Hyperparameters, Prior
+from lodekit.learning.result import Estimate
+from lodekit.learning.search import Optimum
 from lodekit.prior.compile import ScalarTable
 from lodekit.system.system import System
 
-__all__ = ["near_degeneracies"]
+__all__ = ["describe_hyperparameters", "describe_noise", "find_warnings", "near_degeneracies"]
 
 #: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
 _CLOSE = 1e-2
@@ -31,3 +38,38 @@ def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
             text = ring.format(element)
             found.append(f"the structure of the system changes at {text} = 0, and the estimate is close to that")
     return found
+
+
+def describe_noise(summaries: Sequence[Summary], hyper: Hyperparameters, kind: str) -> dict[str, float]:
+    """Return the learned noise by the names that users know."""
+    if not len(hyper.noise):
+        return {}
+    if kind == "shared":
+        return {"shared": float(hyper.noise[0])}
+    pairs = zip(summaries, hyper.noise, strict=True)
+    return {item.observable: float(value) for item, value in pairs if item.learned}
+
+
+def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
+    """Return lengthscales and deviations by name, in the user's units."""
+    span = prior.rows.scaling.span
+    names = [f"free function {i}" for i in range(1, prior.sources + 1)] if prior.channels is None else list(channels)
+    found = {}
+    for name, ell, sigma in zip(names, hyper.lengthscales, hyper.deviations, strict=True):
+        found[f"lengthscale of {name}"] = float(ell * span)
+        found[f"deviation of {name}"] = float(sigma)
+    for i, sigma in enumerate(hyper.mode_deviations, 1):
+        found[f"deviation of mode {i}"] = float(sigma)
+    return found
+
+
+def find_warnings(
+    system: System, engine: Engine, hyper: Hyperparameters, optimum: Optimum, estimates: Mapping[str, Estimate]
+) -> list[str]:
+    """Return everything that users should know before they believe a fit."""
+    found = [] if optimum.converged else [f"the search did not converge: {optimum.message}"]
+    found += [f"parameter {name} is {estimate.note}" for name, estimate in estimates.items() if not estimate.identified]
+    noises = len(hyper.noise)
+    if noises and optimum.at_bound[-noises:].any():
+        found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
+    return found + near_degeneracies(system, hyper.theta) + engine.warnings(hyper)

@@ -236,9 +236,12 @@ class ChannelSpectrum:
             if reach < 0.45 * period or int(band / step) > 4 * most - 2:
                 break
             period *= 2.0
-        # A little more than needed, so that the waves serve the neighbourhood, too.
-        final = 2.0 * np.pi / (length + _ROUND**2 * reach)
-        number = int(np.ceil(_ROUND * band / final)) + 1
+        # A little more than needed, so that the waves serve the neighbourhood, too; no more where they are many.
+        for spare in (_ROUND, 1.01):
+            final = 2.0 * np.pi / (length + spare**2 * reach)
+            number = int(np.ceil(spare * band / final)) + 1
+            if number <= most:
+                break
         return Waves((final,) * count, (number,) * count, (reach,) * count)
 
     @staticmethod
