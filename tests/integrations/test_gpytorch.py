@@ -155,6 +155,37 @@ def test_training_in_gpytorch_moves_named_parameters() -> None:
         assert model(torch.linspace(-6, 6, 5, dtype=torch.float64)[:, None]).mean.shape == (5, 3)
 
 
+def test_a_single_observable_with_known_noise() -> None:
+    example = lk.catalog.heating()
+    generator = np.random.default_rng(0)
+    times, std = np.linspace(-5, 5, 15), generator.uniform(0.01, 0.2, 15)
+    values = solution_table(example, times)[:, 0] + std * generator.standard_normal(15)
+    fitted = lk.LODEGP(example.system, random_state=0, restarts=1).fit(times, {"f1": values}, noise_std=std)
+    likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.as_tensor(std**2))
+    model = LODEExactGP(
+        torch.as_tensor(times), torch.as_tensor(values), likelihood, example.system, observables=["f1"]
+    ).double()
+    kernel, hyper = model.covar_module, fitted._hyper
+    for name, value in zip(kernel._names, hyper.theta, strict=True):
+        kernel.set_value(name, value)
+    kernel.set_value("lengthscales", hyper.lengthscales * 10.0)
+    kernel.set_value("deviations", hyper.deviations)
+    model.train()
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    loss = mll(model(*model.train_inputs), model.train_targets) * 15
+    assert loss.item() == pytest.approx(fitted.log_evidence_, rel=1e-8)
+    model.eval()
+    with torch.no_grad():
+        found = model(torch.linspace(-6, 6, 5, dtype=torch.float64)[:, None])
+    mean, deviation = fitted.predict(np.linspace(-6, 6, 5), "f1", return_std=True)
+    np.testing.assert_allclose(found.mean.numpy(), mean, atol=1e-6)
+    np.testing.assert_allclose(found.variance.sqrt().numpy(), deviation, atol=1e-5)
+    with pytest.raises(lk.LodekitError, match="name it"):
+        LODEExactGP(torch.as_tensor(times), torch.as_tensor(values), likelihood, example.system)
+    with pytest.raises(lk.LodekitError, match="a column for each"):
+        LODEExactGP(torch.as_tensor(times), torch.zeros(15, 2), likelihood, example.system)
+
+
 def test_batches_of_parameters_and_of_times() -> None:
     system = lk.System("x'' + c*x' + k*x = u; z' = -k*z", parameters=["c", "k"])
     one = LODEKernel(system).double()

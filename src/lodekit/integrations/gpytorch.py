@@ -329,9 +329,10 @@ class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
     train_x : tensor, shape (n,) or (n, 1)
         Times.
     train_y : tensor, shape (n, o)
-        One column for each observable.
+        One column for each observable; or of shape (n,) for a single one.
     likelihood : gpytorch.likelihoods.Likelihood
-        Such as ``MultitaskGaussianLikelihood(num_tasks=o)``.
+        Such as ``MultitaskGaussianLikelihood(num_tasks=o)``; for a single observable any other, such as
+        ``FixedNoiseGaussianLikelihood``.
     system : System
     **options
         As in `LODEKernel`; the window is that of the data by default.
@@ -342,10 +343,21 @@ class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
         super().__init__(times, train_y, likelihood)
         options.setdefault("window", (float(times.min()), float(times.max())))
         self.covar_module = LODEKernel(system, **options)
+        count = len(self.covar_module.observables)
+        if train_y.ndim != 1 and train_y.shape[-1] != count:
+            raise LodekitError(
+                f"expected train_y with a column for each of {count} observables, got {train_y.shape[-1]}"
+            )
+        if train_y.ndim == 1 and count != 1:
+            raise LodekitError(
+                f"expected one observable for train_y of one column, got {count}; name it: observables=[...]"
+            )
         self.mean_module = LODEMean(self.covar_module)
 
     def forward(self, x: Tensor) -> Any:
         """Return the prior at some times."""
+        if self.train_targets.ndim == 1:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x)[..., 0], self.covar_module(x))
         return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
