@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sympy
 from numpy.typing import NDArray
 
 import lodekit as lk
@@ -22,14 +21,8 @@ import lodekit as lk
 Array = NDArray[np.float64]
 
 
-def truth(example: lk.catalog.Example, times: Array) -> Array:
-    t = sympy.Symbol("t")
-    columns = [sympy.lambdify(t, example.solution[name], "numpy")(times) for name in example.system.channels]
-    return np.stack([np.broadcast_to(column, times.shape) for column in columns], axis=1).astype(float)
-
-
 def fit(example: lk.catalog.Example, times: Array, noise: float, seed: int) -> tuple[lk.LODEGP, Array, float]:
-    exact = truth(example, times)
+    exact = example.solution_at(times)
     data = exact + noise * np.random.default_rng(seed).standard_normal(exact.shape)
     start = time.perf_counter()
     gp = lk.LODEGP(example.system, random_state=seed).fit(times, data)
@@ -39,7 +32,7 @@ def fit(example: lk.catalog.Example, times: Array, noise: float, seed: int) -> t
 def rmse(gp: lk.LODEGP, example: lk.catalog.Example, times: Array) -> float:
     """The error against the exact solution at 1000 points of the training interval."""
     dense = np.linspace(times[0], times[-1], 1000)
-    return float(np.sqrt(np.mean((gp.predict(dense) - truth(example, dense)) ** 2)))
+    return float(np.sqrt(np.mean((gp.predict(dense) - example.solution_at(dense)) ** 2)))
 
 
 def optima(name: str, example: lk.catalog.Example, times: Array, noise: float, seeds: int) -> dict[str, Any]:
@@ -80,7 +73,7 @@ def coverage(name: str, example: lk.catalog.Example, times: Array, noise: float,
 def hidden_room(seeds: int) -> dict[str, Any]:
     """Two rooms: ambient temperature and one exchange coefficient unknown, the second room never observed."""
     example, times = lk.catalog.two_room(), np.linspace(0, 60, 80)
-    exact = truth(example, times)
+    exact = example.solution_at(times)
     parameters = {
         "a": lk.Parameter(positive=True),
         "b": lk.Parameter(fixed=0.1),

@@ -15,22 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sympy
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 
-Array = NDArray[np.float64]
 PRIORS = ("latent", "channels")
 COUNT, NOISE = 30, 0.05
-
-
-def solution_table(example: lk.catalog.Example, times: Array) -> Array:
-    t = sympy.Symbol("t")
-    columns = [sympy.lambdify(t, example.solution[name], "numpy")(times) for name in example.system.channels]
-    return np.stack([np.broadcast_to(column, times.shape) for column in columns], axis=1).astype(float)
 
 
 def one(name: str, seed: int) -> list[dict[str, Any]]:
@@ -39,7 +30,7 @@ def one(name: str, seed: int) -> list[dict[str, Any]]:
     # Data over a window of ten, held-out points between them, and a fifth of the window beyond.
     times = np.sort(generator.uniform(0.0, 10.0, 2 * COUNT))
     beyond = np.linspace(10.0, 12.0, 21)[1:]
-    truth = solution_table(example, times)
+    truth = example.solution_at(times)
     spread = np.maximum(truth.std(axis=0), 1e-9 * np.abs(truth).max() + 1e-300)
     noise = NOISE * spread
     table = truth + noise * generator.standard_normal(truth.shape)
@@ -55,7 +46,7 @@ def one(name: str, seed: int) -> list[dict[str, Any]]:
                 # Densities are compared in units of the channels' spread.
                 row["evidence"] = gp.log_evidence_ + float(np.sum(np.log(spread))) * len(learn)
                 row["held_out"] = gp.score(times[hold], table[hold]) + float(np.mean(np.log(spread)))
-                error = (gp.predict(beyond) - solution_table(example, beyond)) / spread
+                error = (gp.predict(beyond) - example.solution_at(beyond)) / spread
                 row["beyond"] = float(np.sqrt(np.mean(error**2)))
                 errors = [
                     abs(gp.parameters_[key].value / float(value) - 1.0)

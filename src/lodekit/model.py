@@ -294,7 +294,7 @@ class LODEGP:
         )
         engine = make_engine(choice, prior, measurements, tolerance=self.tolerance, device=self.device)
         names = prior.rows.compiled.parameters
-        summaries = measurements.summaries()
+        summaries = measurements.summaries
         unit = float(np.median([np.hypot(item.mean, item.spread) for item in summaries])) or 1.0
         fixed, transforms = parameter_transforms(names, self.system.parameters, unit)
         learned_noise = any(item.learned for item in summaries)
@@ -316,7 +316,8 @@ class LODEGP:
         curvature: Array,
     ) -> LODEGP:
         hyper = layout.unpack(optimum.x)
-        posterior, value = engine.posterior(hyper), engine.value(hyper)
+        posterior = engine.posterior(hyper)
+        value = posterior.value
         if not np.isfinite(value):
             raise LodekitError("the evidence is not finite at the optimum; check units and starting values")
         if isinstance(posterior, DensePosterior):
@@ -329,9 +330,9 @@ class LODEGP:
         self.log_evidence_ = -value
         self.converged_ = optimum.converged
         self.engine_ = str(choice)
-        self.noise_ = describe_noise(measurements.summaries(), hyper, self.noise)
+        self.noise_ = describe_noise(measurements.summaries, hyper, self.noise)
         self.hyperparameters_ = describe_hyperparameters(engine.prior, hyper, self.system.channels)
-        self.warnings_ = find_warnings(self.system, engine, hyper, optimum, self.parameters_)
+        self.warnings_ = find_warnings(self.system, posterior, hyper, optimum, self.parameters_)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -550,7 +551,7 @@ class LODEGP:
             return self.noise_["shared"]
         if observable in self.noise_:
             return self.noise_[observable]
-        known = typical_noise(self._measurements.summaries(), observable)
+        known = typical_noise(self._measurements.summaries, observable)
         return known if not np.isnan(known) else max(self.noise_.values(), default=0.0)
 
     def summary(self) -> str:

@@ -38,7 +38,7 @@ def make_prior(
     scaling, scales : optional
         Units to keep, from an earlier prior; those of the data otherwise.
     """
-    summaries = measurements.summaries()
+    summaries = measurements.summaries
     start, stop = measurements.window
     scaling = scaling or Scaling(start, stop - start or 1.0)
     units = np.array([(scales or {}).get(item.observable, item.scale) for item in summaries])

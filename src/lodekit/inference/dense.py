@@ -213,8 +213,7 @@ def finish_gradient(
     if len(problem.groups):
         variance = problem.prior.mode_variance(hyper.mode_deviations)
         quadratic = variance * np.sum(stacked_basis(problem, state.basis) * on_modes, axis=0)
-        starts = np.concatenate([[0], np.cumsum([group.size for group in problem.groups])[:-1]])
-        mode_deviations = 2.0 * np.add.reduceat(quadratic, starts)
+        mode_deviations = 2.0 * problem.prior.sum_groups(quadratic)
         if sizes[0]:
             d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, problem.index, strict=True)], axis=1)
             theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (on_modes * variance).ravel()

@@ -59,6 +59,17 @@ class DensePosterior:
     hyper: Hyperparameters
     state: Factorization
 
+    @property
+    def value(self) -> float:
+        """The negative log evidence in the user's units."""
+        return self.state.value - self.problem.jacobian
+
+    def warnings(self) -> list[str]:
+        """Return what a user should know about the accuracy of the answer."""
+        if not self.state.jitter:
+            return []
+        return [f"a jitter of {self.state.jitter:.0e} was added to factorize the covariance"]
+
     def mean(self, rows: Rows, times: Array) -> Array:
         """Return the posterior mean of observables, shape (n, o)."""
         values = rows.evaluate(self.hyper.theta)

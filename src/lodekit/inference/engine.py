@@ -47,6 +47,13 @@ class Evidence:
 class Posterior(Protocol):
     """A prior with data, at given hyperparameters."""
 
+    @property
+    def value(self) -> float:
+        """The negative log evidence in the user's units."""
+
+    def warnings(self) -> list[str]:
+        """Return what a user should know about the accuracy of the answer."""
+
     def mean(self, rows: Rows, times: Array) -> Array:
         """Return the posterior mean of observables, shape (n, o)."""
 
@@ -96,6 +103,3 @@ class Engine(Protocol):
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters; empty where nothing is known."""
-
-    def warnings(self, hyper: Hyperparameters) -> list[str]:
-        """Return what a user should know about the accuracy of the answer."""

@@ -109,13 +109,6 @@ class DenseEngine:
         """Return nothing: a covariance that is not finite has many causes."""
         return ""
 
-    def warnings(self, hyper: Hyperparameters) -> list[str]:
-        """Return what a user should know about the accuracy of the answer."""
-        state = self._factorize(hyper)
-        if state is None or not state.jitter:
-            return []
-        return [f"a jitter of {state.jitter:.0e} was added to factorize the covariance"]
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -195,6 +188,6 @@ def make_spectral(prior: Prior, measurements: Measurements, tolerance: float) ->
         found = RawData(measurements.series, rows)
     else:
         found = SummedData(measurements.statistics, rows, names)
-    counts = [item.count for item in measurements.summaries()]
+    counts = [item.count for item in measurements.summaries]
     jacobian = -sum(count * float(np.log(scale)) for count, scale in zip(counts, rows.scales, strict=True))
     return SpectralEngine(prior, found, measurements.size, jacobian, tolerance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,12 +17,12 @@ from lodekit.inference.regression import Normal, Rooted, RootTerm, Slopes, Term
 from lodekit.inference.views import RootView, View
 from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import free_variance
-from lodekit.prior.spectra import MOST_WAVES, ChannelSpectrum, Waves
+from lodekit.prior.spectra import MOST_WAVES, ChannelSpectrum, Point, Waves
 
 if TYPE_CHECKING:
     from lodekit.inference.spectral import SpectralEngine
 
-__all__ = ["Evaluation", "Functions", "OutOfReachError", "Solution"]
+__all__ = ["Evaluation", "Functions", "OutOfReachError", "Solution", "point_of"]
 
 Array = NDArray[np.float64]
 #: With fewer rows than this share of the waves, the regression is solved over the rows.
@@ -65,6 +65,12 @@ class Functions:
     d_means: list[Array]
 
 
+def point_of(values: RowValues, channel_values: RowValues | None, hyper: Hyperparameters) -> Point:
+    """Return what the spectrum of the prior depends on, for some observables."""
+    channels = np.zeros((0, 0, 0)) if channel_values is None else channel_values.free
+    return Point(values.free, channels, hyper.lengthscales, hyper.deviations)
+
+
 class Evaluation:
     """One evaluation of the evidence: everything that depends on the hyperparameters."""
 
@@ -74,14 +80,11 @@ class Evaluation:
         self.engine, self.hyper, self.prior = engine, hyper, engine.prior
         self.values = self.prior.rows.evaluate(hyper.theta)
         self.channel_values = None if self.prior.channels is None else self.prior.channels.evaluate(hyper.theta)
-        self.channels = None if self.channel_values is None else self.channel_values.free
         self._length, self._order = length, order
         # A search keeps away from the limit, so that what it finds can be evaluated again, on waves found afresh.
         self._most = MOST_WAVES
 
-    @property
-    def _arguments(self) -> tuple[Array, Array | None, Array, Array]:
-        return self.values.free, self.channels, self.hyper.lengthscales, self.hyper.deviations
+        self.point = point_of(self.values, self.channel_values, hyper)
 
     def _noise(self, row: int) -> float:
         """Return the learned noise variance of an observable in scaled units."""
@@ -93,15 +96,15 @@ class Evaluation:
 
     def _accuracy(self, views: list[View]) -> float:
         """Return the tolerance of the covariance: relative to itself, and small against the noise."""
-        ratio = 1.0
+        ratio, variance = 1.0, self._prior_variance()
         for view in views:
             noise = self._noise(view.row) if view.learned else max(view.count, 1) / float(view.weights.sum())
-            ratio = min(ratio, noise / max(self._prior_variance[view.row], 1e-300))
+            ratio = min(ratio, noise / max(variance[view.row], 1e-300))
         exact = self.engine.tolerance * max(ratio, 1e-30)
         return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
 
-    @property
     def _prior_variance(self) -> Array:
+        """Return the prior variance of the observables; that of the channel prior is taken as that of the data."""
         free = self.values.free
         if self.prior.channels is not None:
             return np.ones(len(free))
@@ -114,17 +117,17 @@ class Evaluation:
     def prepare(self) -> tuple[Waves, int]:
         """Return the waves and the number of nodes; raise where the hyperparameters are out of reach."""
         engine, values = self.engine, self.values
-        numbers = (values.free, self.hyper.lengthscales, self.hyper.deviations, self.hyper.noise, *values.factors)
-        channels = np.zeros(0) if self.channels is None else self.channels
-        if not all(np.isfinite(part).all() for part in (*numbers, channels)) or (self.hyper.noise <= 0).any():
+        point, noise = self.point, self.hyper.noise
+        numbers = (point.free, point.channels, point.lengthscales, point.deviations, noise, *values.factors)
+        if not all(np.isfinite(part).all() for part in numbers) or (noise <= 0).any():
             raise OutOfReachError("the prior is not finite at these values; check units and starting values")
         low, high = engine.data.window
         length = high - low if self._length is None else self._length
         eps = self._accuracy(engine.data.views(128))
-        free = self.values.free
-        if self._order >= free.shape[-1]:
-            free = np.concatenate([free, np.zeros((*free.shape[:2], self._order + 1 - free.shape[-1]))], axis=-1)
-        waves = self._waves(free, eps, length) if free.shape[1] else Waves((), (), ())
+        missing = self._order + 1 - point.free.shape[-1]
+        if missing > 0:
+            point = replace(point, free=np.pad(point.free, ((0, 0), (0, 0), (0, missing))))
+        waves = self._waves(point, eps, length) if point.free.shape[1] else Waves((), (), ())
         if sum(waves.counts) > self._most:
             raise OutOfReachError(
                 f"the spectral engine needs {sum(waves.counts)} waves here, and takes at most {self._most}: the window "
@@ -132,30 +135,28 @@ class Evaluation:
             )
         return waves, engine.nodes(values, float(np.max(waves.frequencies, initial=0.0)))
 
-    def _waves(self, free: Array, eps: float, length: float) -> Waves:
+    def _waves(self, point: Point, eps: float, length: float) -> Waves:
         """Return waves for a window; those of the channel prior are dear to find, so the last ones are tried first."""
-        spectrum, rest = self.engine.spectrum, self._arguments[1:]
+        spectrum = self.engine.spectrum
         if not isinstance(spectrum, ChannelSpectrum):
-            return spectrum.waves(free, *rest, eps, length)
-        key = ("waves", length, free.shape)
+            return spectrum.waves(point, eps, length)
+        key = (length, point.free.shape)
         last = self.engine._kept.get(key)
-        channels, lengthscales, deviations = rest
-        assert channels is not None  # noqa: S101
-        if last is not None and spectrum.serves(last, free, channels, lengthscales, deviations, eps, length):
+        if last is not None and spectrum.serves(last, point, eps, length):
             return last
-        found = spectrum.waves(free, *rest, eps, length)
+        found = spectrum.waves(point, eps, length)
         self.engine._kept[key] = found
         return found
 
     def turned(self, waves: Waves) -> tuple[Array, Array]:
         """Return the coefficients of the observables on the whitened waves: real and imaginary parts."""
-        coefficients = self.engine.spectrum.coefficients(waves, *self._arguments)
+        coefficients = self.engine.spectrum.coefficients(waves, self.point)
         return coefficients.real, coefficients.imag
 
     def functions(self, base: Base, *, slopes: bool) -> list[Functions]:
         """Return for each set of nodes the modes (scaled by their deviations) and means of all observables."""
         scaling = self.prior.rows.scaling
-        roots = np.repeat(self.hyper.mode_deviations, [group.size for group in self.prior.groups])
+        roots = self.prior.mode_roots(self.hyper.mode_deviations)
         found = []
         for nodes in base.nodes:
             basis, d_basis = self.prior.rows.mode_basis(self.values, self.prior.groups, nodes, slopes=slopes)
@@ -279,7 +280,6 @@ class Evaluation:
 
     def gradient(self, base: Base, functions: Sequence[Functions], value: float, slopes: Slopes) -> Evidence:
         """Return the gradient: derivatives in waves, modes and means pulled back to everything that is learned."""
-        free, channels, lengthscales, deviations = self._arguments
         theta = np.zeros(len(self.hyper.theta))
         in_modes = np.zeros(sum(group.size for group in self.prior.groups))
         for number, view in enumerate(base.views):
@@ -291,14 +291,11 @@ class Evaluation:
             theta += np.einsum("pqr,qr->p", own.d_modes[view.row], Y)
             if self.prior.rows.has_mean:
                 theta += own.d_means[view.row] @ on_mean
-        in_lengthscales, in_deviations = np.zeros(len(lengthscales)), np.zeros(len(deviations))
-        if free.shape[1]:
-            pulled = self.engine.spectrum.pull(base.waves, free, channels, lengthscales, deviations, slopes.waves)
-            theta += np.einsum("polk,olk->p", self.values.d_free, pulled.free)
-            if pulled.channels is not None and self.channel_values is not None:
-                theta += np.einsum("polk,olk->p", self.channel_values.d_free, pulled.channels)
-            in_lengthscales, in_deviations = pulled.log_lengthscales, pulled.log_deviations
-        starts = np.concatenate([[0], np.cumsum([group.size for group in self.prior.groups])[:-1]]).astype(int)
-        in_modes = np.add.reduceat(in_modes, starts) if len(in_modes) else in_modes
-        noise = np.asarray(slopes.noise, dtype=float)
-        return Evidence(value - self.engine.jacobian, theta, in_lengthscales, in_deviations, in_modes, noise)
+        pulled = self.engine.spectrum.pull(base.waves, self.point, slopes.waves)
+        theta += np.einsum("polk,olk->p", self.values.d_free, pulled.free)
+        if self.channel_values is not None:
+            theta += np.einsum("polk,olk->p", self.channel_values.d_free, pulled.channels)
+        modes, noise = self.prior.sum_groups(in_modes), np.asarray(slopes.noise, dtype=float)
+        return Evidence(
+            value - self.engine.jacobian, theta, pulled.log_lengthscales, pulled.log_deviations, modes, noise
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +79,6 @@ class Measurements:
 
     series: Sequence[Series] = ()
     sums: Statistics | None = None
-    _cache: dict[str, Statistics] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, observations: Observations) -> Measurements:
@@ -98,14 +98,10 @@ class Measurements:
     def _summed(self, start: float, stop: float) -> Statistics:
         return Statistics.of(start, stop, self.series) if self.sums is None else self.sums
 
-    @property
+    @cached_property
     def statistics(self) -> Statistics:
         """Sums over all measurements."""
-        if self.sums is not None:
-            return self.sums
-        if "all" not in self._cache:
-            self._cache["all"] = Statistics.of(*self.window, self.series)
-        return self._cache["all"]
+        return self._summed(*self.window)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,8 +144,9 @@ class Measurements:
         # The third difference of white noise has twenty times its variance.
         return np.array([np.sqrt(np.mean(np.diff(item.values[:_SOME], 3) ** 2) / 20.0) for item in self.series])
 
+    @cached_property
     def summaries(self) -> list[Summary]:
-        """Return what is known of each observable."""
+        """What is known of each observable."""
         if self.sums is not None:
             return [_summarize_sums(self.sums, name) for name in self.sums.observables]
         with np.errstate(all="ignore"):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import LodekitError
 
-__all__ = ["DataError", "Observations", "Series", "read_observations"]
+__all__ = ["DataError", "Observations", "Series", "by_noise", "read_observations"]
 
 Array = NDArray[np.float64]
 
@@ -37,6 +37,17 @@ class Series:
     times: Array
     values: Array
     std: Array
+
+
+def by_noise(item: Series) -> list[tuple[bool, Series]]:
+    """Return the part whose noise is learned (True) and the part whose noise is known (False), where there are any."""
+    learned = np.isnan(item.std)
+    if learned.all() or not learned.any():
+        return [(bool(learned[0]), item)] if len(learned) else []
+    return [
+        (kind, Series(item.observable, item.times[part], item.values[part], item.std[part]))
+        for kind, part in ((True, learned), (False, ~learned))
+    ]
 
 
 class Observations:

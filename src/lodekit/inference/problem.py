@@ -223,9 +223,18 @@ class Prior:
         """Number of lengthscales, and of deviations."""
         return len(self.latents) if self.channels is None else len(self.channels.scales)
 
+    def mode_roots(self, deviations: Array) -> Array:
+        """Return the prior deviation of every basis function of the modes."""
+        return np.repeat(deviations, [group.size for group in self.groups])
+
     def mode_variance(self, deviations: Array) -> Array:
         """Return the prior variance of every basis function of the modes."""
-        return np.repeat(deviations**2, [group.size for group in self.groups])
+        return self.mode_roots(deviations) ** 2
+
+    def sum_groups(self, values: Array) -> Array:
+        """Return the sums over the basis functions of each group of modes."""
+        starts = np.cumsum([0, *(group.size for group in self.groups)])[:-1]
+        return np.add.reduceat(values, starts) if len(starts) else np.zeros(0)
 
     @cached_property
     def noise_units(self) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.inference.evaluation import Solution, point_of
 from lodekit.inference.problem import Hyperparameters, Rows
 from lodekit.inference.regression import turn_columns, waves_at
 from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import free_block
-from lodekit.prior.spectra import ChannelSpectrum, LatentSpectrum, Spectrum, Waves
+from lodekit.prior.spectra import Waves
 
 if TYPE_CHECKING:
-    from lodekit.inference.evaluation import Solution
     from lodekit.inference.spectral import SpectralEngine
 
 __all__ = ["SpectralPosterior"]
@@ -44,6 +45,15 @@ class SpectralPosterior:
     engine: SpectralEngine
     hyper: Hyperparameters
     _solutions: dict[tuple[float, int], Solution] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def value(self) -> float:
+        """The negative log evidence in the user's units."""
+        return self.engine.value(self.hyper)
+
+    def warnings(self) -> list[str]:
+        """Return what a user should know about the accuracy of the answer."""
+        return self.engine.warnings(self.hyper)
 
     def mean(self, rows: Rows, times: Array) -> Array:
         """Return the posterior mean of observables, shape (n, o)."""
@@ -129,19 +139,10 @@ class _Look:
     def waves(self) -> Waves:
         return self.solution.waves
 
-    @property
+    @cached_property
     def coefficients(self) -> NDArray[np.complex128]:
-        hyper, channels = self.posterior.hyper, self.solution.channel_values
-        spectrum: Spectrum = LatentSpectrum() if channels is None else ChannelSpectrum()
-        if not self.waves.counts:
-            return np.zeros((len(self.rows.scales), 0), dtype=complex)
-        return spectrum.coefficients(
-            self.waves,
-            self.values.free,
-            None if channels is None else channels.free,
-            hyper.lengthscales,
-            hyper.deviations,
-        )
+        point = point_of(self.values, self.solution.channel_values, self.posterior.hyper)
+        return self.posterior.engine.spectrum.coefficients(self.waves, point)
 
     def functions(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
         """Return all waves and modes seen through each observable, (n, d), and where sources are far, (n, sources)."""
@@ -156,12 +157,10 @@ class _Look:
             away = np.repeat(far, self.waves.counts, axis=1)
             waves[np.concatenate([away, away], axis=1)] = 0.0
         basis, _ = self.rows.mode_basis(self.values, self.posterior.engine.prior.groups, scaled, slopes=False)
-        sizes = [group.size for group in self.posterior.engine.prior.groups]
-        roots = np.repeat(self.posterior.hyper.mode_deviations, sizes)
-        coefficients = self.coefficients
+        roots = self.posterior.engine.prior.mode_roots(self.posterior.hyper.mode_deviations)
         found = [
             np.concatenate([turn_columns(np, waves, own.real, own.imag), part * roots], axis=1)
-            for own, part in zip(coefficients, basis, strict=True)
+            for own, part in zip(self.coefficients, basis, strict=True)
         ]
         return found, far
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 
 from lodekit.inference.nufft import cosine_sums
-from lodekit.inference.observations import DataError, Observations, Series
+from lodekit.inference.observations import DataError, Observations, Series, by_noise
 
 __all__ = ["DEGREE", "Cell", "Statistics", "nodes_of", "quadrature"]
 
@@ -250,7 +250,7 @@ def _share_times(series: Iterable[Series]) -> list[list[Series]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
     groups: list[list[Series]] = []
     for whole in series:
-        for item in _by_noise(whole):
+        for _, item in by_noise(whole):
             for group in groups:
                 if item.observable not in [other.observable for other in group] and _is_parallel(group[0], item):
                     group.append(item)
@@ -258,18 +258,6 @@ def _share_times(series: Iterable[Series]) -> list[list[Series]]:
             else:
                 groups.append([item])
     return groups
-
-
-def _by_noise(item: Series) -> list[Series]:
-    """Return the part whose noise is learned and the part whose noise is known."""
-    if not len(item.times):
-        return []
-    learned = np.isnan(item.std)
-    if learned.all() or not learned.any():
-        return [item]
-    return [
-        Series(item.observable, item.times[part], item.values[part], item.std[part]) for part in (learned, ~learned)
-    ]
 
 
 def _is_parallel(first: Series, second: Series) -> bool:

@@ -8,7 +8,7 @@ of the data, so that the length of its image of a function is the length of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from lodekit.inference.observations import Series
+from lodekit.inference.observations import Series, by_noise
 from lodekit.inference.problem import Rows
-from lodekit.inference.statistics import DEGREE, Statistics, nodes_of, quadrature
+from lodekit.inference.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
 
 __all__ = ["RawData", "RootView", "SpectralData", "SummedData", "View"]
 
@@ -121,17 +121,6 @@ class SpectralData(Protocol):
         """Return root views with about this many nodes."""
 
 
-def _kinds(item: Series) -> list[tuple[bool, Series]]:
-    """Return the part whose noise is learned and the part whose noise is known."""
-    learned = np.isnan(item.std)
-    parts = [(True, learned), (False, ~learned)]
-    return [
-        (kind, Series(item.observable, item.times[where], item.values[where], item.std[where]))
-        for kind, where in parts
-        if where.any()
-    ]
-
-
 def _weights(learned: bool, item: Series, scale: float) -> tuple[Array, float]:
     """Return the weights of measurements in scaled units, and the sum of their logarithms."""
     if learned:
@@ -171,7 +160,7 @@ class RawData:
     def _views(self) -> list[View]:
         found = []
         for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
-            for learned, part in _kinds(item):
+            for learned, part in by_noise(item):
                 weights, logs = _weights(learned, part, scale)
                 values = part.values / scale
                 nodes = self.rows.scaling.time(part.times)
@@ -189,7 +178,7 @@ class RawData:
         """Return root views, diagonal."""
         found = []
         for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
-            for learned, part in _kinds(item):
+            for learned, part in by_noise(item):
                 weights, logs = _weights(learned, part, scale)
                 nodes, root = self.rows.scaling.time(part.times), np.sqrt(weights)
                 target = root * part.values / scale
@@ -230,10 +219,7 @@ class SummedData:
         low, high = self.window
         found: list[View] = []
         shared: list[tuple[Array, Array]] = []
-        for (name, known), cell in self.statistics.cells.items():
-            row = list(self.names).index(name)
-            scale = float(self.rows.scales[row])
-            unit = scale**2 if known else 1.0
+        for row, scale, unit, known, cell in self._cells():
             same = [own for moments, own in shared if np.array_equal(moments, cell.moments)]
             weights = same[0] if same else quadrature(cell.moments, count)[1]
             if not same:
@@ -255,6 +241,13 @@ class SummedData:
         self._cache[count] = found
         return found
 
+    def _cells(self) -> Iterator[tuple[int, float, float, bool, Cell]]:
+        """Yield the row, its scale, the unit of its weights, and whether its noise is known, with each cell."""
+        for (name, known), cell in self.statistics.cells.items():
+            row = self.names.index(name)
+            scale = float(self.rows.scales[row])
+            yield row, scale, scale**2 if known else 1.0, known, cell
+
     def rows_of_root(self, count: int) -> int:
         """Return the number of nodes of all cells."""
         return count * len(self.statistics.cells)
@@ -273,10 +266,7 @@ class SummedData:
         nodes = low + 0.5 * (x + 1.0) * (high - low)
         found: list[RootView] = []
         shared: list[tuple[Array, _Factor, Array]] = []
-        for (name, known), cell in self.statistics.cells.items():
-            row = list(self.names).index(name)
-            scale = float(self.rows.scales[row])
-            unit = scale**2 if known else 1.0
+        for row, scale, unit, known, cell in self._cells():
             same = [item for item in shared if np.array_equal(item[0], cell.moments)]
             factor = same[0][1] if same else _factor(cell.moments, count)
             root = same[0][2] if same else factor.matrix.T @ from_nodes

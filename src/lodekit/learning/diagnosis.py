@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
 from lodekit.errors import AlgebraError
-from lodekit.inference.engine import Engine
+from lodekit.inference.engine import Posterior
 from lodekit.inference.measurements import Summary
 from lodekit.inference.problem import Hyperparameters, Prior
 from lodekit.learning.result import Estimate
@@ -64,7 +64,7 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
 
 
 def find_warnings(
-    system: System, engine: Engine, hyper: Hyperparameters, optimum: Optimum, estimates: Mapping[str, Estimate]
+    system: System, posterior: Posterior, hyper: Hyperparameters, optimum: Optimum, estimates: Mapping[str, Estimate]
 ) -> list[str]:
     """Return everything that users should know before they believe a fit."""
     found = [] if optimum.converged else [f"the search did not converge: {optimum.message}"]
@@ -72,4 +72,4 @@ def find_warnings(
     noises = len(hyper.noise)
     if noises and optimum.at_bound[-noises:].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    return found + near_degeneracies(system, hyper.theta) + engine.warnings(hyper)
+    return found + near_degeneracies(system, hyper.theta) + posterior.warnings()

@@ -84,17 +84,6 @@ def _second(t: Array, sines: tuple[float, ...], cosines: tuple[float, ...]) -> A
     return total
 
 
-def _exact(example: catalog.Example) -> Callable[[Array], Array]:
-    def truth(times: Array) -> Array:
-        import sympy
-
-        t = sympy.Symbol("t")
-        columns = [sympy.lambdify(t, example.solution[name], "numpy")(times) for name in example.system.channels]
-        return np.stack([np.broadcast_to(column, times.shape) for column in columns], axis=1).astype(float)
-
-    return truth
-
-
 @cache
 def experiments() -> dict[str, Experiment]:
     """Return the three experiments by name."""
@@ -106,7 +95,7 @@ def experiments() -> dict[str, Experiment]:
     found = {}
     for name, example in examples.items():
         own = published()["protocol"][name]
-        truth = _bipendulum if name == "bipendulum" else _exact(example)
+        truth = _bipendulum if name == "bipendulum" else example.solution_at
         values = {key: float(value) for key, value in example.values.items() if key in example.system.parameters}
         found[name] = Experiment(
             name, example.system, truth, tuple(own["train"]), tuple(own["evaluate"]), float(own["noise_std"]), values

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
-__all__ = ["ChannelSpectrum", "LatentSpectrum", "Pulled", "Spectrum", "Waves"]
+__all__ = ["ChannelSpectrum", "LatentSpectrum", "Point", "Pulled", "Spectrum", "Waves"]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
@@ -75,41 +75,41 @@ class Pulled:
     """Derivatives of a number in the coefficients of the rows, in those of the channels, and in the hyperparameters."""
 
     free: Array
-    channels: Array | None
+    channels: Array
     log_lengthscales: Array
     log_deviations: Array
+
+
+@dataclass(frozen=True)
+class Point:
+    """Operators and hyperparameters: all that a spectrum depends on.
+
+    Parameters
+    ----------
+    free : array, shape (o, q, k)
+        Coefficients of the observables on the free functions.
+    channels : array, shape (c, q, k)
+        The same for all channels, where the prior stands on these; empty otherwise.
+    lengthscales, deviations : arrays
+        Of the free functions, or of the channels.
+    """
+
+    free: Array
+    channels: Array
+    lengthscales: Array
+    deviations: Array
 
 
 class Spectrum(Protocol):
     """A prior over the free functions in frequency."""
 
-    def waves(
-        self, free: Array, channels: Array | None, lengthscales: Array, deviations: Array, eps: float, length: float
-    ) -> Waves:
-        """Return waves that are exact to a tolerance over a window of this length.
+    def waves(self, point: Point, eps: float, length: float) -> Waves:
+        """Return waves that are exact to a tolerance over a window of this length."""
 
-        Parameters
-        ----------
-        free : array, shape (o, q, k)
-            Coefficients of the observables on the free functions.
-        channels : array, shape (c, q, k), or None
-            The same for all channels, where the prior stands on these.
-        """
-
-    def coefficients(
-        self, waves: Waves, free: Array, channels: Array | None, lengthscales: Array, deviations: Array
-    ) -> ComplexArray:
+    def coefficients(self, waves: Waves, point: Point) -> ComplexArray:
         """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
 
-    def pull(
-        self,
-        waves: Waves,
-        free: Array,
-        channels: Array | None,
-        lengthscales: Array,
-        deviations: Array,
-        slope: ComplexArray,
-    ) -> Pulled:
+    def pull(self, waves: Waves, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``."""
 
 
@@ -136,7 +136,7 @@ def gaussian_reach(order: int, eps: float) -> float:
     return float(u[min(above[-1] + 1, len(u) - 1)])
 
 
-def _log_density(frequencies: Array, lengthscale: float) -> Array:
+def _log_density(frequencies: Array, lengthscale: float | Array) -> Array:
     """Return the logarithm of the spectral density of ``exp(-tau^2/2 ell^2)``."""
     return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
 
@@ -149,15 +149,13 @@ def _round_down(value: float) -> float:
 class LatentSpectrum:
     """The paper's prior: independent squared-exponential processes for the free functions."""
 
-    def waves(
-        self, free: Array, channels: Array | None, lengthscales: Array, deviations: Array, eps: float, length: float
-    ) -> Waves:
+    def waves(self, point: Point, eps: float, length: float) -> Waves:
         """Return waves, for each free function its own: band and period are known in closed form."""
         # The gradient in the lengthscale needs one order more.
-        order = free.shape[-1]
+        order = point.free.shape[-1]
         band, reach = gaussian_band(order, eps), gaussian_reach(order, eps)
         steps, counts, reaches = [], [], []
-        for lengthscale in lengthscales:
+        for lengthscale in point.lengthscales:
             low = _round_down(float(lengthscale))
             steps.append(2.0 * np.pi / (length + reach * low * _ROUND))
             counts.append(int(np.ceil(band / low / steps[-1])) + 1)
@@ -165,33 +163,22 @@ class LatentSpectrum:
         return Waves(tuple(steps), tuple(counts), tuple(reaches))
 
     @staticmethod
-    def _roots(waves: Waves, lengthscales: Array, deviations: Array) -> Array:
-        frequencies, source = waves.frequencies, waves.source
-        return np.asarray(
-            np.sqrt(waves.weights) * deviations[source] * np.exp(0.5 * _log_density(frequencies, lengthscales[source]))  # type: ignore[arg-type]
-        )
+    def _roots(waves: Waves, point: Point) -> Array:
+        source = waves.source
+        log_density = _log_density(waves.frequencies, point.lengthscales[source])
+        return np.asarray(np.sqrt(waves.weights) * point.deviations[source] * np.exp(0.5 * log_density))
 
-    def coefficients(
-        self, waves: Waves, free: Array, channels: Array | None, lengthscales: Array, deviations: Array
-    ) -> ComplexArray:
+    def coefficients(self, waves: Waves, point: Point) -> ComplexArray:
         """Return ``W(i w) sqrt(S)``."""
-        powers = _powers(waves.frequencies, free.shape[-1])
-        on_waves = np.einsum("ofk,fk->of", free[:, waves.source], powers)
-        return np.asarray(on_waves * self._roots(waves, lengthscales, deviations))
+        powers = _powers(waves.frequencies, point.free.shape[-1])
+        on_waves = np.einsum("ofk,fk->of", point.free[:, waves.source], powers)
+        return np.asarray(on_waves * self._roots(waves, point))
 
-    def pull(
-        self,
-        waves: Waves,
-        free: Array,
-        channels: Array | None,
-        lengthscales: Array,
-        deviations: Array,
-        slope: ComplexArray,
-    ) -> Pulled:
+    def pull(self, waves: Waves, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives, by the chain rule through ``W(i w) sqrt(S)``."""
-        frequencies, source, count = waves.frequencies, waves.source, len(waves.counts)
+        free, frequencies, source, count = point.free, waves.frequencies, waves.source, len(waves.counts)
         powers = _powers(frequencies, free.shape[-1])
-        rooted = np.conj(slope) * self._roots(waves, lengthscales, deviations)
+        rooted = np.conj(slope) * self._roots(waves, point)
         terms = (rooted[:, :, None] * powers).real
         own = np.zeros_like(free)
         edges = np.concatenate([[0], np.cumsum(waves.counts)]).astype(int)
@@ -200,10 +187,10 @@ class LatentSpectrum:
         on_waves = np.einsum("ofk,fk->of", free[:, source], powers)
         # Half, because the root of the density enters; d log S / d log ell = 1 - (w ell)^2, d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
-        tilt = 1.0 - (frequencies * lengthscales[source]) ** 2
+        tilt = 1.0 - (frequencies * point.lengthscales[source]) ** 2
         return Pulled(
             own,
-            None,
+            np.zeros_like(point.channels),
             np.bincount(source, in_log_density * tilt, minlength=count).astype(float),
             np.bincount(source, 2.0 * in_log_density, minlength=count).astype(float),
         )
@@ -218,20 +205,17 @@ class ChannelSpectrum:
     basis the free functions have, and in the channels' own units.
     """
 
-    def waves(
-        self, free: Array, channels: Array | None, lengthscales: Array, deviations: Array, eps: float, length: float
-    ) -> Waves:
+    def waves(self, point: Point, eps: float, length: float) -> Waves:
         """Return waves, shared by all free functions: band and period are measured on the covariance itself."""
-        assert channels is not None  # noqa: S101
-        count, longest = free.shape[1], float(np.max(lengthscales))
+        count, longest = point.free.shape[1], float(np.max(point.lengthscales))
         most = max(2, MOST_WAVES // max(count, 1))
-        limit = gaussian_band(free.shape[-1], eps) / float(np.min(lengthscales))
+        limit = gaussian_band(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
         period = 2.0 * (length + 8.0 * longest)
         while True:
             step = 2.0 * np.pi / period
             number = int(np.ceil(limit / step)) + 1
             trial = Waves((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
-            found = self.coefficients(trial, free, channels, lengthscales, deviations)
+            found = self.coefficients(trial, point)
             band, reach = self.extent(trial, found, eps)
             if reach < 0.45 * period or int(band / step) > 4 * most - 2:
                 break
@@ -260,22 +244,13 @@ class ChannelSpectrum:
         band = (int(above[-1]) + 1 if len(above) else 1) * waves.steps[0]
         return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
 
-    def serves(
-        self,
-        waves: Waves,
-        free: Array,
-        channels: Array,
-        lengthscales: Array,
-        deviations: Array,
-        eps: float,
-        length: float,
-    ) -> bool:
+    def serves(self, waves: Waves, point: Point, eps: float, length: float) -> bool:
         """Whether waves are exact to a tolerance, and not far more than that."""
         # With half the step, lags up to the whole period can be seen.
         finer = Waves(
             tuple(0.5 * step for step in waves.steps), tuple(2 * count - 1 for count in waves.counts), waves.reach
         )
-        coefficients = self.coefficients(finer, free, channels, lengthscales, deviations)
+        coefficients = self.coefficients(finer, point)
         if not np.isfinite(coefficients).all():
             return False
         band, reach = self.extent(finer, coefficients, eps)
@@ -283,16 +258,13 @@ class ChannelSpectrum:
         return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.99 * highest <= 2.5 * band)
 
     @staticmethod
-    def _roots(
-        waves: Waves, channels: Array, lengthscales: Array, deviations: Array
-    ) -> tuple[ComplexArray, ComplexArray, Array, Array]:
+    def _roots(waves: Waves, point: Point) -> tuple[ComplexArray, ComplexArray, Array, Array]:
         """Return R with ``R R* = (B* S^-1 B)^-1``, B, 1/S and the frequencies of one source."""
         count = waves.counts[0]
         frequencies: Array = waves.steps[0] * np.arange(count, dtype=float)
-        B: ComplexArray = np.einsum("clk,jk->jcl", channels.astype(complex), _powers(frequencies, channels.shape[-1]))
-        log_density = np.stack([_log_density(frequencies, ell) for ell in lengthscales], axis=1) + 2.0 * np.log(
-            deviations
-        )
+        powers = _powers(frequencies, point.channels.shape[-1])
+        B: ComplexArray = np.einsum("clk,jk->jcl", point.channels.astype(complex), powers)
+        log_density = _log_density(frequencies[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
         # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
         log_density = np.maximum(log_density, log_density.max() - 600.0)
         inverse = np.exp(-log_density)
@@ -302,33 +274,18 @@ class ChannelSpectrum:
         triangular = np.linalg.qr(np.take_along_axis(scaled, order[:, :, None], axis=1), mode="r")
         return np.linalg.inv(triangular), B, inverse, frequencies
 
-    def coefficients(
-        self, waves: Waves, free: Array, channels: Array | None, lengthscales: Array, deviations: Array
-    ) -> ComplexArray:
+    def coefficients(self, waves: Waves, point: Point) -> ComplexArray:
         """Return ``W(i w) R`` for every frequency."""
-        assert channels is not None  # noqa: S101
-        if not waves.counts:
-            return np.zeros((len(free), 0), dtype=complex)
-        R, _, _, frequencies = self._roots(waves, channels, lengthscales, deviations)
+        free = point.free
+        R, _, _, frequencies = self._roots(waves, point)
         on_waves = np.einsum("olk,jk->ojl", free, _powers(frequencies, free.shape[-1]))
         mixed = np.einsum("ojl,jlm->omj", on_waves, R)
         return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(waves.weights))
 
-    def pull(
-        self,
-        waves: Waves,
-        free: Array,
-        channels: Array | None,
-        lengthscales: Array,
-        deviations: Array,
-        slope: ComplexArray,
-    ) -> Pulled:
+    def pull(self, waves: Waves, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives; ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor."""
-        assert channels is not None  # noqa: S101
-        if not waves.counts:
-            zero = np.zeros(len(lengthscales))
-            return Pulled(np.zeros_like(free), np.zeros_like(channels), zero, zero)
-        R, B, inverse, frequencies = self._roots(waves, channels, lengthscales, deviations)
+        free = point.free
+        R, B, inverse, frequencies = self._roots(waves, point)
         powers = _powers(frequencies, free.shape[-1])
         on_waves = np.einsum("olk,jk->ojl", free, powers)
         weighted = (slope * np.sqrt(waves.weights)).reshape(len(free), len(waves.counts), -1)
@@ -338,6 +295,6 @@ class ChannelSpectrum:
         adjoint = 0.5 * (adjoint + np.conj(adjoint).swapaxes(1, 2))
         weighed = adjoint @ np.conj(B).swapaxes(1, 2) * inverse[:, None, :]
         in_log_density = 0.5 * np.einsum("jlc,jcl->jc", weighed, B).real
-        in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(frequencies, channels.shape[-1])).real
-        tilt = 1.0 - (frequencies[:, None] * lengthscales) ** 2
+        in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(frequencies, point.channels.shape[-1])).real
+        tilt = 1.0 - (frequencies[:, None] * point.lengthscales) ** 2
         return Pulled(own, in_channels, np.sum(in_log_density * tilt, axis=0), 2.0 * in_log_density.sum(axis=0))

@@ -16,7 +16,9 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
 if TYPE_CHECKING:
+    import numpy as np
     import sympy
+    from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "Example",
@@ -70,6 +72,21 @@ class Example:
         values = {name: sympy.Rational(v.numerator, v.denominator) for name, v in self.values.items()}
         found = self._solve(t, values)
         return {name: sympy.S.Zero + found[name] for name in self.system.channels}
+
+    def solution_at(self, times: ArrayLike) -> NDArray[np.float64]:
+        """Return the exact solution at some times, shape (n, channels).
+
+        Examples
+        --------
+        >>> heating().solution_at([0.0, 1.0]).shape
+        (2, 3)
+        """
+        import numpy as np
+        import sympy
+
+        t, points = sympy.Symbol("t"), np.asarray(times, dtype=float)
+        columns = [sympy.lambdify(t, self.solution[name], "numpy")(points) for name in self.system.channels]
+        return np.stack([np.broadcast_to(column, points.shape) for column in columns], axis=1).astype(float)
 
 
 def _positive(**values: Fraction | int | str) -> tuple[dict[str, Parameter], dict[str, Fraction]]:
