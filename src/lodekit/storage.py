@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lodekit.errors import LodekitError
+from lodekit.files import write_file
 from lodekit.inference.measurements import Measurements
 from lodekit.inference.observations import Observations
 from lodekit.inference.statistics import Statistics
@@ -61,23 +60,11 @@ def write_state(path: str | Path, state: Mapping[str, Any], arrays: Mapping[str,
         raise StorageError(f"cannot save the arguments of this model: {problem}; use plain numbers and texts") from None
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as problem:
-        raise StorageError(f"cannot write {target}: {problem.strerror or problem}") from None
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("model.json", content)
-            archive.writestr("arrays.npz", packed.getvalue())
-        # mkstemp keeps the file to its owner; a model is shared like any other file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    except OSError as problem:
-        raise StorageError(f"cannot write {target}: {problem.strerror or problem}") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.json", content)
+        archive.writestr("arrays.npz", packed.getvalue())
+    write_file(target, whole.getvalue(), StorageError)
 
 
 def _as_path(path: str | Path) -> Path:
