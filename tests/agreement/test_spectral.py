@@ -18,7 +18,7 @@ from lodekit.inference.measurements import Measurements
 from lodekit.inference.observations import Series
 from lodekit.inference.problem import Hyperparameters, Problem
 from lodekit.inference.spectral import SpectralEngine
-from lodekit.learning.search import _matched
+from lodekit.learning.search import _matched, _Sizes
 from lodekit.prior.covariance import free_variance
 from tests.agreement.test_evidence import reference_evidence
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, shifted, solution_table
@@ -147,7 +147,8 @@ def test_gradient_of_the_channel_prior_is_that_of_differences(name: str, form: s
     measurements = Measurements(series_of(problem, model.system.channels))
     prior = make_prior(measurements, model._reader.rows, model._latents(), "shared", channels=model.system.channels)
     engine = make_spectral(prior, measurements, 1e-10)
-    own = _matched(engine, replace(layout, sources=prior.sources), hyper.theta, 0.3, 0.1 * prior.noise_units)
+    sizes = _Sizes.at(engine, hyper.theta)
+    own = _matched(engine, replace(layout, sources=prior.sources), sizes, 0.3, 0.1 * prior.noise_units)
     assert own is not None
     stretched = own.lengthscales * np.linspace(1.0, 1.3, prior.sources)
     own = replace(own, lengthscales=stretched)

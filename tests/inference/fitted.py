@@ -15,7 +15,7 @@ from lodekit.inference.engines import DenseEngine
 from lodekit.inference.measurements import Measurements
 from lodekit.inference.observations import Observations
 from lodekit.inference.problem import Hyperparameters, Problem
-from lodekit.learning.search import _matched
+from lodekit.learning.search import _matched, _Sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
 
 Array = NDArray[np.float64]
@@ -83,7 +83,13 @@ def make_case(
     noises = 1 if noise == "shared" else len(problem.values)
     layout = Layout(names, fixed, transforms, len(problem.latents), len(problem.groups), noises)
     theta = np.array(values) * (1.0 + 0.1 * generator.standard_normal(len(values)))
-    hyper = _matched(DenseEngine(problem), layout, theta, lengthscale, level * problem.prior.noise_units[:noises])
+    hyper = _matched(
+        DenseEngine(problem),
+        layout,
+        _Sizes.at(DenseEngine(problem), theta),
+        lengthscale,
+        level * problem.prior.noise_units[:noises],
+    )
     assert hyper is not None
     return model, problem, layout, hyper
 

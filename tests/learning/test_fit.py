@@ -51,7 +51,7 @@ def test_progress_appears_only_on_a_terminal_and_only_after_a_while(monkeypatch:
     data = {"x": np.sin(2 * times)}
     for seconds, terminal, shown in ((60.0, Terminal(), False), (-1.0, io.StringIO(), False), (-1.0, Terminal(), True)):
         monkeypatch.setattr(fitting, "_SILENT_SECONDS", seconds)
-        monkeypatch.setattr(fitting, "_AGREE", -1.0)
+        monkeypatch.setattr(fitting, "AGREE", -1.0)
         monkeypatch.setattr(sys, "stderr", terminal)
         model.fit(times, data)
         assert ("fitting" in terminal.getvalue()) == shown

@@ -8,6 +8,7 @@ any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +67,7 @@ def factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool = False)
 
 
 def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
-    rows = problem.rows.evaluate(hyper.theta)
-    basis, d_basis = problem.rows.mode_basis(rows, problem.groups, problem.scaled_times, slopes=slopes)
-    means, d_means = problem.rows.means(rows, problem.times)
+    rows, (basis, d_basis), (means, d_means) = problem.design(hyper.theta, slopes=slopes)
     order = 2 * (rows.free.shape[-1] - 1)
     stacks, weights = [], []
     for number, latent in enumerate(problem.latents):
@@ -131,10 +130,10 @@ def _assemble(
             orders = weight.shape[-1]
             total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
         # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
-        K = np.asfortranarray(total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n))
+        K = total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n).T
         if len(variance):
             stacked = np.concatenate(basis)
-            K += (stacked * variance) @ stacked.T
+            K += ((stacked * variance) @ stacked.T).T
         return K
     K = np.zeros((offsets[-1], offsets[-1]), order="F")
     for i in range(count):
@@ -164,7 +163,8 @@ def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= 0.5
     _mirror(G)
-    contracted = [_contract(problem, state, G, k, hyper.lengthscales[k]) for k in range(len(problem.latents))]
+    blocks = _blocks(problem, G) if problem.latents else G
+    contracted = [_contract(problem, state, blocks, k, hyper.lengthscales[k]) for k in range(len(problem.latents))]
     on_modes = G @ stacked_basis(problem, state.basis) if problem.groups else np.zeros((len(G), 0))
     return finish_gradient(problem, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
 
@@ -227,13 +227,17 @@ def finish_gradient(
     return Evidence(state.value - problem.jacobian, theta, lengthscales, deviations, mode_deviations, log_noise)
 
 
+@lru_cache(maxsize=8)
+def _above_diagonal(size: int) -> NDArray[np.bool_]:
+    # In the order of LAPACK's matrices.
+    return np.asfortranarray(np.triu(np.ones((size, size), dtype=bool), 1))
+
+
 def _mirror(matrix: Array) -> None:
     """Copy the lower triangle onto the upper one, in place and in panels, so that no second matrix is needed."""
     size, panel = len(matrix), 256
     if size <= panel:
-        upper = np.tril(matrix, -1).T
-        matrix[...] = np.tril(matrix)
-        matrix += upper
+        np.copyto(matrix, matrix.T, where=_above_diagonal(size))
         return
     for start in range(0, size, panel):
         stop = min(start + panel, size)
@@ -242,20 +246,27 @@ def _mirror(matrix: Array) -> None:
         matrix[start:stop, stop:] = matrix[stop:, start:stop].T
 
 
-def _contract(problem: Problem, state: Factorization, G: Array, number: int, lengthscale: float) -> tuple[Array, Array]:
-    """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
+def _blocks(problem: Problem, G: Array) -> Array:
+    """Return G as one row for each pair of observables, shape (o o, n n)."""
     offsets, count, n = problem.offsets, len(problem.values), len(problem.times)
-    latent, stack = problem.latents[number], state.stacks[number]
-    orders = state.weights[number].shape[-1]
     if problem.is_full:
-        blocks = G.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
-    else:
-        blocks = np.zeros((count * count, n * n))
-        for i in range(count):
-            for j in range(count):
-                spread = blocks[i * count + j].reshape(n, n)
-                part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
-                np.add.at(spread, np.ix_(problem.index[i], problem.index[j]), part)
+        # G is symmetric, and its transpose lies in the order that is cheap to take apart.
+        return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
+    blocks = np.zeros((count * count, n * n))
+    for i in range(count):
+        for j in range(count):
+            spread = blocks[i * count + j].reshape(n, n)
+            part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
+            np.add.at(spread, np.ix_(problem.index[i], problem.index[j]), part)
+    return blocks
+
+
+def _contract(
+    problem: Problem, state: Factorization, blocks: Array, number: int, lengthscale: float
+) -> tuple[Array, Array]:
+    """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
+    count, latent, stack = len(problem.values), problem.latents[number], state.stacks[number]
+    orders = state.weights[number].shape[-1]
     S = (blocks @ stack.reshape(len(stack), -1).T).reshape(count, count, -1)
     if isinstance(latent, SquaredExponential):
         return S, S[..., 2 : orders + 2] + S[..., :orders]

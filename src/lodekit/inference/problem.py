@@ -244,6 +244,10 @@ class Prior:
         return units
 
 
+#: Coefficients; basis functions of the modes and means, each with derivatives in the parameters.
+Design = tuple[RowValues, tuple[list[Array], list[Array]], tuple[list[Array], list[Array]]]
+
+
 @dataclass(frozen=True)
 class Problem:
     """Data in memory, and the prior.
@@ -312,6 +316,23 @@ class Problem:
     def size(self) -> int:
         """Number of observations."""
         return sum(len(values) for values in self.values)
+
+    def design(self, theta: Array, *, slopes: bool) -> Design:
+        """Return coefficients, basis functions of the modes, and means at all times, with derivatives in theta.
+
+        The last one is kept: many evaluations in a row change hyperparameters only, and some systems have nothing else.
+        """
+        key = (theta.tobytes(), slopes)
+        kept = self._kept.get("last")
+        if kept is None or kept[0] != key:
+            rows = self.rows.evaluate(theta)
+            basis = self.rows.mode_basis(rows, self.groups, self.scaled_times, slopes=slopes)
+            kept = self._kept["last"] = (key, (rows, basis, self.rows.means(rows, self.times)))
+        return kept[1]
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[tuple[bytes, bool], Design]]:
+        return {}
 
     @cached_property
     def row_noise_group(self) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ from lodekit.errors import LodekitError
 from lodekit.inference.engine import Engine
 from lodekit.inference.observations import Series
 from lodekit.learning.matching import match_derivatives
-from lodekit.learning.search import Optimum, search, starting_points, trouble
+from lodekit.learning.search import AGREE, Optimum, search, starting_points, trouble
 from lodekit.learning.transforms import Layout
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
@@ -22,9 +22,7 @@ from lodekit.system.system import System
 __all__ = ["Penalty", "learn"]
 
 Array = NDArray[np.float64]
-#: Two searches that end this close to each other have found the same optimum.
-_AGREE = 1e-2
-_FINE, _COARSE = 1e-10, 1e-6
+_FINE, _COARSE = 1e-9, 1e-6
 _SILENT_SECONDS = 1.0
 
 
@@ -88,11 +86,12 @@ def learn(
     starts = np.array(
         [np.nan if system.parameters[n].start is None else system.parameters[n].start for n in layout.names]
     )
-    guesses = [starts]
+    guesses, trusted = [starts], False
     if len(layout.free) and np.isnan(starts[layout.free]).any():
         matched = match_derivatives(system, series, layout, 2, generator)
         # What the user says comes before what the data suggest; the blind guess is the last resort.
         guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched] or [starts]
+        trusted = not any(np.isnan(guess[layout.free]).any() for guess in guesses)
     ranked = starting_points(engine, layout, guesses, restarts, generator, scatter)
     if not ranked and known is None:
         reason = trouble(engine, layout, guesses[0], generator)
@@ -105,30 +104,38 @@ def learn(
     if known is not None:
         found = search(engine, layout, known, penalty=extra)
         better = [point for value, point in ranked if value + (extra(point)[0] if extra else 0.0) < found.value]
-        return _best([found, *([_one_by_one(engine, layout, better, extra)] if better else [])])
+        return _best([found, *([_one_by_one(engine, layout, better, extra, trusted=trusted)] if better else [])])
     points = [point for _, point in ranked]
     if n_jobs not in (None, 1):
         from joblib import Parallel, delayed
 
-        several = Parallel(n_jobs=n_jobs)(delayed(search)(engine, layout, point, penalty=extra) for point in points)
+        several = Parallel(n_jobs=n_jobs)(
+            delayed(search)(engine, layout, point, penalty=extra, trusted=trusted) for point in points
+        )
         return _best(list(several))
-    return _one_by_one(engine, layout, points, extra)
+    return _one_by_one(engine, layout, points, extra, trusted=trusted)
 
 
 def _one_by_one(
-    engine: Engine, layout: Layout, points: list[Array], penalty: Callable[[Array], tuple[float, Array]] | None
+    engine: Engine,
+    layout: Layout,
+    points: list[Array],
+    penalty: Callable[[Array], tuple[float, Array]] | None,
+    *,
+    trusted: bool,
 ) -> Optimum:
     """Follow the starts in turn, until two agree on the best; show progress where it takes long."""
     found: list[Optimum] = []
     with _Progress(len(points)) as progress:
         for point in points:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            optimum = search(engine, layout, point, penalty=penalty, tolerance=_COARSE if found else _FINE)
-            if found and optimum.value < _best(found).value:
-                optimum = search(engine, layout, optimum.x, penalty=penalty, tolerance=_FINE)
+            tolerance, rival = (_COARSE, _best(found)) if found else (_FINE, None)
+            optimum = search(engine, layout, point, penalty=penalty, tolerance=tolerance, rival=rival, trusted=trusted)
+            if rival is not None and optimum.value < rival.value:
+                optimum = search(engine, layout, optimum.x, penalty=penalty, tolerance=_FINE, trusted=trusted)
             found.append(optimum)
             best = _best(found)
-            if sum(1 for optimum in found if optimum.value < best.value + _AGREE) >= 2:
+            if sum(1 for optimum in found if optimum.value < best.value + AGREE) >= 2:
                 break
             progress.advance(f"log evidence {-best.value:.3f}")
     return _best(found)

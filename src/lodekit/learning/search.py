@@ -8,20 +8,27 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.inference.engine import Engine
 from lodekit.inference.problem import Hyperparameters
 from lodekit.learning.transforms import Layout
+from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.latents import SquaredExponential
 
-__all__ = ["Optimum", "hessian", "search", "starting_points", "trouble"]
+__all__ = ["AGREE", "Optimum", "hessian", "search", "starting_points", "trouble"]
 
 Array = NDArray[np.float64]
 
 _LENGTHSCALES = (0.08, 0.2, 0.5)
 _NOISES = (0.03, 0.3)
+#: Two searches that end this close to each other in evidence have found the same optimum.
+AGREE = 1e-2
+#: A point this close to an optimum on the scale of the search, and as likely, leads there.
+_NEAR = 0.3
+#: How far parameters may be from one, and how far one search may take them, on the scale of the search.
+_FAR, _STRIDE = 40.0, 2.0
 #: Variances that differ by more than this ask for a second look.
 _SPREAD = 1e3
 
@@ -49,13 +56,18 @@ class Optimum:
     evaluations: int
     at_bound: NDArray[np.bool_]
 
+    def is_met(self, x: Array, value: float) -> bool:
+        """Whether a search that has come to a point is on its last steps to this optimum."""
+        return bool(abs(value - self.value) < AGREE and np.max(np.abs(x - self.x), initial=0.0) < _NEAR)
+
 
 def bounds(engine: Engine, layout: Layout, x0: Array) -> list[tuple[float, float]]:
     """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
 
-    Deviations have no unit of their own: their limits lie around the start, which matches the data.
+    Deviations have no unit of their own: their limits lie around the start, which matches the data. Parameters move in
+    strides, because a first step that is too long ends on a plateau where they mean nothing.
     """
-    limits = [(-40.0, 40.0)] * len(layout.free)
+    limits = [(max(-_FAR, float(x) - _STRIDE), min(_FAR, float(x) + _STRIDE)) for x in x0[: len(layout.free)]]
     start = len(limits)
     floors = np.maximum(np.log(engine.shortest), x0[start : start + layout.sources] - np.log(engine.stride))
     limits += [(float(floor), float(np.log(100.0))) for floor in floors]
@@ -101,8 +113,9 @@ def _ranked(
 ) -> list[tuple[float, Array]]:
     candidates: list[tuple[float, int, Array]] = []
     for theta in _fill(layout, guesses, count, generator):
+        sizes = _Sizes.at(engine, theta)
         for lengthscale, noise, generous in product(_LENGTHSCALES, levels, (False, True)):
-            hyper = _matched(engine, layout, theta, lengthscale, noise, generous=generous)
+            hyper = _matched(engine, layout, sizes, lengthscale, noise, generous=generous)
             if hyper is None or not np.isfinite(layout.pack(hyper)).all():
                 continue
             value = engine.value(hyper)
@@ -124,7 +137,7 @@ def trouble(engine: Engine, layout: Layout, guess: Array, generator: np.random.G
     theta = next(_fill(layout, [guess], 1, generator))
     with np.errstate(all="ignore"):
         noise = _NOISES[-1] * engine.prior.noise_units[: layout.noises]
-        hyper = _matched(engine, layout, theta, _LENGTHSCALES[-1], noise)
+        hyper = _matched(engine, layout, _Sizes.at(engine, theta), _LENGTHSCALES[-1], noise)
     return "" if hyper is None else engine.trouble(hyper)
 
 
@@ -140,19 +153,40 @@ def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.ra
             yield theta
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """What the data and the prior amount to at some values of the parameters.
+
+    Parameters
+    ----------
+    theta : array
+    rows : RowValues
+    target, power : array
+        Mean squares of the data, and of the basis functions of the modes.
+    """
+
+    theta: Array
+    rows: RowValues
+    target: Array
+    power: Array
+
+    @classmethod
+    def at(cls, engine: Engine, theta: Array) -> _Sizes:
+        rows = engine.prior.rows.evaluate(theta)
+        return cls(theta, rows, *engine.powers(rows))
+
+
 def _matched(
-    engine: Engine, layout: Layout, theta: Array, lengthscale: float, noise: Array, *, generous: bool = False
+    engine: Engine, layout: Layout, sizes: _Sizes, lengthscale: float, noise: Array, *, generous: bool = False
 ) -> Hyperparameters | None:
     """Return hyperparameters whose prior has about the variance of the data.
 
     A free function moves some observables more than others: it is given the deviation that suits them on average, or,
     generously, the one that the least moved asks for; None where that is the same.
     """
-    prior = engine.prior
-    rows = prior.rows.evaluate(theta)
+    prior, rows, target = engine.prior, sizes.rows, sizes.target
     lengthscales = np.full(layout.sources, lengthscale)
     deviations = np.ones(len(prior.latents))
-    target, power = engine.powers(rows)
     different = False
     for number, latent in enumerate(prior.latents):
         variance = free_variance(latent, rows.free[:, number], lengthscale, 1.0)
@@ -164,15 +198,15 @@ def _matched(
     if generous and not different:
         return None
     if prior.channels is not None and layout.sources:
-        channels = prior.channels.evaluate(theta).free
+        channels = prior.channels.evaluate(sizes.theta).free
         variance = np.zeros(layout.sources)
         for number, deviation in enumerate(deviations):
             variance += free_variance(SquaredExponential(), channels[:, number], lengthscale, float(deviation))
         deviations = np.sqrt(np.where(variance > 0, variance, 1.0))
-    sizes = [group.size for group in prior.groups]
-    pieces = np.split(power, np.cumsum(sizes)[:-1]) if sizes else []
+    ends = np.cumsum([group.size for group in prior.groups])[:-1]
+    pieces = np.split(sizes.power, ends) if prior.groups else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-12)) for piece in pieces])
-    return Hyperparameters(theta, lengthscales, deviations, modes, noise)
+    return Hyperparameters(sizes.theta, lengthscales, deviations, modes, noise)
 
 
 def search(
@@ -183,20 +217,39 @@ def search(
     penalty: Callable[[Array], tuple[float, Array]] | None = None,
     iterations: int = 500,
     tolerance: float = 1e-10,
+    rival: Optimum | None = None,
+    trusted: bool = False,
 ) -> Optimum:
-    """Run L-BFGS from one start, until a step gains less than the tolerance, relatively.
+    """Run L-BFGS from one start, until a step gains less than the tolerance, relatively, or a rival is met.
 
-    Where evaluations become dear at short lengthscales, these are reached in strides: a search that ends at the limit
-    of its stride goes on from there.
+    Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
+    rest, and half as many steps are needed.
+
+    Parameters, and lengthscales where short ones make evaluations dear, are reached in strides: a search that ends at
+    the limit of its stride goes on from there, as long as that gains something.
     """
-    found = _search(engine, layout, x0, penalty, iterations, tolerance)
-    own = slice(len(layout.free), len(layout.free) + layout.sources)
+    scale = _scales(layout, trusted=trusted)
+    found = _search(engine, layout, x0, penalty, iterations, tolerance, rival, scale)
     evaluations = found.evaluations
-    shortest = float(np.log(engine.shortest)) + 1e-6
-    while (found.at_bound[own] & (found.x[own] > shortest) & (found.x[own] < np.log(99.0))).any():
-        found = _search(engine, layout, found.x, penalty, iterations, tolerance)
-        evaluations += found.evaluations
+    while _stuck(engine, layout, found).any():
+        following = _search(engine, layout, found.x, penalty, iterations, tolerance, rival, scale)
+        evaluations += following.evaluations
+        gain, found = found.value - following.value, following
+        if gain < AGREE:
+            found = replace(found, at_bound=found.at_bound & ~_stuck(engine, layout, found))
+            break
     return replace(found, evaluations=evaluations)
+
+
+def _stuck(engine: Engine, layout: Layout, found: Optimum) -> NDArray[np.bool_]:
+    """Return what ended at the limit of its stride, and could go farther."""
+    free, sources = len(layout.free), layout.sources
+    inner = np.zeros(layout.size, dtype=bool)
+    inner[:free] = np.abs(found.x[:free]) < _FAR - 1e-6
+    lengthscales = found.x[free : free + sources]
+    shortest = float(np.log(engine.shortest)) + 1e-6
+    inner[free : free + sources] = (lengthscales > shortest) & (lengthscales < np.log(99.0))
+    return found.at_bound & inner
 
 
 def _search(
@@ -206,11 +259,15 @@ def _search(
     penalty: Callable[[Array], tuple[float, Array]] | None,
     iterations: int,
     tolerance: float,
+    rival: Optimum | None,
+    scale: Array,
 ) -> Optimum:
     limits = bounds(engine, layout, x0)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
+    start = np.clip(x0, low, high)
 
-    def objective(x: Array) -> tuple[float, Array]:
+    def objective(z: Array) -> tuple[float, Array]:
+        x = start + scale * z
         found = engine.evaluate(layout.unpack(x))
         value, gradient = found.value, layout.gradient(x, found)
         if penalty is not None:
@@ -218,16 +275,34 @@ def _search(
             value, gradient = value + extra, gradient + slope
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             return 1e12, np.zeros_like(x)
-        return value, gradient
+        return value, scale * gradient
 
+    def meet(intermediate_result: OptimizeResult) -> None:
+        x, value = start + scale * intermediate_result.x, float(intermediate_result.fun)
+        if rival is not None and rival.is_met(x, value):
+            raise StopIteration
+
+    box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
     options = {"maxiter": iterations, "maxcor": 20, "ftol": tolerance, "gtol": 1e-5, "maxls": 30}
-    start = np.clip(x0, low, high)
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-    at_bound = (found.x <= low + 1e-6) | (found.x >= high - 1e-6)
-    gradient = np.where(at_bound, 0.0, found.jac)
+    found = minimize(
+        objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=meet
+    )
+    x = np.clip(start + scale * found.x, low, high)
+    at_bound = (x <= low + 1e-6) | (x >= high - 1e-6)
+    gradient = np.where(at_bound, 0.0, found.jac / scale)
     flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(float(found.fun)))
-    return Optimum(
-        found.x, float(found.fun), bool(found.success or flat), str(found.message), int(found.nfev), at_bound
+    return Optimum(x, float(found.fun), bool(found.success or flat), str(found.message), int(found.nfev), at_bound)
+
+
+def _scales(layout: Layout, *, trusted: bool) -> Array:
+    """Return how far a step may well go in each direction."""
+    return np.concatenate(
+        [
+            np.full(len(layout.free), 0.1 if trusted else 1.0),
+            np.full(layout.sources, 0.5),
+            np.ones(layout.sources + layout.groups),
+            np.full(layout.noises, 0.5),
+        ]
     )
 
 
