@@ -40,6 +40,35 @@ def test_impossible_priors_are_refused(wrong: tuple[float, float]) -> None:
         lk.Parameter(prior=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_hidden_channels_are_eliminated_for_the_first_guess(seed: int) -> None:
+    example = lk.catalog.two_room()
+    times = np.linspace(0, 10, 80)
+    table = example.solution_at(times) + 0.05 * np.random.default_rng(seed).standard_normal((80, 3))
+    table[:, 1] = np.nan
+    truth = {
+        name: lk.Parameter(positive=own.positive, start=float(example.values[name]))
+        for name, own in example.system.parameters.items()
+    }
+    system = lk.System(list(example.system.equations), parameters=truth, channels=example.system.channels)
+    informed = lk.LODEGP(system, random_state=0).fit(times, table)
+    blind = lk.LODEGP(example.system, random_state=0).fit(times, table)
+    assert blind.log_evidence_ > informed.log_evidence_ - 0.1
+    assert blind.noise_["shared"] == pytest.approx(0.05, rel=0.15)
+
+
+def test_intervals_of_unbounded_parameters_do_not_know_zero() -> None:
+    times = np.linspace(0, 6, 40)
+    data = 3.0 + np.exp(-times) + 0.05 * np.random.default_rng(0).standard_normal(40)
+    for shift in (0.0, -3.0):
+        gp = lk.LODEGP(lk.System("x' + x = c", parameters="c"), random_state=0).fit(times, data + shift)
+        found = gp.parameters_["c"]
+        low, high = found.interval
+        assert low + high == pytest.approx(2 * found.value, abs=1e-9)
+        assert high - low == pytest.approx(2 * 1.96 * found.std_error, rel=1e-3)
+        assert low < 3.0 + shift < high
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

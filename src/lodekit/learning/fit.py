@@ -90,7 +90,10 @@ def learn(
     if len(layout.free) and np.isnan(starts[layout.free]).any():
         matched = match_derivatives(system, series, layout, 2, generator)
         # What the user says comes before what the data suggest; the blind guess is the last resort.
-        guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched] or [starts]
+        guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched]
+        if not guesses or not set(system.channels) <= {item.observable for item in series}:
+            # Elimination of hidden channels takes derivatives of noise: its guess may be poor.
+            guesses.append(starts)
         trusted = not any(np.isnan(guess[layout.free]).any() for guess in guesses)
     ranked = starting_points(engine, layout, guesses, restarts, generator, scatter)
     if not ranked and known is None:

@@ -5,6 +5,7 @@ A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by n
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +13,15 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import least_squares
 
+from lodekit.algebra.decomposition import combine
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.reduction import kernel_and_image
+from lodekit.algebra.scalars import Scalar
 from lodekit.inference.observations import Series
-from lodekit.inference.residuals import equation_terms
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.latents import SquaredExponential
+from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
 __all__ = ["match_derivatives"]
@@ -33,11 +38,11 @@ def match_derivatives(
 ) -> list[Array]:
     """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
 
-    Only equations whose channels are all observed directly take part; parameters that occur in no such equation stay
-    NaN. Nothing is returned where no equation can be used.
+    Channels that are not observed are eliminated exactly. Parameters that occur in none of the equations that remain
+    stay NaN. Nothing is returned where no equation remains.
     """
     equations = _usable_equations(system, series)
-    involved = [] if equations is None else _involved(system, equations.numbers, layout)
+    involved = [] if equations is None else _involved(equations, layout)
     if equations is None or not involved:
         return []
 
@@ -73,7 +78,7 @@ class _Equations:
     Parameters
     ----------
     numbers : list of int
-        Which equations of the system.
+        Which rows of the operator.
     grid : array, shape (n,)
     coefficients : ScalarTable
         One for each term.
@@ -83,6 +88,9 @@ class _Equations:
         The equation each term belongs to.
     sides : SignalTable
         The known right-hand sides.
+    operator : OperatorMatrix
+    forcing : sequence of Signal
+        Equations between observed channels, exactly.
     """
 
     numbers: list[int]
@@ -91,6 +99,8 @@ class _Equations:
     features: Array
     rows: NDArray[np.intp]
     sides: SignalTable
+    operator: OperatorMatrix
+    forcing: Sequence[Signal]
 
     def mismatch(self, theta: Array) -> Array:
         """Return the residuals of all equations, each relative to the size of its terms."""
@@ -108,22 +118,22 @@ class _Equations:
 
 
 def _usable_equations(system: System, series: list[Series]) -> _Equations | None:
-    operator = system.operator
     observed = {item.observable: item for item in series if item.observable in system.channels and len(item.times) > 4}
-    numbers = [
-        i
-        for i, row in enumerate(operator.rows)
-        if any(row) and all(system.channels[j] in observed for j, entry in enumerate(row) if entry)
-    ]
+    operator, forcing = _without_hidden(system, observed)
+    numbers = [i for i, row in enumerate(operator.rows) if any(row)]
     start = max((float(item.times.min()) for item in observed.values()), default=0.0)
     stop = min((float(item.times.max()) for item in observed.values()), default=0.0)
     if not numbers or not stop > start:
         return None
     margin = 0.05 * (stop - start)
     grid = np.linspace(start + margin, stop - margin, _GRID)
-    equations = equation_terms(system)
-    named = [(system.channels[j], k) for j, k in equations.derivatives]
-    terms = [(numbers.index(i), *named[position], value) for i, position, value in equations.terms if i in numbers]
+    terms = [
+        (n, system.channels[j], k, value)
+        for n, i in enumerate(numbers)
+        for j in range(operator.width)
+        for k, value in enumerate(operator.coefficients(i, j))
+        if value
+    ]
     orders: dict[str, int] = {}
     for _, name, k, _ in terms:
         orders[name] = max(orders.get(name, 0), k)
@@ -134,18 +144,37 @@ def _usable_equations(system: System, series: list[Series]) -> _Equations | None
         ScalarTable(operator.ring, [value for *_, value in terms]),
         np.stack([smooth[name][k] for _, name, k, _ in terms]),
         np.array([n for n, *_ in terms]),
-        SignalTable(operator.ring, [system.forcing[i] for i in numbers]),
+        SignalTable(operator.ring, [forcing[i] for i in numbers]),
+        operator,
+        forcing,
     )
 
 
-def _involved(system: System, usable: list[int], layout: Layout) -> list[int]:
+def _without_hidden(system: System, observed: Collection[str]) -> tuple[OperatorMatrix, list[Signal]]:
+    """Return the equations between observed channels alone that the system implies: hidden ones are eliminated."""
+    operator, ring = system.operator, system.operator.ring
+    hidden = [j for j, name in enumerate(system.channels) if name not in observed]
+    if not hidden:
+        return operator, list(system.forcing)
+    _, _, weights = kernel_and_image(ring, [[row[j] for j in hidden] for row in operator.rows])
+    rows = [combine(ring, weight, operator.rows) for weight in weights]
+    forcing = []
+    for weight in weights:
+        total = Signal(ring)
+        for factor, bottom, signal in zip(weight, operator.denominators, system.forcing, strict=True):
+            total = total + signal.apply([Scalar(ring, c * bottom) for c in factor])
+        forcing.append(total)
+    return OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), forcing
+
+
+def _involved(equations: _Equations, layout: Layout) -> list[int]:
     """Return the learned parameters that occur in the usable equations."""
-    ring, operator = system.operator.ring, system.operator
+    usable, ring, operator = equations.numbers, equations.operator.ring, equations.operator
     offset = len(ring.constants)
     elements = [operator.denominators[i] for i in usable]
     elements += [value for i in usable for entry in operator.rows[i] for value in entry]
     for i in usable:
-        for wave, value in system.forcing[i].terms.items():
+        for wave, value in equations.forcing[i].terms.items():
             elements += [p for s in (value, wave.rate, wave.frequency) for p in (s.numerator, s.denominator)]
     seen = {
         k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e

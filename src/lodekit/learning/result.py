@@ -30,7 +30,7 @@ class Estimate:
     std_error : float
         From the curvature of the evidence; zero for a fixed parameter, infinite where the data do not identify it.
     interval : (float, float)
-        95 %, on the scale on which the parameter is unconstrained (so positive parameters have positive intervals).
+        95 %; positive parameters have positive intervals, bounded ones stay inside their bounds.
     identified : bool
     note : str
     """
@@ -89,8 +89,14 @@ def estimate_parameters(layout: Layout, x: Array, hessian: Array, at_bound: NDAr
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
             continue
-        ends = sorted((transform.forward(point - _NORMAL_95 * spread), transform.forward(point + _NORMAL_95 * spread)))
-        found[name] = Estimate(value, abs(transform.slope(point)) * spread, (ends[0], ends[1]))
+        error = abs(transform.slope(point)) * spread
+        if constrained:
+            reach = _NORMAL_95 * spread
+            ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
+        else:
+            # The scale of the search is only a means there: it knows zero, which the data need not know.
+            ends = [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
+        found[name] = Estimate(value, error, (ends[0], ends[1]))
     return found
 
 

@@ -22,6 +22,8 @@ __all__ = ["AGREE", "Optimum", "hessian", "search", "starting_points", "trouble"
 Array = NDArray[np.float64]
 
 _LENGTHSCALES = (0.08, 0.2, 0.5)
+#: A lengthscale that only long records can show, and how many measurements of each observable make a record long.
+_SHORT, _LONG = 0.03, 60
 _NOISES = (0.03, 0.3)
 #: Two searches that end this close to each other in evidence have found the same optimum.
 AGREE = 1e-2
@@ -112,9 +114,11 @@ def _ranked(
     levels: Sequence[Array],
 ) -> list[tuple[float, Array]]:
     candidates: list[tuple[float, int, Array]] = []
+    is_long = engine.size >= _LONG * len(engine.prior.rows.scales)
+    lengthscales = (_SHORT, *_LENGTHSCALES) if is_long else _LENGTHSCALES
     for theta in _fill(layout, guesses, count, generator):
         sizes = _Sizes.at(engine, theta)
-        for lengthscale, noise, generous in product(_LENGTHSCALES, levels, (False, True)):
+        for lengthscale, noise, generous in product(lengthscales, levels, (False, True)):
             hyper = _matched(engine, layout, sizes, lengthscale, noise, generous=generous)
             if hyper is None or not np.isfinite(layout.pack(hyper)).all():
                 continue
