@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from lodekit.errors import LodekitError
+from lodekit.figures import Figures
 from lodekit.inference.assembly import make_engine, make_prior
 from lodekit.inference.checks import check_count, check_exact_values_met, check_finite, check_seed, read_times
 from lodekit.inference.dense_posterior import DensePosterior
@@ -70,7 +71,7 @@ class Certificate:
         return "\n".join([*lines, f"Largest relative residual in floats: {self.residual:.2g}"])
 
 
-class LODEGP:
+class LODEGP(Figures):
     """A Gaussian process over the solutions of a system of linear ODEs.
 
     Parameters
@@ -302,8 +303,9 @@ class LODEGP:
         return choice, engine, Layout(names, fixed, transforms, prior.sources, len(prior.groups), noises)
 
     def _curvature_at(self, engine: Engine, layout: Layout, optimum: Optimum) -> Array:
-        if not layout.size:
-            return np.zeros((0, 0))
+        if not layout.free:
+            # Standard errors are those of the parameters: without these nobody asks for the curvature.
+            return np.zeros((layout.size, layout.size))
         return hessian(engine, layout, optimum.x, penalty=Penalty(layout, self.system.parameters))
 
     def _set_fitted(

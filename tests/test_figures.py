@@ -1,0 +1,295 @@
+"""The figures of a fitted model: they show what its methods say, in the user's units, and explain what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+
+import lodekit as lk
+from lodekit.inference.evaluation import point_of
+from lodekit.inference.problem import Hyperparameters
+from lodekit.prior.covariance import free_variance
+from lodekit.prior.spectra import ChannelSpectrum
+
+HEATING = lk.catalog.heating()
+TIMES = np.linspace(-5, 5, 25)
+FIGURES = ["plot", "plot_parameters", "plot_residual", "plot_evidence", "plot_modes", "plot_spectrum"]
+
+
+def noisy(example: lk.catalog.Example, times: np.ndarray, noise: float) -> np.ndarray:
+    exact = example.solution_at(times)
+    return exact + noise * np.random.default_rng(0).standard_normal(exact.shape)
+
+
+@pytest.fixture(scope="module")
+def heated() -> lk.LODEGP:
+    return lk.LODEGP(HEATING.system, random_state=0, restarts=1).fit(TIMES, noisy(HEATING, TIMES, 0.02))
+
+
+@pytest.fixture(scope="module")
+def decaying() -> lk.LODEGP:
+    example, times = lk.catalog.free_decay(), np.linspace(0, 6, 30)
+    return lk.LODEGP(example.system, random_state=0, restarts=1).fit(times, noisy(example, times, 0.05))
+
+
+@pytest.fixture(scope="module")
+def hidden() -> lk.LODEGP:
+    """A force that is not measured, a speed that is, a fixed mass, and a stiffness that cannot be known."""
+    system = lk.System("m*x'' + k*x = F", parameters={"m": lk.Parameter(fixed=1), "k": lk.Parameter(positive=True)})
+    times = np.linspace(0, 6, 30)
+    data = lk.Observations().add(times, "x", np.sin(times), std=0.01).add([0.0, 1.0], "x'", [1.0, 0.54], std=0.01)
+    return lk.LODEGP(system, random_state=0, restarts=1).fit(data)
+
+
+def line(ax: Any, label: str) -> Any:
+    return next(item for item in ax.get_lines() if item.get_label() == label)
+
+
+def texts(ax: Any) -> str:
+    return "\n".join([ax.get_title(loc="left"), *(text.get_text() for text in ax.texts)])
+
+
+def test_the_panels_show_what_predict_and_sample_say(heated: lk.LODEGP) -> None:
+    t = np.linspace(-6, 7, 30)
+    figure = heated.plot(t, truth=HEATING.solution_at, samples=2, random_state=3, units={"f1": "K", "t": "s"})
+    mean, std = heated.predict(t, return_std=True)
+    drawn = heated.sample(t, 2, 3)
+    assert len(figure.axes) == 3
+    for j, ax in enumerate(figure.axes):
+        np.testing.assert_allclose(line(ax, "mean").get_ydata(), mean[:, j], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(line(ax, "truth").get_ydata(), HEATING.solution_at(t)[:, j], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(line(ax, "samples").get_ydata(), drawn[0, :, j], rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(line(ax, "data").get_xdata(), TIMES)
+        vertices = ax.collections[0].get_paths()[0].vertices
+        upper = np.array([vertices[vertices[:, 0] == time, 1].max() for time in t])
+        np.testing.assert_allclose(upper, mean[:, j] + 1.959963984540054 * std[:, j], rtol=0, atol=1e-12)
+        assert [(patch.get_x(), patch.get_width()) for patch in ax.patches] == [(-6.0, 1.0), (5.0, 2.0)]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["f1 (K)", "f2", "u"]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "t (s)"]
+    labels = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert labels == {"mean", "95 % band", "data", "truth", "samples", "extrapolation"}
+
+
+def test_times_in_any_order_and_truth_as_array_or_dict(heated: lk.LODEGP) -> None:
+    t = np.array([3.0, -1.0, 2.0])
+    exact = HEATING.solution_at(t)
+    for truth in (exact, {"f2": exact[:, 1]}, {"f2": lambda s: HEATING.solution_at(s)[:, 1]}):
+        ax = heated.plot(t, truth=truth).axes[1]
+        np.testing.assert_allclose(line(ax, "mean").get_ydata(), heated.predict(np.sort(t))[:, 1], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(line(ax, "truth").get_ydata(), exact[[1, 2, 0], 1], rtol=1e-12)
+    (ax,) = heated.plot(t, observable="f2", truth=exact[:, 1]).axes
+    np.testing.assert_array_equal(line(ax, "truth").get_ydata(), exact[[1, 2, 0], 1])
+
+
+def test_default_times_reach_a_tenth_beyond_the_data(heated: lk.LODEGP) -> None:
+    times = line(heated.plot().axes[0], "mean").get_xdata()
+    assert times[[0, -1]].tolist() == [-6.0, 6.0]
+
+
+def test_what_was_not_measured_says_so_and_derivatives_have_their_data(hidden: lk.LODEGP) -> None:
+    figure = hidden.plot()
+    assert [ax.get_ylabel() for ax in figure.axes] == ["x", "F\n(not measured)", "x'"]
+    assert len(line(figure.axes[2], "data").get_xdata()) == 2
+    assert all(item.get_label() != "data" for item in figure.axes[1].get_lines())
+    (ax,) = hidden.plot(observable="D(x, 1)").axes
+    assert len(line(ax, "data").get_xdata()) == 2
+
+
+def test_sums_are_shown_as_averages() -> None:
+    times = np.linspace(0, 6, 5000)
+    sums = lk.Statistics.of(0, 6, lk.Observations().add(times, "x", np.cos(2 * times)))
+    model = lk.LODEGP(lk.catalog.free_decay().system, random_state=0, restarts=1).fit(sums)
+    (ax,) = model.plot().axes
+    points = line(ax, "averages of the data")
+    np.testing.assert_allclose(points.get_ydata(), np.cos(2 * points.get_xdata()), atol=1e-3)
+
+
+def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> None:
+    figure = heated.plot_parameters(truth={"a": 3}, units={"a": "1/s"}, points=11)
+    assert len(figure.axes) == 2
+    for ax, name in zip(figure.axes, "ab", strict=True):
+        found = heated.parameters_[name]
+        assert line(ax, "95 % interval").get_xdata().tolist() == list(found.interval)
+        assert line(ax, "estimate").get_xdata() == [found.value]
+        relearned = line(ax, "log evidence, all else learned anew")
+        assert relearned.get_ydata()[5] == pytest.approx(0.0, abs=1e-6)
+        # The profile is close to its normal approximation here, and never below evidence with all else kept.
+        normal = line(ax, "normal approximation").get_ydata()
+        np.testing.assert_allclose(relearned.get_ydata(), normal, atol=0.6)
+    fixed = heated.plot_parameters("a", others="fixed", points=11).axes[0]
+    values = line(fixed, "log evidence, all else as learned")
+    expected = [heated.log_evidence({"a": value}) - heated.log_evidence_ for value in values.get_xdata()]
+    np.testing.assert_allclose(values.get_ydata(), expected, atol=1e-8)
+    following = line(heated.plot_parameters("a", others="following", points=11).axes[0], _FOLLOWING)
+    profile = line(figure.axes[0], "log evidence, all else learned anew")
+    for lower, upper in ((values, following), (following, profile)):
+        heights = dict(zip(np.round(upper.get_xdata(), 9).tolist(), upper.get_ydata().tolist(), strict=True))
+        pairs = zip(np.round(lower.get_xdata(), 9).tolist(), lower.get_ydata().tolist(), strict=True)
+        common = [(height, heights[value]) for value, height in pairs if value in heights]
+        assert len(common) >= 5
+        # The search for the profile ends within 1e-3 of its optimum.
+        assert all(below <= above + 1e-3 for below, above in common)
+    assert line(figure.axes[0], "truth").get_xdata()[0] == 3.0
+    assert figure.axes[0].get_xlabel() == "a (1/s)"
+
+
+_FOLLOWING = "log evidence, all else following to first order"
+
+
+def test_fixed_and_unknown_parameters_are_explained(hidden: lk.LODEGP) -> None:
+    fixed, unknown = hidden.plot_parameters(points=7).axes
+    assert "m = 1, fixed" in texts(fixed)
+    assert "not identified by these data" in texts(unknown)
+    assert all(item.get_label() != "95 % interval" for item in unknown.get_lines())
+    assert "no parameters" in texts(_tanks().plot_parameters().axes[0])
+
+
+def _tanks() -> lk.LODEGP:
+    example, times = lk.catalog.three_tank(), np.linspace(1, 6, 8)
+    return lk.LODEGP(example.system, random_state=0, restarts=1).fit(times, noisy(example, times, 0.01))
+
+
+def test_priors_of_parameters_count() -> None:
+    prior = lk.Parameter(positive=True, prior=lk.LogNormal(3.0, 0.1))
+    system = lk.System("x' = -a*x", parameters={"a": prior})
+    times = np.linspace(0, 1, 12)
+    model = lk.LODEGP(system, random_state=0, restarts=1).fit(times, np.exp(-2 * times) + 0.1 * np.sin(40 * times))
+    (ax,) = model.plot_parameters(points=21).axes
+    curve = line(ax, "log evidence + log prior, all else learned anew")
+    assert curve.get_ydata().max() == pytest.approx(0.0, abs=1e-3)
+
+
+def test_residuals_have_a_panel_for_each_equation(heated: lk.LODEGP) -> None:
+    t = np.linspace(-6, 6, 40)
+    figure = heated.plot_residual(t, units={"t": "s"})
+    assert len(figure.axes) == 2
+    expected = np.abs(heated.residual(t, relative=True))
+    for j, ax in enumerate(figure.axes):
+        np.testing.assert_array_equal(line(ax, "relative residual").get_ydata(), expected[expected[:, j] > 1e-19, j])
+        assert ax.get_yscale() == "log"
+        assert HEATING.system.equations[j] in texts(ax)
+    assert figure.axes[1].get_xlabel() == "t (s)"
+
+
+def test_the_surface_is_highest_at_the_estimate(heated: lk.LODEGP) -> None:
+    figure = heated.plot_evidence("b", "a", truth={"a": 3, "b": 1}, points=9)
+    ax = figure.axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("b", "a")
+    assert line(ax, "estimate").get_xdata() == [heated.parameters_["b"].value]
+    assert line(ax, "truth").get_ydata() == [3.0]
+    edge = np.concatenate([path.vertices for path in ax.collections[1].get_paths()])
+    low, high = heated.parameters_["b"].interval
+    # The joint region is wider than the interval of one parameter, by sqrt(chi2_2 / chi2_1) = 1.25.
+    assert 1.1 < np.ptp(edge[:, 0]) / (high - low) < 1.4
+
+
+def test_modes_stand_at_the_learned_exponents(decaying: lk.LODEGP, heated: lk.LODEGP) -> None:
+    (ax,) = decaying.plot_modes(units={"t": "s"}).axes
+    c, k = (decaying.parameters_[name].value for name in "ck")
+    x, y = ax.get_lines()[2].get_data()
+    np.testing.assert_allclose(sorted(x + 1j * y, key=np.imag), np.sort_complex(np.roots([1, c, k])), rtol=1e-10)
+    assert "no modes: the system is controllable" in texts(heated.plot_modes().axes[0])
+    double = lk.LODEGP(lk.System("x'' + 2*x' + x = 0"), restarts=1).fit(TIMES[13:], np.exp(-TIMES[13:]))
+    assert "×2" in texts(double.plot_modes().axes[0])
+
+
+@pytest.mark.parametrize(("latent", "prior"), [("se", "latent"), ("matern-9/2", "latent"), ("se", "channels")])
+def test_the_area_below_a_spectrum_is_the_prior_variance(latent: str, prior: str) -> None:
+    times = np.linspace(0, 20, 15)
+    system = lk.System("x' = -x/5 + u")
+    data = {"x": np.sin(times / 4), "u": np.cos(times / 4) / 4 + np.sin(times / 4) / 5}
+    model = lk.LODEGP(system, latent=latent, prior=prior, random_state=0, restarts=1).fit(times, data, noise_std=0.1)
+    figure = model.plot_spectrum(units={"t": "s", "x": "m"})
+    assert figure.axes[0].get_ylabel() == "density of x\n(m² s)"
+    assert figure.axes[1].get_xlabel() == "frequency (cycles per s)"
+    hyper: Hyperparameters = model._hyper
+    rows = model._reader.rows(["x", "u"], model._engine.prior.rows.scaling, np.ones(2)).evaluate(hyper.theta)
+    if prior == "latent":
+        own = model._engine.prior.latents[0]
+        expected = free_variance(own, rows.free[:, 0], float(hyper.lengthscales[0]), float(hyper.deviations[0]))
+    else:
+        channels = model._engine.prior.channels
+        assert channels is not None
+        point = point_of(rows, channels.evaluate(hyper.theta), hyper)
+        waves = ChannelSpectrum().waves(point, 1e-10, 1.0)
+        expected = np.sum(np.abs(ChannelSpectrum().coefficients(waves, point)) ** 2, axis=1)
+    for ax, variance in zip(figure.axes, expected, strict=True):
+        frequencies, density = ax.get_lines()[0].get_data()
+        # What lies below the lowest frequency is flat; a trapezoidal rule on 800 points is good to 1e-3.
+        area = trapezoid(density, frequencies) + density[0] * frequencies[0]
+        assert area == pytest.approx(variance, rel=5e-3)
+
+
+def test_without_free_functions_there_is_no_spectrum(decaying: lk.LODEGP) -> None:
+    assert "no free function moves x" in texts(decaying.plot_spectrum().axes[0])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_given_axes_are_drawn_on_and_nothing_leaks(heated: lk.LODEGP, name: str) -> None:
+    draw: Callable[..., Any] = getattr(heated, name)
+    arguments: dict[str, Any] = {}
+    if name in ("plot_parameters", "plot_evidence"):
+        arguments = {"points": 5, "others": "following", "truth": {"a": 3, "b": 1}}
+    before = dict(mpl.rcParams)
+    own = draw(**arguments)
+    own.draw_without_rendering()
+    for legend in own.legends:
+        box = legend.get_window_extent()
+        assert own.bbox.x0 < box.x0 < box.x1 < own.bbox.x1
+    assert plt.get_fignums() == []
+    assert dict(mpl.rcParams) == before
+    count = {"plot": 3, "plot_parameters": 2, "plot_residual": 2, "plot_spectrum": 3}.get(name, 1)
+    figure, axes = plt.subplots(count)
+    try:
+        assert draw(axes=axes, **arguments) is figure
+        figure.draw_without_rendering()
+        with pytest.raises(lk.LodekitError, match=rf"expected {count} axes"):
+            draw(axes=[figure.add_subplot() for _ in range(count + 1)], **arguments)
+    finally:
+        plt.close(figure)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_model_without_data_shows_nothing(name: str) -> None:
+    with pytest.raises(lk.LodekitError, match="has not been fitted"):
+        getattr(lk.LODEGP(HEATING.system), name)()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("plot", {"t": [1.0]}, "at least two different times"),
+        ("plot", {"observable": "nothing"}, "nothing"),
+        ("plot", {"observable": []}, "list of texts"),
+        ("plot", {"samples": -1}, "samples as a whole number"),
+        ("plot", {"units": "s"}, "units as a dict"),
+        ("plot", {"units": {"t": 1}}, "units as a dict"),
+        ("plot", {"truth": np.zeros((400, 3))}, "times t beside an array"),
+        ("plot", {"t": [0.0, 1.0], "truth": np.zeros((5, 3))}, r"shape \(2, 3\), got \(5, 3\)"),
+        ("plot", {"truth": {"f9": np.cos}}, "'f9', which is not shown; expected some of f1, f2, u"),
+        ("plot", {"truth": lambda _: "no"}, "truth as numbers"),
+        ("plot_parameters", {"names": ["a", "z"]}, "unknown parameter 'z'; expected some of: a, b"),
+        ("plot_parameters", {"others": "free"}, "others as one of"),
+        ("plot_parameters", {"points": 2}, "at least 5 points"),
+        ("plot_parameters", {"truth": {"a": "three"}}, "names to numbers"),
+        ("plot_parameters", {"truth": [3]}, "names to numbers"),
+        ("plot_evidence", {"first": "a", "second": "a"}, "two different learned parameters"),
+        ("plot_evidence", {"first": "z"}, "unknown parameter 'z'"),
+        ("plot_spectrum", {"observable": 3}, "list of texts"),
+        ("plot_modes", {"axes": "here"}, "expected axes"),
+    ],
+)
+def test_nonsense_is_answered_in_words(heated: lk.LODEGP, name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        getattr(heated, name)(**arguments)
+
+
+def test_a_surface_needs_two_learned_parameters(hidden: lk.LODEGP) -> None:
+    with pytest.raises(lk.LodekitError, match="two different learned parameters, got 'm' and 'k'; learned: k"):
+        hidden.plot_evidence("m", "k")
