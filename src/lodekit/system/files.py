@@ -1,22 +1,26 @@
-"""System files: TOML with equations, channels, parameters and units."""
+"""System files: TOML with equations, channels, parameters, units, and how the model reads and fits measurements."""
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lodekit.errors import LodekitError, SystemFileError
-from lodekit.system.parameters import Parameter
+from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["SystemFile", "read_system_file"]
+__all__ = ["SystemFile", "format_system_file", "read_system_file"]
 
 MAX_BYTES = 1_000_000
-_KEYS = ("equations", "channels", "parameters", "units", "title")
-_PARAMETER_KEYS = ("positive", "bounds", "fixed", "start")
+_KEYS = ("equations", "channels", "parameters", "units", "title", "noise", "latent", "prior", "columns")
+_PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
+_NOISES = ("shared", "channel")
+_PRIORS = ("latent", "channels")
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,32 @@ class SystemFile:
     ----------
     system : System
     units : dict of str to str
-        Units of channels and parameters, for labels.
+        Units of channels, parameters and the time, for labels; empty ones are left out.
     title : str
+    noise : {"shared", "channel"} or dict of observable to float
+        How noise is learned, or its known standard deviations.
+    latent : str or tuple of str
+        Covariance of the free functions, one for all or one each.
+    prior : {"latent", "channels"}
+    columns : dict of observable to column
+        Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
     """
 
     system: System
     units: dict[str, str]
     title: str
+    noise: str | dict[str, float] = "shared"
+    latent: str | tuple[str, ...] = "se"
+    prior: str = "latent"
+    columns: dict[str, str] = field(default_factory=dict)
 
 
 def read_system_file(path: str | Path) -> SystemFile:
     """Read a system file.
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, a table
-    ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, and a table ``[units]``.
+    ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for the
+    fit ``noise``, ``latent``, ``prior`` and ``[columns]``.
     """
     if not isinstance(path, str | Path):
         raise SystemFileError(f"expected the path of a system file, got {type(path).__name__}")
@@ -74,7 +90,16 @@ def read_system_file(path: str | Path) -> SystemFile:
     unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
     if unknown:
         raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
-    return SystemFile(system, dict(units), title)
+    columns = _read_columns(place, content.get("columns", {}))
+    return SystemFile(
+        system,
+        {name: unit for name, unit in units.items() if unit.strip()},
+        title,
+        noise=_read_noise(place, content.get("noise", "shared"), (*system.channels, *columns)),
+        latent=_read_latent(place, content.get("latent", "se")),
+        prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
+        columns=columns,
+    )
 
 
 def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
@@ -98,7 +123,146 @@ def _read_parameters(place: Path, table: Any) -> dict[str, Parameter] | list[str
         try:
             bounds = entry.get("bounds")
             options = {**entry, "bounds": tuple(bounds) if isinstance(bounds, list) else bounds}
+            if "prior" in entry:
+                options["prior"] = _read_prior(entry["prior"])
             parameters[name] = Parameter(**options)
         except LodekitError as problem:
             raise type(problem)(f"{place}: parameter {name!r}: {problem}") from None
     return parameters
+
+
+def _read_prior(entry: Any) -> Normal | LogNormal:
+    kind, numbers = next(iter(entry.items())) if isinstance(entry, Mapping) and len(entry) == 1 else ("", None)
+    if kind not in ("normal", "lognormal") or not isinstance(numbers, list) or len(numbers) != 2:
+        raise SystemFileError(
+            f"expected prior = {{ normal = [mean, std] }} or {{ lognormal = [median, spread] }}, got {entry!r}"
+        )
+    return Normal(*numbers) if kind == "normal" else LogNormal(*numbers)
+
+
+def _read_choice(place: Path, key: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise SystemFileError(f"{place}: expected {key} = {' or '.join(map(repr, allowed))}, got {value!r}")
+    return value
+
+
+def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | dict[str, float]:
+    if not isinstance(entry, Mapping):
+        if isinstance(entry, str):
+            return _read_choice(place, "noise", entry, _NOISES)
+        raise SystemFileError(
+            f"{place}: expected noise = 'shared' or 'channel', or a table [noise] such as T1 = 0.1, got {entry!r}"
+        )
+    for name, std in entry.items():
+        if name not in observables or name == "t":
+            raise SystemFileError(f"{place}: [noise] names {name}; expected a channel, or what [columns] names")
+        number = isinstance(std, float | int) and not isinstance(std, bool)
+        if not number or not 0 <= std < math.inf:
+            raise SystemFileError(
+                f"{place}: [noise]: expected a standard deviation of zero (exact) or more for {name}, got {std!r}"
+            )
+    return {name: float(std) for name, std in entry.items()}
+
+
+def _read_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
+    # Which names there are is known further down, where the covariances are.
+    if isinstance(entry, str) and entry.strip():
+        return entry
+    if isinstance(entry, list) and entry and all(isinstance(name, str) and name.strip() for name in entry):
+        return tuple(entry)
+    raise SystemFileError(f"{place}: expected latent = 'se' or 'matern-5/2', or a list of them, got {entry!r}")
+
+
+def _read_columns(place: Path, entry: Any) -> dict[str, str]:
+    if not isinstance(entry, Mapping):
+        raise SystemFileError(f'{place}: expected [columns] as a table, such as T1 = "temperature 1", got {entry!r}')
+    columns = {}
+    for name, column in entry.items():
+        numbered = isinstance(column, int) and not isinstance(column, bool) and column > 0
+        if not name.strip() or not (numbered or (isinstance(column, str) and column.strip())):
+            raise SystemFileError(
+                f"{place}: [columns]: expected a column for {name!r}, by name or number from one, got {column!r}"
+            )
+        columns[name.strip()] = str(column).strip()
+    return columns
+
+
+def format_system_file(
+    equations: str, parameters: Sequence[str] = (), channels: Sequence[str] | None = None, *, title: str = ""
+) -> str:
+    """Return the text of a system file to start from, with comments that explain what may be added.
+
+    Parameters
+    ----------
+    equations : str
+        One a line, or separated by ``;``.
+    parameters : sequence of str
+    channels : sequence of str, optional
+        The order of the channels; that of their first appearance by default.
+    title : str
+
+    Examples
+    --------
+    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:7]:
+    ...     print(line)
+    # Show what the equations imply: lodekit inspect THIS_FILE
+    # Fit them to measurements:      lodekit fit THIS_FILE data.csv
+    title = "A tank"
+    <BLANKLINE>
+    # x' is the derivative in time; a name that is no parameter is a channel.
+    equations = [
+      "x' = -a*x + u",
+    """
+    system = System(equations, parameters=list(parameters), channels=channels)
+    names = ", ".join(map(_quote, system.channels))
+    example = system.channels[0]
+    lines = [
+        "# Show what the equations imply: lodekit inspect THIS_FILE",
+        "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
+        f"title = {_quote(title)}",
+        "",
+        "# x' is the derivative in time; a name that is no parameter is a channel.",
+        "equations = [",
+        *(f"  {_quote(equation)}," for equation in system.equations),
+        "]",
+        "" if channels is None else f"channels = [{names}]",
+        '# noise = "channel"       # learn the noise of each channel; without this line they share one',
+        '# latent = "matern-7/2"   # rougher than "se", the default',
+        '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+        "",
+        "# What you know of each parameter goes between its braces, separated by commas:",
+        "#   positive = true                  only values above zero make sense",
+        "#   bounds = [0.1, 10]               smallest and largest value",
+        "#   start = 2                        where the search starts",
+        "#   fixed = 9.81                     known, not learned",
+        "#   prior = { normal = [5, 1] }      about 5, give or take 1",
+        "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
+        "[parameters]",
+        *(f"{_key(name)} = {{}}  # any value; for example {{ positive = true }}" for name in system.parameters),
+        "",
+        '# For labels, such as t = "s".',
+        "[units]",
+        *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
+        "",
+        "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
+        "# [noise]",
+        f"# {_key(example)} = 0.1",
+        "",
+        "# Columns of the measurement file, where their names differ: a name, or a number from one.",
+        "# [columns]",
+        '# t = "time [s]"',
+        f"# {_key(example)} = 2",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quote(text: str) -> str:
+    """Return a text as a TOML string."""
+    short = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    escaped = "".join(short.get(character, character) for character in text)
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+
+
+def _key(name: str) -> str:
+    """Return a name as a TOML key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)

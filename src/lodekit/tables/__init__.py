@@ -1,0 +1,6 @@
+"""Measurement files: CSV in its many dialects, white space and Parquet, with columns found by name."""
+
+from lodekit.tables.columns import read_mapping
+from lodekit.tables.reading import Table, read_table
+
+__all__ = ["Table", "read_mapping", "read_table"]

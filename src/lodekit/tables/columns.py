@@ -1,0 +1,191 @@
+"""Which column of a file holds the time, and which one each channel."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lodekit.inference.observations import DataError
+
+__all__ = ["Columns", "find_columns", "list_columns", "read_mapping"]
+
+_TIMES = ("time", "times", "timestamp", "date", "datetime", "date_time", "date time", "zeit", "datum", "zeitstempel")
+_UNIT = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
+_NOISE = re.compile(r"std\((?!\s*t\s*\))(.+)\)")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file that are read.
+
+    Parameters
+    ----------
+    time : str
+    values, noise : dict of observable to column
+        Noise only where the mapping names it.
+    """
+
+    time: str
+    values: dict[str, str]
+    noise: dict[str, str]
+
+    @property
+    def used(self) -> list[str]:
+        """Every column that is read, each once."""
+        return list(dict.fromkeys([self.time, *self.values.values(), *self.noise.values()]))
+
+
+def read_mapping(texts: Iterable[str]) -> dict[str, str]:
+    """Return what ``--map`` options say: observable (or ``t``) to column.
+
+    Examples
+    --------
+    >>> read_mapping(["T1=temperature 1", "t=1"])
+    {'T1': 'temperature 1', 't': '1'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, column = (part.strip() for part in text.partition("="))
+        if not (name and equals and column):
+            raise DataError(f"expected --map CHANNEL=COLUMN, such as --map T1=temp1 or --map t=1, got {text!r}")
+        if name in found:
+            raise DataError(f"--map names {name} twice, for {found[name]} and {column}; remove one of them")
+        found[name] = column
+    return found
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Return the names of columns for a message; many are cut short."""
+    return ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
+
+
+def find_columns(
+    names: Sequence[str], channels: Sequence[str], mapping: Mapping[str, str] | None = None, time: str | None = None
+) -> Columns:
+    """Return which column is what: what the mapping says, then equal names, then names that differ in case and unit.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The columns of the file, in order.
+    channels : sequence of str
+    mapping : dict of observable to column, optional
+        A column is a name or a number counted from one. ``t`` is the time, ``std(T1)`` the noise of T1.
+    time : str, optional
+        The column of the time.
+
+    Examples
+    --------
+    >>> find_columns(["Time", "t1 [degC]", "T2", "remark"], ["T1", "T2"]).values
+    {'T1': 't1 [degC]', 'T2': 'T2'}
+    """
+    _check_distinct(names)
+    wanted = _explicit(names, mapping or {}, time)
+    noise = {match[1].strip(): wanted.pop(key) for key in [*wanted] if (match := _NOISE.fullmatch(key))}
+    taken = {*wanted.values(), *noise.values()}
+    open_channels = [name for name in channels if name not in wanted]
+    equal = {name: name for name in open_channels if name in names and name not in taken}
+    taken |= set(equal)
+    time_column = wanted.pop("t", None) or _find_time(names, taken, channels)
+    similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column})
+    found = {**wanted, **equal, **similar}
+    if not found:
+        raise DataError(
+            f"expected a column for at least one of {', '.join(channels)}, got the columns {list_columns(names)}; "
+            f"try --map {channels[0] if channels else 'CHANNEL'}=COLUMN"
+        )
+    for name, column in noise.items():
+        if name not in found:
+            raise DataError(f"std({name}) names the column {column}, but {name} itself has no column; map it too")
+    order = [*(name for name in channels if name in found), *(name for name in found if name not in channels)]
+    return Columns(time_column, {name: found[name] for name in order}, noise)
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    twice = list(dict.fromkeys(name for position, name in enumerate(names) if name in set(names[:position])))
+    if twice:
+        raise DataError(f"expected different names of columns, got {list_columns(twice)} more than once; rename them")
+
+
+def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None) -> dict[str, str]:
+    """Return the columns that the user has named."""
+    asked = {str(key).strip(): str(column).strip() for key, column in mapping.items()}
+    if time is not None and asked.setdefault("t", time) != time:
+        raise DataError(f"the time is said to be in column {time} and in column {asked['t']}; choose one")
+    found: dict[str, str] = {}
+    for key, wanted in asked.items():
+        if not key or not wanted:
+            raise DataError(f"expected a channel and its column, got {key!r} and {wanted!r}")
+        column = _locate(names, key, wanted)
+        if column in found.values():
+            other = next(name for name, already in found.items() if already == column)
+            raise DataError(f"column {column} is mapped to {other} and to {key}; expected one column for each")
+        found[key] = column
+    return found
+
+
+def _locate(names: Sequence[str], key: str, wanted: str) -> str:
+    if wanted in names:
+        return wanted
+    if re.fullmatch(r"[0-9]{1,6}", wanted):
+        if 1 <= int(wanted) <= len(names):
+            return names[int(wanted) - 1]
+        raise DataError(f"expected a column 1 to {len(names)} for {key}, got {wanted}")
+    found = _candidates(wanted, names)
+    if len(found) > 1:
+        raise DataError(f"{wanted} (for {key}) may be any of the columns {list_columns(found)}; write its full name")
+    if not found:
+        raise DataError(f"expected a column {wanted} (for {key}), got the columns {list_columns(names)}")
+    return found[0]
+
+
+def _plain(name: str) -> str:
+    """Return a name without blanks around it and without a unit in brackets."""
+    return _UNIT.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
+
+
+def _candidates(wanted: str, names: Iterable[str]) -> list[str]:
+    """Return the columns that are called so but for a unit; where there are none, but for the case as well."""
+    plain = {name: _plain(name) for name in names}
+    target = _plain(wanted)
+    found = [name for name, text in plain.items() if text == target]
+    return found or [name for name, text in plain.items() if text.casefold() == target.casefold()]
+
+
+def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str]) -> str:
+    free = [name for name in names if name not in taken]
+    # A capital T is a temperature more often than a time.
+    found = [name for name in free if _plain(name) == "t" or _plain(name).casefold() in _TIMES]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"the time may be in any of the columns {list_columns(found)}; try --map t={found[0]!r}")
+    if [*names] == [str(number) for number in range(1, len(names) + 1)]:
+        example = f"--map t=1 --map {channels[0] if channels else 'CHANNEL'}=2"
+        raise DataError(f"the file has no header, so its {len(names)} columns have numbers; name them: try {example}")
+    raise DataError(f"expected a column t or time, got the columns {list_columns(names)}; try --map t=COLUMN")
+
+
+def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> dict[str, str]:
+    free = [name for name in names if name not in taken]
+    found: dict[str, str] = {}
+    for channel in channels:
+        matches = _candidates(channel, free)
+        if len(matches) > 1:
+            raise DataError(
+                f"channel {channel} may be in any of the columns {list_columns(matches)}; "
+                f"try --map {channel}={matches[0]!r}"
+            )
+        if matches:
+            found[channel] = matches[0]
+    for column in set(found.values()):
+        rivals = [channel for channel in found if found[channel] == column]
+        exact = [channel for channel in rivals if _plain(column) == _plain(channel)]
+        if len(rivals) > 1 and len(exact) != 1:
+            raise DataError(f"column {column} may be any of the channels {', '.join(rivals)}; try --map")
+        for channel in rivals if len(rivals) > 1 else ():
+            if channel not in exact:
+                del found[channel]
+    return found
