@@ -1,0 +1,115 @@
+"""The channels: measurements, mean and band, one panel each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.observations import Series
+from lodekit.page import Page, plot_text
+from lodekit.report.panels import Panel, stack
+from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin
+
+__all__ = ["add_curves"]
+
+Array = NDArray[np.float64]
+_NORMAL_95 = 1.959963984540054
+#: So many points are drawn small and pale.
+_MANY = 1000
+# Okabe and Ito's colours, which everyone can tell apart.
+_MEAN, _BAND, _TRUTH = "#0072b2", "rgba(0,114,178,0.2)", "#d55e00"
+
+
+def add_curves(page: Page, subject: Subject) -> None:
+    """Add the channels: data, mean, band."""
+    page.section("The channels")
+    mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
+    panels = [_panel(subject, name, mean[:, i], _NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
+    caption = "The mean of all curves that fit, and the band in which 95 % of them lie (without noise)."
+    start, stop = subject.gp._measurements.window
+    if subject.span[0] < start or subject.span[1] > stop:
+        caption += " Grey: before the first and after the last measurement."
+    if subject.gp._measurements.sums is not None:
+        caption += " Points are averages of neighbouring measurements, which were summed and not kept."
+    elif any(len(item.times) > DRAWN for item in subject.series.values()):
+        caption += f" Of each channel {DRAWN} points are shown, evenly chosen; the fit used all."
+    caption += " Drag to zoom, double-click to go back."
+    shaded = [pair for pair in ((subject.span[0], start), (stop, subject.span[1])) if pair[0] < pair[1]]
+    page.plot(*stack(panels, height=190, label=subject.time_label, span=subject.span, shaded=shaded), caption)
+
+
+def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
+    """Return the panel of one channel, the mean on top of everything."""
+    times, label, unit = plain(subject.times, 12), plot_text(name), plot_text(subject.unit(name))
+    low, high = mean - band, mean + band
+    traces = [
+        {
+            "name": "95 % band",
+            "x": times + times[::-1],
+            "y": plain(high) + plain(low[::-1]),
+            "mode": "lines",
+            "line": {"width": 0},
+            "fill": "toself",
+            "fillcolor": _BAND,
+            "hoverinfo": "skip",
+        }
+    ]
+    if name in subject.series:
+        traces.append(_points(subject, subject.series[name]))
+    true = subject.truth.get(name)
+    if callable(true):
+        values = np.broadcast_to(np.asarray(true(subject.times), dtype=float), subject.times.shape)
+        traces.append(
+            {
+                "name": "truth",
+                "x": times,
+                "y": [value if math.isfinite(value) else None for value in plain(values)],
+                "mode": "lines",
+                "line": {"color": _TRUTH, "width": 1.5, "dash": "dash"},
+                "hovertemplate": f"{label} in truth: %{{y:.6~g}}{unit}{subject.hover_time}",
+            }
+        )
+    traces.append(
+        {
+            "name": "mean",
+            "x": times,
+            "y": plain(mean),
+            "customdata": plain(band, 3),
+            "mode": "lines",
+            "line": {"color": _MEAN, "width": 2},
+            "hovertemplate": f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{subject.hover_time}",
+        }
+    )
+    title = f"<b>{label}</b>{' in' + unit if unit else ''}"
+    title += "" if name in subject.series else ' <span style="color:#5a6b7b">– not measured</span>'
+    return Panel(title, traces, _limits(subject, name, low, high))
+
+
+def _points(subject: Subject, item: Series) -> dict[str, Any]:
+    """Return the measurements of a channel, thinned where there are many."""
+    chosen = thin(len(item.times))
+    many = len(chosen) > _MANY
+    unit = plot_text(subject.unit(item.observable))
+    return {
+        "name": "averages" if subject.gp._measurements.sums is not None else "measurements",
+        "x": item.times[chosen].tolist(),
+        "y": item.values[chosen].tolist(),
+        "mode": "markers",
+        "marker": {"color": DATA_COLOUR, "size": 3 if many else 6, "opacity": 0.3 if many else 0.75},
+        "hovertemplate": f"{plot_text(item.observable)} measured: %{{y:.6~g}}{unit}{subject.hover_time}",
+    }
+
+
+def _limits(subject: Subject, name: str, low: Array, high: Array) -> tuple[float, float]:
+    """Return the range of values: what grows beyond the data must not flatten what was measured."""
+    start, stop = subject.gp._measurements.window
+    inside = (subject.times >= start) & (subject.times <= stop)
+    values = [low[inside], high[inside]] if inside.any() else [low, high]
+    if name in subject.series:
+        values.append(subject.series[name].values)
+    bottom, top = min(float(part.min()) for part in values), max(float(part.max()) for part in values)
+    reach = 0.6 * (top - bottom)
+    return min(bottom, max(float(low.min()), bottom - reach)), max(top, min(float(high.max()), top + reach))

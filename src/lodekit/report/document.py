@@ -1,0 +1,263 @@
+"""The report from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from lodekit.errors import AlgebraError, LodekitError
+from lodekit.learning.result import Estimate
+from lodekit.mathml import equations_to_mathml
+from lodekit.model import LODEGP
+from lodekit.page import Page, escape
+from lodekit.report.curves import add_curves
+from lodekit.report.recipe import add_recipe
+from lodekit.report.residuals import Check, add_residuals, find_checks
+from lodekit.report.subject import Subject, Truth, read_span
+from lodekit.report.wording import count, digits, format_uncertain, join, sentence
+from lodekit.system.display import sections
+
+__all__ = ["make_report"]
+
+#: A relative residual above this is more than rounding.
+_ROUNDING = 1e-6
+
+
+def make_report(
+    gp: LODEGP,
+    *,
+    title: str = "",
+    units: Mapping[str, str] | None = None,
+    source: str = "",
+    command: str = "",
+    notes: Iterable[str] = (),
+    truth: Truth | None = None,
+    span: tuple[float, float] | None = None,
+) -> str:
+    """Return a report on a fitted model as one HTML page that needs no network.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    title : str
+    units : dict of str to str, optional
+        Units of channels, parameters and ``t``.
+    source : str
+        The name of the data file.
+    command : str
+        The shell command that made the report.
+    notes : sequence of str
+        What is worth knowing about the data, in sentences.
+    truth : dict, optional
+        True values of parameters (numbers) and true channels (functions of an array of times), where they are known.
+    span : (float, float), optional
+        From when to when the curves are drawn; by default 10 % beyond the data on each side.
+
+    Returns
+    -------
+    str
+        The same bytes for the same model.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
+    True
+    """
+    gp._require_fitted()
+    subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp._measurements.window))
+    checks = find_checks(subject)
+    page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
+    _add_warnings(page, subject)
+    _add_result(page, subject, notes, checks)
+    _add_equations(page, subject)
+    _add_tables(page, subject)
+    add_curves(page, subject)
+    _add_certificate(page, subject)
+    add_residuals(page, subject, checks)
+    add_recipe(page, subject, command)
+    return page.text()
+
+
+def _lead(subject: Subject) -> str:
+    """Return what was fitted to what, in one sentence."""
+    system, kept = subject.gp.system, subject.gp._measurements
+    channels = f" ({', '.join(system.channels)})" if len(system.channels) <= 8 else ""
+    parts = [count(len(system.equations), "equation"), count(len(system.channels), "channel") + channels]
+    if system.parameters:
+        parts.append(count(len(system.parameters), "parameter"))
+    source = f" from {subject.source}" if subject.source else ""
+    start, stop = kept.window
+    window = f"t from {start:.{subject.time_digits}g} to {stop:.{subject.time_digits}g}{subject.unit('t')}"
+    return f"{', '.join(parts)}; fitted to {count(kept.size, 'measurement')}{source}, {window}."
+
+
+def _add_warnings(page: Page, subject: Subject) -> None:
+    """Add what users should know before they believe anything."""
+    found = [sentence(text) for text in subject.gp.warnings_]
+    if len(found) == 1:
+        page.paragraph(found[0], "warning")
+    elif found:
+        page.items(found, "warning")
+
+
+def _add_result(page: Page, subject: Subject, notes: Iterable[str], checks: Sequence[Check]) -> None:
+    """Add the estimates in words."""
+    page.section("In words")
+    estimates = subject.gp.parameters_
+    lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
+    lines = lines or ["The equations hold no unknown parameters."]
+    page.items([*lines, _noise_line(subject)])
+    doubts = [check.name for check in checks if check.has_memory]
+    if doubts:
+        learned = any(0 < estimate.std_error < np.inf for estimate in estimates.values())
+        hence = "so the intervals are too narrow" if learned else "so the fit misses something"
+        page.paragraph(f"The residuals of {join(doubts)} are not white noise, {hence}; see Residuals.", "warning")
+    for note in notes:
+        page.paragraph(str(note), "note")
+
+
+def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
+    unit, value = subject.unit(name), f"{estimate.value:.5g}{subject.unit(name)}"
+    if estimate.note == "fixed":
+        return f"{name} was fixed at {value}."
+    if estimate.note == "at its bound":
+        return f"{name} is at its bound: the search ended at {value}, as far as it may go, and there is no interval."
+    if not estimate.identified:
+        return f"{name} is {estimate.note}: the search ended at {value}, and many other values would do as well."
+    low, high = estimate.interval
+    shown = digits(estimate.value, estimate.std_error, 4)
+    value = format_uncertain(estimate.value, estimate.std_error)
+    return f"{name} is {value}{unit} (95 % interval: {low:.{shown}g} to {high:.{shown}g}{unit})."
+
+
+def _noise_line(subject: Subject) -> str:
+    noise = subject.gp.noise_
+    if not noise:
+        return "The noise was given, not learned."
+    if subject.gp._fitted_arguments["noise"] == "shared":
+        unit = _shared_unit(subject)
+        where = "" if unit or len(subject.series) == 1 else ", in the unit of each channel"
+        return f"The noise of one measurement has a standard deviation of {noise['shared']:.3g}{unit}{where}."
+    listed = [f"{value:.3g}{subject.unit(name)} in {name}" for name, value in noise.items()]
+    return f"The noise of one measurement has a standard deviation of {join(listed)}."
+
+
+def _shared_unit(subject: Subject) -> str:
+    """Return the unit of everything that was measured, or nothing where units differ."""
+    found = {subject.unit(name) for name in subject.series}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _add_equations(page: Page, subject: Subject) -> None:
+    """Add the equations, and what they imply."""
+    system = subject.gp.system
+    page.section("The equations")
+    rows = (
+        f'<div><span class="number">{number}</span>{text}</div>'
+        for number, text in enumerate(equations_to_mathml(system), 1)
+    )
+    page.html(f'<div class="equations">{"".join(rows)}</div>')
+    blue = "Blue: parameters. Black: channels, functions of time. " if system.parameters else ""
+    page.paragraph(f"{blue}A prime is a derivative in time.", "note")
+    for note in system.notes:
+        page.paragraph(note, "note")
+    page.section("What the equations imply")
+    page.items([*system.explain().splitlines(), *_modes_at_estimate(subject)])
+    shown = [block for block in sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
+    text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
+    page.details("The algebra in full", f"<pre>{escape(text)}</pre>")
+
+
+def _modes_at_estimate(subject: Subject) -> list[str]:
+    """Return what modes with parameters inside look like at the estimate."""
+    system = subject.gp.system
+    if not any(mode.depends_on_parameters for mode in system.modes):
+        return []
+    values = {name: float(f"{found.value:.6g}") for name, found in subject.gp.parameters_.items()}
+    try:
+        modes = [mode.describe() for mode in system.substitute(values).modes]
+    except LodekitError:
+        return []
+    return [f"At the estimate: {join(modes)}."] if modes else []
+
+
+def _add_tables(page: Page, subject: Subject) -> None:
+    """Add everything that was learned, as tables."""
+    page.section("The fit")
+    if subject.gp.parameters_:
+        known = {name: value for name, value in subject.truth.items() if not callable(value)}
+        head = ["parameter", "estimate", "std error", "95 % interval", "unit", *["truth"] * bool(known), "note"]
+        rows = []
+        for name, found in subject.gp.parameters_.items():
+            learned = found.identified and found.note != "fixed"
+            low, high = found.interval
+            true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
+            shown = digits(found.value, found.std_error, 5)
+            row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to {high:.{shown}g}"]
+            row = row if learned else [row[0], "–", "–"]
+            rows.append([name, *row, subject.unit(name).strip(), *true, found.note])
+        _add_table(page, head, rows, text=("unit", "note"))
+        prior = " times the prior" if any(known.prior for known in subject.gp.system.parameters.values()) else ""
+        page.paragraph(
+            f"Estimates maximise the evidence{prior}; standard errors come from its curvature there.", "note"
+        )
+    rows = [[name, f"{value:.5g}", _unit_of(subject, name)] for name, value in subject.gp.hyperparameters_.items()]
+    for name, value in subject.gp.noise_.items():
+        unit = subject.unit(name) if name in subject.series else _shared_unit(subject)
+        rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])
+    rows.append(["log evidence", f"{subject.gp.log_evidence_:.3f}", ""])
+    _add_table(page, ["quantity", "value", "unit"], rows, text=("unit",))
+    converged = "The search converged" if subject.gp.converged_ else "The search did not converge"
+    page.paragraph(f"{converged}. Engine: {subject.gp.engine_}.", "note")
+
+
+def _add_table(page: Page, head: list[str], rows: list[list[str]], text: Sequence[str]) -> None:
+    """Add a table without its empty columns."""
+    used = [number for number in range(len(head)) if any(row[number] for row in rows)]
+    words = [position for position, number in enumerate(used) if head[number] in text]
+    page.table([head[n] for n in used], [[row[n] for n in used] for row in rows], text=words)
+
+
+def _unit_of(subject: Subject, hyperparameter: str) -> str:
+    kind, _, name = hyperparameter.partition(" of ")
+    return subject.unit("t" if kind == "lengthscale" else name).strip()
+
+
+def _add_certificate(page: Page, subject: Subject) -> None:
+    """Add the proof that the curves satisfy the equations, and how far floats depart from it."""
+    page.section("Do the curves satisfy the equations?")
+    system = subject.gp.system
+    largest = np.abs(subject.gp.residual(subject.times, relative=True)).max(axis=0)
+    worst = float(largest.max(initial=0.0))
+    try:
+        proved: tuple[str, ...] = system.verify()
+    except AlgebraError as problem:
+        proved = ()
+        page.paragraph(f"The algebra could not check itself: {problem}.", "warning")
+    if worst <= _ROUNDING:
+        exactly = "exactly, as proved by the algebra; " if proved else ""
+        rest = f"at most {worst:.1g} of the size of the terms" if worst else "nothing"
+        page.paragraph(
+            f"Yes: {exactly}in floating-point numbers the mean leaves over {rest}, in each equation, at each of the "
+            f"{len(subject.times)} times of the plot.",
+            "good",
+        )
+    else:
+        page.paragraph(
+            f"Not to rounding: the mean leaves over up to {worst:.1g} of the size of the terms. They grow so large "
+            "beside their sum that floats lose it; look at the units and the plotted range.",
+            "warning",
+        )
+    rows = [
+        [str(number), text, f"{value:.1e}" if value else "0"]
+        for number, (text, value) in enumerate(zip(system.equations, largest, strict=True), 1)
+    ]
+    page.table(["", "equation", "largest relative residual"], rows, text=(1,))
+    if proved:
+        listed = "".join(f"<li>{escape(line)}</li>" for line in proved)
+        words = "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
+        page.details("What was proved", f"<ul>{listed}</ul><p>{words}multiplication.</p>")

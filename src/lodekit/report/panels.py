@@ -1,0 +1,115 @@
+"""Plots above each other over one time axis, as Plotly wants them; from values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Panel", "stack"]
+
+_FONT = {"family": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif", "size": 13, "color": "#1b2733"}
+_GRID = {"gridcolor": "#e6ebef", "linecolor": "#c5ced6", "showline": True, "zeroline": False}
+_SHADE = {"type": "rect", "xref": "x", "y0": 0, "y1": 1, "line": {"width": 0}, "fillcolor": "rgba(120,130,140,0.13)"}
+_LINE = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 1, "color": "#9aa7b3", "dash": "dot"}}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot in a stack of plots over the same time.
+
+    Parameters
+    ----------
+    title : str
+        A label, made with `plot_text`.
+    traces : list of dict
+        As Plotly wants them, without axes; traces of one name are one entry of the legend.
+    limits : (float, float)
+        The smallest and the largest value to be seen at first.
+    lines : tuple of float
+        Values at which a dotted line goes across; the only ones that are named on the axis.
+    """
+
+    title: str
+    traces: Sequence[Mapping[str, Any]]
+    limits: tuple[float, float]
+    lines: tuple[float, ...] = ()
+
+
+def stack(
+    panels: Sequence[Panel],
+    *,
+    height: int,
+    label: str,
+    span: tuple[float, float],
+    shaded: Sequence[tuple[float, float]] = (),
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return traces and layout of panels above each other with one time axis.
+
+    Parameters
+    ----------
+    height : int
+        Of one panel, in pixels.
+    label : str
+        Of the time axis, made with `plot_text`.
+    span : (float, float)
+        The times to be seen at first.
+    shaded : sequence of (float, float)
+        Times on a grey ground.
+    """
+    named = {str(trace["name"]): False for panel in panels for trace in panel.traces}
+    gap, above, below = 38, 66 if len(named) > 1 else 36, 48
+    area = len(panels) * (height + gap) - gap
+    layout: dict[str, Any] = {
+        "height": area + above + below,
+        "margin": {"l": 60, "r": 12, "t": above, "b": below},
+        "font": _FONT,
+        "paper_bgcolor": "#fff",
+        "plot_bgcolor": "#fff",
+        "hovermode": "closest",
+        "showlegend": len(named) > 1,
+        "legend": {"orientation": "h", "x": 0, "y": 1 + 30 / area, "xanchor": "left", "yanchor": "bottom"},
+        "xaxis": {
+            **_GRID,
+            "title": {"text": label, "font": {"size": 13}},
+            "range": list(span),
+            "exponentformat": "none",
+            "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
+        },
+        "annotations": [],
+        "shapes": [],
+    }
+    data: list[dict[str, Any]] = []
+    for number, panel in enumerate(panels, 1):
+        axis = "y" if number == 1 else f"y{number}"
+        top = area - (number - 1) * (height + gap)
+        low, high = panel.limits
+        margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+        layout[axis.replace("y", "yaxis")] = {
+            **_GRID,
+            "domain": [max(top - height, 0) / area, top / area],
+            "range": [low - margin, high + margin],
+            "anchor": "x",
+            "exponentformat": "power",
+            **({"tickvals": list(panel.lines)} if panel.lines else {"nticks": max(height // 32, 3)}),
+        }
+        title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
+        layout["annotations"].append({**title, "xanchor": "left", "yanchor": "bottom", "align": "left"})
+        layout["shapes"] += [
+            {**_SHADE, "x0": start, "x1": stop, "yref": f"{axis} domain", "layer": "below"} for start, stop in shaded
+        ]
+        layout["shapes"] += [
+            {**_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"} for value in panel.lines
+        ]
+        for trace in panel.traces:
+            name = str(trace["name"])
+            place = {
+                "type": "scatter",
+                "xaxis": "x",
+                "yaxis": axis,
+                "legendgroup": name,
+                "showlegend": not named[name],
+            }
+            data.append({**trace, **place})
+            named[name] = True
+    return data, layout

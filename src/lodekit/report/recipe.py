@@ -1,0 +1,65 @@
+"""How to get a report again: the command, the version, the seed, and the same in Python."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+
+import lodekit
+from lodekit.model import LODEGP
+from lodekit.page import Page
+from lodekit.report.subject import Subject
+
+__all__ = ["add_recipe", "write_code"]
+
+
+def add_recipe(page: Page, subject: Subject, command: str) -> None:
+    """Add what it takes to get the same report again."""
+    page.section("How to get this again")
+    if command:
+        page.paragraph("On the command line:")
+        page.code(command)
+    page.paragraph("In Python:")
+    page.code(write_code(subject.gp, subject.source))
+    seed = subject.gp._fitted_arguments["random_state"]
+    seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
+    page.paragraph(f"Made by lodekit {lodekit.__version__}, {seeded}.", "note")
+
+
+def write_code(gp: LODEGP, source: str = "") -> str:
+    """Return Python code that makes and fits the same model."""
+    system, kept = gp.system, gp._measurements
+    lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
+    lines += [*(f"    {text}" for text in system.equations), '    """,']
+    if system.parameters:
+        lines.append("    parameters={")
+        for name, parameter in system.parameters.items():
+            options = [(key, getattr(parameter, key)) for key in ("positive", "bounds", "fixed", "start", "prior")]
+            given = [f"{key}={_code(value)}" for key, value in options if value is not None and value is not False]
+            lines.append(f'        "{name}": lk.Parameter({", ".join(given)}),')
+        lines.append("    },")
+    listed = ", ".join(f'"{name}"' for name in system.channels)
+    lines += [f"    channels=[{listed}],", ")"]
+    defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
+    arguments = [f"{k}={_code(v)}" for k, v in gp._fitted_arguments.items() if v != defaults[k]]
+    model = f"lk.LODEGP({', '.join(['system', *arguments])})"
+    if kept.sums is not None:
+        lines.append(f"gp = {model}.fit({_code(source or 'data.parquet')})")
+    else:
+        where = f", from {' '.join(source.splitlines())}" if source else ""
+        noise = ", noise_std=noise_std" if any(not item.learned for item in kept.summaries) else ""
+        lines.append(f"# t: times; Y: a dict or table of {', '.join(kept.names)}{where}")
+        lines.append(f"gp = {model}.fit(t, Y{noise})")
+    return "\n".join([*lines, "print(gp.summary())"])
+
+
+def _code(value: object) -> str:
+    """Return a value as Python code."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_code(part) for part in value)}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and math.isinf(value):
+        return f'float("{value}")'
+    return f"lk.{value!r}" if type(value).__module__.startswith("lodekit") else repr(value)

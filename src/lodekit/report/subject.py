@@ -1,0 +1,117 @@
+"""What a report is about: the model with its units, and the points and curves that are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.observations import Series
+from lodekit.model import LODEGP
+from lodekit.page import plot_text
+from lodekit.report.wording import digits
+
+__all__ = ["DATA_COLOUR", "DRAWN", "Subject", "Truth", "plain", "read_span", "thin"]
+
+Array = NDArray[np.float64]
+Truth = Mapping[str, float | Callable[[Array], Array]]
+#: More points than this only make a plot slow.
+DRAWN = 5000
+DATA_COLOUR = "#4a4a4a"
+#: The steps of a curve: doubled until straight lines between them are as good.
+_STEPS = (400, 800, 1600, 3200)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A fitted model, and what the user said about it.
+
+    Parameters
+    ----------
+    gp : LODEGP
+    units : dict of str to str
+    source : str
+        The name of the data file.
+    truth : dict of str to float or function
+    span : (float, float)
+        From when to when curves are drawn.
+    """
+
+    gp: LODEGP
+    units: Mapping[str, str]
+    source: str
+    truth: Truth
+    span: tuple[float, float]
+
+    def unit(self, name: str) -> str:
+        """Return a unit with a space before it, or nothing."""
+        found = str(self.units.get(name, "")).strip()
+        return f" {found}" if found else ""
+
+    @cached_property
+    def series(self) -> dict[str, Series]:
+        """The measurements, or averages where only sums are kept."""
+        kept = self.gp._measurements
+        return {item.observable: item for item in (kept.thumbnail() if kept.sums is not None else kept.series)}
+
+    @property
+    def names(self) -> list[str]:
+        """The channels, and whatever else was measured."""
+        channels = self.gp.system.channels
+        return [*channels, *(name for name in self.series if name not in channels)]
+
+    @property
+    def time_digits(self) -> int:
+        """How many digits tell the times of a plot apart: ten where the time is that of Unix."""
+        return digits(max(map(abs, self.span)), (self.span[1] - self.span[0]) / 100, 6)
+
+    @cached_property
+    def times(self) -> Array:
+        """Times fine enough for every curve."""
+        for steps in _STEPS:
+            times = np.array(plain(np.linspace(*self.span, steps + 1), 12))
+            mean = self.gp.predict(times, self.names)
+            bend = np.abs(mean[1:-1:2] - (mean[:-2:2] + mean[2::2]) / 2).max(axis=0)
+            if (bend <= 0.01 * np.ptp(mean, axis=0)).all():
+                break
+        return times
+
+    @property
+    def hover_time(self) -> str:
+        """The time of a point, in the words of Plotly's hover template."""
+        return f"<br>t = %{{x:.{self.time_digits}~g}}{plot_text(self.unit('t'))}<extra></extra>"
+
+    @property
+    def time_label(self) -> str:
+        """The label of the time axis."""
+        unit = self.unit("t")
+        return plot_text(f"t in{unit}" if unit else "t")
+
+
+def read_span(span: Sequence[float] | None, window: tuple[float, float]) -> tuple[float, float]:
+    """Return from when to when curves are drawn: as asked, or 10 % beyond the data on each side."""
+    if span is None:
+        margin = 0.1 * (window[1] - window[0]) or 0.5
+        return window[0] - margin, window[1] + margin
+    try:
+        start, stop = (float(value) for value in span)
+    except (TypeError, ValueError):
+        raise LodekitError(f"expected span=(from, to), two numbers, got {span!r}") from None
+    if not (math.isfinite(start) and math.isfinite(stop) and start < stop):
+        raise LodekitError(f"expected span=(from, to) with from < to, got ({start:g}, {stop:g})")
+    return start, stop
+
+
+def plain(values: Array, places: int = 10) -> list[float]:
+    """Return floats that are short as text."""
+    return [float(f"{value:.{places}g}") for value in values.tolist()]
+
+
+def thin(count: int) -> NDArray[np.intp]:
+    """Return which points are drawn."""
+    return np.arange(count) if count <= DRAWN else np.linspace(0, count - 1, DRAWN).astype(np.intp)

@@ -1,0 +1,55 @@
+"""Numbers and lists as people write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+__all__ = ["count", "digits", "format_uncertain", "join", "sentence"]
+
+
+def digits(value: float, step: float, least: int) -> int:
+    """Return how many digits of a value show steps of this size with two digits.
+
+    Examples
+    --------
+    >>> digits(4.0, 0.000052, 4), digits(4.0, 0.5, 4)
+    (7, 4)
+    """
+    if not (step > 0 and value and math.isfinite(step) and math.isfinite(value)):
+        return least
+    return min(max(math.floor(math.log10(abs(value))) - math.floor(math.log10(step)) + 2, least), 17)
+
+
+def format_uncertain(value: float, error: float) -> str:
+    """Return a value with its error, rounded to two digits of the error.
+
+    Examples
+    --------
+    >>> format_uncertain(2.97161, 0.0421), format_uncertain(1234567.0, 890.0), format_uncertain(1.5e-9, 2.1e-11)
+    ('2.972 ± 0.042', '1234570 ± 890', '(1.500 ± 0.021)e-9')
+    """
+    largest = max(abs(value), error)
+    if not (math.isfinite(largest) and error > 0):
+        return f"{value:.5g}"
+    power = math.floor(math.log10(largest))
+    power = power if not -4 <= power < 8 else 0
+    digits = 1 - math.floor(math.log10(error)) + power
+    first, second = (round(number / 10.0**power, digits) for number in (value, error))
+    shown = f"{first:.{max(digits, 0)}f} ± {second:.{max(digits, 0)}f}"
+    return f"({shown})e{power}" if power else shown
+
+
+def count(number: int, noun: str) -> str:
+    """Return how many there are: ``3 channels``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
+
+
+def join(items: Sequence[str]) -> str:
+    """Return a list in a sentence: ``a, b and c``."""
+    return " and ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def sentence(text: str) -> str:
+    """Return text that begins with a capital and ends with a full stop."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,0 +1,290 @@
+"""The report says what was found and how far to trust it, in one file that fetches nothing and repeats exactly."""
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.mathml import equations_to_mathml, name_to_mathml
+from lodekit.report import make_report
+from lodekit.report.recipe import write_code
+from tests.test_page import HOSTILE, Reader, assert_offline
+
+UNITS = {"t": "s", "f1": "°C", "f2": "°C", "u": "K/s", "a": "1/s", "b": "1/s"}
+
+
+def measure(count: int, noise: float, seed: int = 0) -> tuple[Any, Any]:
+    t = np.linspace(-5, 5, count)
+    return t, lk.catalog.heating().solution_at(t) + noise * np.random.default_rng(seed).standard_normal((count, 3))
+
+
+@pytest.fixture(scope="module")
+def heating() -> lk.LODEGP:
+    return lk.LODEGP(lk.catalog.heating().system, random_state=0).fit(*measure(25, 0.02))
+
+
+@pytest.fixture(scope="module")
+def many() -> lk.LODEGP:
+    return lk.LODEGP(lk.catalog.heating().system, random_state=0).fit(*measure(30_000, 0.1))
+
+
+def figures(page: str) -> list[dict[str, Any]]:
+    pattern = r'<script type="application/json" id="plot-\d+-data">(.*?)</script>'
+    return [json.loads(text) for text in re.findall(pattern, page, re.DOTALL)]
+
+
+def traces(page: str, name: str, figure: int = 0) -> list[dict[str, Any]]:
+    return [trace for trace in figures(page)[figure]["data"] if trace["name"] == name]
+
+
+def words(page: str) -> str:
+    """Return the text that people read."""
+    return " ".join(text for tag, text in Reader(page).texts if tag not in ("script", "style"))
+
+
+def test_everything_is_there_in_order(heating: lk.LODEGP) -> None:
+    page = make_report(
+        heating, title="Warm", units=UNITS, source="warm.csv", command="lodekit fit x", notes=["A note."]
+    )
+    order = ["Warm", "In words", "The equations", "What the equations imply", "The fit", "The channels"]
+    order += ["Do the curves satisfy the equations?", "Residuals", "How to get this again"]
+    assert [text for tag, text in Reader(page).texts if tag in ("h1", "h2") and text.strip()] == order
+    text = words(page)
+    for part in ("a is 2.9", "± 0.04", "1/s", "75 measurements from warm.csv", "A note.", "95 % interval", "U A V = D"):
+        assert part in text
+    for part in (
+        "any one of f1, f2 or u",
+        "lodekit fit x",
+        f"lodekit {lk.__version__}",
+        "random seed 0",
+        "noise (shared)",
+    ):
+        assert part in text
+    assert 'class="warning"' not in page
+    titles = [annotation["text"] for annotation in figures(page)[0]["layout"]["annotations"]]
+    assert titles == ["<b>f1</b> in °C", "<b>f2</b> in °C", "<b>u</b> in K/s"]
+
+
+def test_curves_are_those_of_predict(heating: lk.LODEGP) -> None:
+    page = make_report(heating, span=(-6, 7))
+    means, bands, points = (traces(page, name) for name in ("mean", "95 % band", "measurements"))
+    times = np.array(means[0]["x"])
+    assert (times[0], times[-1]) == (-6, 7)
+    mean, std = heating.predict(times, return_std=True)
+    _, values = measure(25, 0.02)
+    for i in range(3):
+        # Ten digits are kept.
+        np.testing.assert_allclose(means[i]["y"], mean[:, i], rtol=1e-9)
+        high, low = np.split(np.array(bands[i]["y"]), 2)
+        np.testing.assert_allclose(high, mean[:, i] + 1.959963984540054 * std[:, i], rtol=1e-9)
+        np.testing.assert_allclose(low[::-1], mean[:, i] - 1.959963984540054 * std[:, i], rtol=1e-9)
+        assert points[i]["y"] == values[:, i].tolist()
+    shaded = [(shape["x0"], shape["x1"]) for shape in figures(page)[0]["layout"]["shapes"]]
+    assert set(shaded) == {(-6.0, -5.0), (5.0, 7.0)}
+    shown = [trace["name"] for trace in figures(page)[0]["data"] if trace["showlegend"]]
+    assert shown == ["95 % band", "measurements", "mean"]
+
+
+def test_same_model_same_bytes_also_after_loading(heating: lk.LODEGP, tmp_path: Path) -> None:
+    page = make_report(heating, units=UNITS)
+    assert page == make_report(heating, units=UNITS)
+    heating.save(tmp_path / "heating.lodekit")
+    assert page == make_report(lk.LODEGP.load(tmp_path / "heating.lodekit"), units=UNITS)
+
+
+def test_text_of_users_stays_text_and_nothing_is_fetched(heating: lk.LODEGP) -> None:
+    units = dict.fromkeys(UNITS, HOSTILE)
+    page = make_report(
+        heating, title=HOSTILE, units=units, source=HOSTILE, command=HOSTILE, notes=[HOSTILE], truth={"a": 3}
+    )
+    assert_offline(page)
+    reader = Reader(page)
+    assert reader.count("a") == 0
+    assert reader.count("script") == 4
+    for figure in figures(page):
+        labels = [figure["layout"]["xaxis"]["title"]["text"], *(a["text"] for a in figure["layout"]["annotations"])]
+        labels += [trace.get("hovertemplate", "") for trace in figure["data"]]
+        for label in labels:
+            plain = re.sub(r"</?b>|<br>|<extra></extra>|%\{(x|y|customdata):[^}]*\}", "", label)
+            assert "<" not in plain
+            assert "%{" not in plain
+
+
+def test_unmeasured_channels_and_parameters_that_nothing_tells() -> None:
+    t = np.linspace(0, 4, 30)
+    system = lk.System("x' = -k*x + g*q + c", parameters={n: lk.Parameter(positive=True) for n in "kgc"})
+    noise = 0.01 * np.random.default_rng(0).standard_normal(30)
+    gp = lk.LODEGP(system, random_state=0).fit(t, {"x": np.exp(-t) + noise})
+    page = make_report(gp)
+    assert gp.warnings_
+    text = words(page)
+    for name, estimate in gp.parameters_.items():
+        if not estimate.identified:
+            assert f"{name} is {estimate.note}: the search ended at" in text
+    assert page.index('class="warning"') < page.index("In words")
+    titles = [annotation["text"] for annotation in figures(page)[0]["layout"]["annotations"]]
+    assert "not measured" in titles[1]
+    assert len(traces(page, "measurements")) == 1
+
+
+def test_many_points_are_thinned_and_the_caption_says_so(many: lk.LODEGP) -> None:
+    page = make_report(many)
+    assert [len(trace["x"]) for trace in traces(page, "measurements")] == [5000] * 3
+    assert "5000 points are shown" in page
+    assert len(page) < 7_000_000
+
+
+def test_sums_show_averages_and_say_that_points_are_gone() -> None:
+    t, values = measure(3000, 0.05)
+    sums = lk.Statistics.of(-5, 5, lk.Observations().add(t, "f1", values[:, 0]).add(t, "u", values[:, 2]))
+    gp = lk.LODEGP(lk.catalog.heating().system, random_state=0).fit(sums)
+    page = make_report(gp, source="logs/*.parquet")
+    assert len(traces(page, "averages")) == 2
+    assert "summed and not kept, so there are no residuals" in page
+    assert '.fit("logs/*.parquet")' in write_code(gp, "logs/*.parquet")
+
+
+def test_white_residuals_are_called_white(heating: lk.LODEGP, many: lk.LODEGP) -> None:
+    for gp in (heating, many):
+        page = make_report(gp)
+        assert "Measurements scatter about the mean as independent noise does." in page
+        assert "too narrow" not in page
+    # Twenty thousand residuals: their root mean square is known to a percent, and neighbours have nothing in common.
+    row = re.search(r"<td>f1</td><td>30000</td><td>([\d.]+)</td><td>([-\d.]+)</td>", make_report(many))
+    assert row is not None
+    assert abs(float(row[1]) - 1) < 0.03
+    assert abs(float(row[2])) < 0.03
+
+
+def test_noise_with_memory_is_noticed() -> None:
+    t, values = measure(300, 0.0)
+    rng, error = np.random.default_rng(0), np.zeros((300, 3))
+    for i in range(1, 300):
+        error[i] = 0.9 * error[i - 1] + 0.02 * rng.standard_normal(3)
+    page = make_report(lk.LODEGP(lk.catalog.heating().system, random_state=0).fit(t, values + error))
+    assert "Neighbouring residuals resemble each other in f1" in page
+    assert "the intervals are too narrow" in page
+
+
+def test_channels_that_differ_in_noise_are_noticed() -> None:
+    t, values = measure(100, 0.02)
+    values[:, 2] += 0.3 * np.random.default_rng(1).standard_normal(100)
+    page = make_report(lk.LODEGP(lk.catalog.heating().system, random_state=0).fit(t, values))
+    assert "Residuals are larger than the shared noise in u" in words(page)
+
+
+def test_truth_is_shown_where_it_is_known(heating: lk.LODEGP) -> None:
+    example = lk.catalog.heating()
+
+    def f2(times: Any) -> Any:
+        return example.solution_at(times)[:, 1]
+
+    page = make_report(heating, truth={**{k: float(v) for k, v in example.values.items()}, "f2": f2})
+    (true,) = traces(page, "truth")
+    np.testing.assert_allclose(true["y"], f2(np.array(true["x"])), rtol=1e-9)
+    assert "truth" in words(page)
+
+
+def test_modes_are_described_at_the_estimate() -> None:
+    t = np.linspace(0, 10, 60)
+    system = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
+    noise = 0.01 * np.random.default_rng(0).standard_normal(60)
+    gp = lk.LODEGP(system, random_state=0).fit(t, np.exp(-0.2 * t) * np.cos(2 * t) + noise)
+    assert "At the estimate: damped oscillation (angular frequency 2" in make_report(gp)
+
+
+def test_fast_curves_get_more_points() -> None:
+    t = np.linspace(0, 200, 400)
+    gp = lk.LODEGP(lk.System("x'' + 9*x = 0"), random_state=0).fit(t, np.cos(3 * t) + 0.01 * np.sin(50 * t))
+    assert len(traces(make_report(gp), "mean")[0]["x"]) > 2000
+
+
+def test_code_in_the_report_makes_the_same_system(heating: lk.LODEGP) -> None:
+    code = write_code(heating, "warm.csv")
+    scope: dict[str, Any] = {}
+    exec(code.split("# t:")[0], scope)  # noqa: S102
+    assert scope["system"] == heating.system
+    assert "lk.LODEGP(system, random_state=0).fit(t, Y)" in code
+
+
+@pytest.mark.parametrize("span", [(1, 0), (0, float("inf")), "ab", (1, 2, 3)])
+def test_bad_spans_are_refused(heating: lk.LODEGP, span: Any) -> None:
+    with pytest.raises(lk.LodekitError, match="expected span="):
+        make_report(heating, span=span)
+
+
+def test_models_without_data_are_refused() -> None:
+    with pytest.raises(lk.LodekitError, match="not been fitted"):
+        make_report(lk.LODEGP(lk.catalog.heating().system))
+
+
+def plain(node: ET.Element) -> str:
+    """Return MathML as a line of text."""
+    parts = [plain(child) for child in node]
+    if node.tag == "mfrac":
+        return f"({parts[0]})/({parts[1]})"
+    if node.tag == "msup":
+        return f"{parts[0]}^[{parts[1]}]"
+    if node.tag == "msub":
+        return f"{parts[0]}_{parts[1]}"
+    if node.tag == "msqrt":
+        return f"√({''.join(parts)})"
+    return " " if node.tag == "mspace" else (node.text or "") + "".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x' = -a*(x - y)", "x′=−a (x−y)"),
+        ("x'' + 9.81/l1*x - u/l1 = 0", "x″+(9.81)/(l_1) x−(u)/(l_1)=0"),
+        ("k*x/m - -y + 2*3*x'", "(k x)/(m)+y+2·3 x′=0"),
+        ("D(x, 4) + diff(x, t, 2) + diff(x, t, t) + x^(3) = 0", "x^[(4)]+x″+x″+x‴=0"),
+        ("(x - y)' = -(x + y)/(2*k)", "(x−y)′=−(x+y)/(2 k)"),
+        ("tau*TH_max' = k^2*x/a/m", "τ TH_max′=(k^[2] x)/(a m)"),
+        ("x' = 1e-9*exp(-2*t)*sin(3*t) + sqrt(2)*pi*t", "x′=10^[−9] e^[−2 t] sin\u2061(3 t)+√(2) π t"),
+        ("x' = y - (u - x) - 2*(-y)", "x′=y−(u−x)−2 (−y)"),
+        ("x' = -(-y)", "x′=y"),
+    ],
+)
+def test_equations_are_typeset_as_they_were_written(text: str, shown: str) -> None:
+    used = [name for name in ("a", "k", "m", "l1", "tau") if re.search(rf"\b{name}\b", text)]
+    (line,) = equations_to_mathml(lk.System(text, parameters=used))
+    assert plain(ET.fromstring(line)) == shown  # noqa: S314
+
+
+def test_every_system_of_the_catalog_can_be_typeset() -> None:
+    for example in lk.catalog.examples():
+        lines = equations_to_mathml(example.system)
+        assert len(lines) == len(example.system.equations)
+        trees = [ET.fromstring(line) for line in lines]  # noqa: S314
+        classes = [node.get("class", "") for tree in trees for node in tree.iter("mi")]
+        roles = {text.split()[0] for text in classes if text}
+        assert roles == ({"channel", "parameter"} if example.system.parameters else {"channel"})
+
+
+def test_names_have_subscripts_and_greek_letters() -> None:
+    assert name_to_mathml("TH1") == '<msub><mi class="word">TH</mi><mn>1</mn></msub>'
+    assert name_to_mathml("omega_max") == "<msub><mi>ω</mi><mtext>max</mtext></msub>"
+    assert name_to_mathml("x₂") == "<msub><mi>x</mi><mn>2</mn></msub>"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_browser_draws_it_without_complaint(heating: lk.LODEGP, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(make_report(heating, units=dict.fromkeys(UNITS, HOSTILE)), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=3000"]
+    command = ["chromium", *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0
+    assert "CONSOLE" not in done.stderr
+    drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+    # Three panels of curves and three of residuals.
+    assert len(re.findall(r'<g class="subplot ', drawn)) == 6
+    assert not re.search(r"<a [^>]*evil", drawn)
