@@ -7,108 +7,188 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.residuals import equation_terms
+from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.paper.experiments import Experiment, published
 
-__all__ = ["METHODS", "Outcome", "run"]
+__all__ = ["METHODS", "Trained", "need_gpytorch", "train"]
 
 Array = NDArray[np.float64]
-Mean = Callable[[Array], Array]
-_STEP = 1e-3
-_POINTS = 1000
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one training run gave.
+class Trained:
+    """A trained model, whatever trained it.
 
     Parameters
     ----------
-    train_rmse, eval_rmse : float
-        Against the noise-free truth at a thousand points of each interval.
+    mean, std : function
+        From times to the posterior mean, and to its standard deviation, both of shape (n, channels).
+    covariance : function
+        From times to the prior covariance of all channels, shape (n channels, n channels).
     loss : float
         Negative log evidence for each number of the data.
-    ode_error : list of float
-        For each equation the mean absolute error by finite differences, as in the paper.
-    strict_error : float
-        The median relative residual in closed form, where there is one; else NaN.
-    parameters : dict of str to float
     seconds : float
+        What construction and training took.
+    hyperparameters : dict of str to float
+        The noise variance, and means of signal variances and lengthscales.
+    parameters : dict of str to float
+    intervals : dict of str to (float, float)
+    gp : LODEGP, optional
+        The model as lodekit sees it; None for the baseline.
     """
 
-    train_rmse: float
-    eval_rmse: float
+    mean: Callable[[Array], Array]
+    std: Callable[[Array], Array]
+    covariance: Callable[[Array], Array]
     loss: float
-    ode_error: list[float]
-    strict_error: float
-    parameters: dict[str, float]
     seconds: float
+    hyperparameters: dict[str, float]
+    parameters: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    gp: LODEGP | None = None
 
-    def plain(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return asdict(self)
+
+def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True) -> Trained:
+    """Train a model in one of three ways, ``"paper"``, ``"lodekit"`` or ``"baseline"``, on one data set."""
+    if method not in METHODS:
+        raise LodekitError(f"expected one of {', '.join(METHODS)}, got {method!r}")
+    if method != "lodekit":
+        need_gpytorch()
+    return METHODS[method](experiment, experiment.data(seed, noisy=noisy), seed)
 
 
-def run(experiment: Experiment, method: str, seed: int, *, noisy: bool = True) -> Outcome:
-    """Train once and measure."""
-    table = experiment.data(seed, noisy=noisy)
+def need_gpytorch() -> None:
+    """Say what to install where GPyTorch is missing."""
+    try:
+        import gpytorch  # noqa: F401
+    except ImportError:
+        raise LodekitError(
+            "the paper's way is trained with GPyTorch, which is missing; try: pip install 'lodekit[gpytorch]'"
+        ) from None
+
+
+def _native(experiment: Experiment, table: Array, seed: int) -> Trained:
     begin = time.perf_counter()
-    mean, loss, parameters, strict = METHODS[method](experiment, table, seed)
-    seconds = time.perf_counter() - begin
-    errors = []
-    for interval in (experiment.train, experiment.evaluate):
-        times = np.linspace(*interval, _POINTS)
-        errors.append(float(np.sqrt(np.mean((mean(times) - experiment.truth(times)) ** 2))))
-    theta = {**experiment.parameters, **parameters}
-    return Outcome(errors[0], errors[1], loss, ode_error(experiment, mean, theta), strict, parameters, seconds)
-
-
-def ode_error(experiment: Experiment, mean: Mean, theta: dict[str, float]) -> list[float]:
-    """Return the mean absolute error of each equation by forward differences of a mean, a thousand points in all.
-
-    As the paper describes it: the first difference passes a low-pass filter before it is differenced again.
-    """
-    equations = equation_terms(experiment.system)
-    order = max(k for _, k in equations.derivatives)
-    grid = np.linspace(*experiment.evaluate, _POINTS // (order + 1))
-    shifted = np.concatenate([grid + k * _STEP for k in range(order + 1)])
-    values = mean(shifted).reshape(order + 1, len(grid), -1)
-    derivatives = [values[0]]
-    if order >= 1:
-        derivatives.append((values[1] - values[0]) / _STEP)
-    if order >= 2:
-        following = (values[2] - values[1]) / _STEP
-        derivatives.append((_smooth(following) - _smooth(derivatives[1])) / _STEP)
-    features = np.stack([derivatives[k][:, j] for j, k in equations.derivatives], axis=-1)[None]
-    numbers = np.array([theta[name] for name in experiment.system.operator.ring.parameters])
-    residual = equations.residual(numbers, grid, features, relative=False)[0]
-    return [float(value) for value in np.mean(np.abs(residual), axis=0)]
-
-
-def _smooth(values: Array) -> Array:
-    from scipy.signal import butter, filtfilt
-
-    return np.asarray(filtfilt(*butter(3, 0.5), values, axis=0))
-
-
-def _native(experiment: Experiment, table: Array, seed: int) -> tuple[Mean, float, dict[str, float], float]:
     # A noise level for each channel, as the multitask likelihood of the other two has.
     gp = LODEGP(experiment.system, noise="channel", random_state=seed).fit(experiment.times, table)
-    parameters = {name: estimate.value for name, estimate in gp.parameters_.items()}
-    everywhere = np.linspace(*experiment.evaluate, 200)
-    strict = float(np.median(np.abs(gp.residual(everywhere, relative=True))))
-    return (lambda times: np.asarray(gp.predict(times))), -gp.log_evidence_ / table.size, parameters, strict
+    seconds = time.perf_counter() - begin
+
+    def covariance(times: Array) -> Array:
+        from lodekit.integrations.gpytorch import to_gpytorch
+
+        return _prior_covariance(to_gpytorch(gp)[0], times)
+
+    hyper, span = gp._hyper, gp._engine.prior.rows.scaling.span
+    return Trained(
+        gp.predict,
+        lambda times: gp.predict(times, return_std=True)[1],
+        covariance,
+        -gp.log_evidence_ / table.size,
+        seconds,
+        {
+            "noise": float(np.mean(hyper.noise**2)),
+            "signal variance": float(np.mean(hyper.deviations**2)),
+            "lengthscale": float(np.mean(hyper.lengthscales)) * span,
+        },
+        {name: estimate.value for name, estimate in gp.parameters_.items()},
+        {name: estimate.interval for name, estimate in gp.parameters_.items()},
+        gp,
+    )
 
 
-def _train(model: Any, likelihood: Any, table: Any) -> tuple[Mean, float]:
-    """Train as the paper does; return the posterior mean and the last loss."""
+def _paper(experiment: Experiment, table: Array, seed: int) -> Trained:
+    import torch
+
+    from lodekit.integrations.gpytorch import LODEExactGP, from_gpytorch
+
+    begin = time.perf_counter()
+    likelihood, y = _likelihood(table.shape[1]), torch.as_tensor(table)
+    model = LODEExactGP(torch.as_tensor(experiment.times), y, likelihood, experiment.system).double()
+    kernel = model.covar_module
+    generator = np.random.default_rng(seed + 10_000)
+    for name in (*kernel._names, "lengthscales", "deviations", "mode_deviations"):
+        # As in the paper, what is learned are logarithms, those of variances and not of deviations.
+        power = 0.5 if name.endswith("deviations") else 1.0
+        kernel.register_constraint(f"raw_{name}", _exponential(power))
+        start = generator.uniform(-3.0, 3.0, tuple(kernel.value_of(name).shape))
+        kernel.set_value(name, np.exp(power * start))
+    loss = _optimize(model, likelihood, y)
+    seconds = time.perf_counter() - begin
+    gp = from_gpytorch(model)
+    return Trained(
+        *_predictors(model),
+        lambda times: _prior_covariance(model, times),
+        loss,
+        seconds,
+        {
+            "noise": likelihood.noise.item(),
+            "signal variance": (kernel.value_of("deviations") ** 2).mean().item(),
+            "lengthscale": kernel.value_of("lengthscales").mean().item(),
+        },
+        {name: kernel.value_of(name).item() for name in kernel._names},
+        gp=gp,
+    )
+
+
+def _baseline(experiment: Experiment, table: Array, seed: int) -> Trained:
+    import gpytorch
+    import torch
+
+    count = table.shape[1]
+
+    class Multitask(gpytorch.models.ExactGP):  # type: ignore[misc]
+        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
+            super().__init__(x, y, likelihood)
+            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(), num_tasks=count)
+            # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
+            self.covar_module = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), count, rank=1)
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        begin = time.perf_counter()
+        likelihood, y = _likelihood(count), torch.as_tensor(table)
+        model = Multitask(torch.as_tensor(experiment.times)[:, None], y, likelihood).double()
+        loss = _optimize(model, likelihood, y)
+        seconds = time.perf_counter() - begin
+    return Trained(
+        *_predictors(model),
+        lambda times: _prior_covariance(model, times),
+        loss,
+        seconds,
+        {
+            "noise": likelihood.noise.item(),
+            "signal variance": model.covar_module.task_covar_module.var.mean().item(),
+            "lengthscale": model.covar_module.data_covar_module.lengthscale.item(),
+        },
+    )
+
+
+def _exponential(power: float) -> Any:
+    import torch
+    from gpytorch.constraints import Positive
+
+    return Positive(transform=lambda x: torch.exp(power * x), inv_transform=lambda y: torch.log(y) / power)
+
+
+def _likelihood(count: int) -> Any:
+    import gpytorch
+
+    constraint = gpytorch.constraints.GreaterThan(1e-10)
+    return gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=count, noise_constraint=constraint).double()
+
+
+def _optimize(model: Any, likelihood: Any, table: Any) -> float:
+    """Train as the paper does; return the last loss."""
     import gpytorch
     import torch
 
@@ -126,63 +206,33 @@ def _train(model: Any, likelihood: Any, table: Any) -> tuple[Mean, float]:
             optimizer.step()
     model.eval()
     likelihood.eval()
+    return float(loss.detach())
+
+
+def _predictors(model: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    import gpytorch
+    import torch
 
     def mean(times: Array) -> Array:
-        with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8):
+        with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8), gpytorch.settings.skip_posterior_variances():
             return np.asarray(model(torch.as_tensor(times)[:, None]).mean.numpy())
 
-    return mean, float(loss.detach())
+    def std(times: Array) -> Array:
+        with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8):
+            variance = model(torch.as_tensor(times)[:, None]).variance.numpy()
+            return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+    return mean, std
 
 
-def _likelihood(count: int) -> Any:
-    import gpytorch
-
-    constraint = gpytorch.constraints.GreaterThan(1e-10)
-    return gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=count, noise_constraint=constraint).double()
-
-
-def _paper(experiment: Experiment, table: Array, seed: int) -> tuple[Mean, float, dict[str, float], float]:
+def _prior_covariance(model: Any, times: Array) -> Array:
     import torch
 
-    from lodekit.integrations.gpytorch import LODEExactGP, from_gpytorch
-
-    generator = np.random.default_rng(seed + 10_000)
-    likelihood, y = _likelihood(table.shape[1]), torch.as_tensor(table)
-    model = LODEExactGP(torch.as_tensor(experiment.times), y, likelihood, experiment.system).double()
-    kernel = model.covar_module
-    for name in (*kernel._names, "lengthscales", "deviations", "mode_deviations"):
-        shape = tuple(kernel.value_of(name).shape)
-        kernel.set_value(name, np.exp(generator.uniform(-3.0, 3.0, shape)))
-    mean, loss = _train(model, likelihood, y)
-    parameters = {name: kernel.value_of(name).item() for name in kernel._names}
-    gp = from_gpytorch(model)
-    everywhere = np.linspace(*experiment.evaluate, 200)
-    return mean, loss, parameters, float(np.median(np.abs(gp.residual(everywhere, relative=True))))
+    with torch.no_grad():
+        return np.asarray(model.covar_module(torch.as_tensor(times)[:, None]).to_dense().numpy())
 
 
-def _baseline(experiment: Experiment, table: Array, seed: int) -> tuple[Mean, float, dict[str, float], float]:
-    import gpytorch
-    import torch
-
-    count = table.shape[1]
-    torch.manual_seed(seed)
-
-    class Multitask(gpytorch.models.ExactGP):  # type: ignore[misc]
-        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
-            super().__init__(x, y, likelihood)
-            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(), num_tasks=count)
-            self.covar_module = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), count, rank=count)
-
-        def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    likelihood, y = _likelihood(count), torch.as_tensor(table)
-    model = Multitask(torch.as_tensor(experiment.times)[:, None], y, likelihood).double()
-    mean, loss = _train(model, likelihood, y)
-    return mean, loss, {}, float("nan")
-
-
-METHODS: dict[str, Callable[[Experiment, Array, int], tuple[Mean, float, dict[str, float], float]]] = {
+METHODS: dict[str, Callable[[Experiment, Array, int], Trained]] = {
     "paper": _paper,
     "lodekit": _native,
     "baseline": _baseline,

@@ -1,0 +1,59 @@
+"""The command that runs the paper again."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lodekit.cli.app import app
+from lodekit.cli.progress import steps
+
+__all__ = ["Topic", "reproduce"]
+
+
+class Topic(StrEnum):
+    """What can be reproduced."""
+
+    bipendulum = "bipendulum"
+    heating = "heating"
+    three_tank = "three-tank"
+    lfm = "lfm"
+    eigenvalues = "eigenvalues"
+    runtime = "runtime"
+    everything = "all"
+
+
+@app.command()
+def reproduce(
+    topic: Annotated[Topic, typer.Argument(help="Which experiment of the paper.")] = Topic.everything,
+    quick: Annotated[bool, typer.Option("--quick", help="Two repetitions: about a minute.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
+) -> None:
+    """Run the paper's experiments in three ways, and put each figure beside the published one.
+
+    An interrupted run goes on where it was. GPyTorch and matplotlib are needed: the extras gpytorch and plot.
+    """
+    from lodekit.paper.claims import claims
+    from lodekit.paper.report import write_report
+    from lodekit.paper.results import Results
+    from lodekit.paper.runner import collect, make_plan
+
+    plan = make_plan(topic.value, quick=quick)
+    rows = []
+    with steps("reproducing", len(plan.jobs())) as advance:
+        for job, row in collect(plan, out / "runs"):
+            rows.append(row)
+            advance(job.name)
+    results = Results(rows)
+    with steps("drawing", None) as advance:
+        paths = write_report(results, plan, out, tell=advance)
+    console = Console(soft_wrap=True, highlight=False)
+    for claim in claims(results):
+        console.print(f"[{'green' if claim.holds else 'red'}]{'holds' if claim.holds else 'FAILS'}[/]", end="  ")
+        console.print(f"{claim.text} ({claim.evidence})", markup=False)
+    for path in paths[:3]:
+        typer.echo(path)

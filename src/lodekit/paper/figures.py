@@ -1,0 +1,202 @@
+"""The figures of the paper, drawn from models trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from lodekit.paper.experiments import Experiment, experiments, find_experiment, published
+from lodekit.paper.methods import train
+from lodekit.paper.results import TITLES, Results, floor
+from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, label_bottom, make_panels
+
+__all__ = ["Picture", "pictures"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as a file.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, without its ending.
+    caption : str
+    png : bytes
+    """
+
+    name: str
+    caption: str
+    png: bytes
+
+
+def pictures(results: Results) -> Iterator[Picture]:
+    """Yield the figures that belong to the systems that were run."""
+    if not results.systems:
+        return
+    yield _solutions()
+    for system in results.systems:
+        yield _posterior(find_experiment(system))
+    if "bipendulum" in results.systems:
+        yield _boxes(results)
+        yield _extrapolation(find_experiment("bipendulum"))
+
+
+def _png(figure: Any) -> bytes:
+    target = BytesIO()
+    # Without metadata the same figure gives the same bytes.
+    figure.savefig(target, format="png", dpi=150, metadata={"Software": None})
+    return target.getvalue()
+
+
+def _solutions() -> Picture:
+    figure, axes = make_panels(3, height_each=2.3, columns=3, share=False)
+    colours = [OKABE_ITO[name] for name in ("blue", "vermillion", "green", "orange", "purple")]
+    dashes = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1))]
+    for axis, (name, experiment) in zip(axes, experiments().items(), strict=True):
+        times = np.linspace(*experiment.evaluate, 400)
+        for number, values in enumerate(experiment.truth(times).T):
+            label = experiment.system.channels[number]
+            axis.plot(times, values, color=colours[number], linestyle=dashes[number], linewidth=1.2, label=label)
+        axis.set_title(TITLES[name], fontsize=9)
+        axis.set_xlabel("t")
+        axis.legend(fontsize=7, frameon=False, ncols=2, handlelength=2.2, loc="best")
+    return Picture("solutions", "The three solutions that the data are made from.", _png(figure))
+
+
+def _posterior(experiment: Experiment) -> Picture:
+    """Noisy data, noise-free data, and samples: one row each, one column for each channel."""
+    channels = experiment.system.channels
+    width = 6.5 if len(channels) <= 3 else 9.5
+    figure, axes = make_panels(3 * len(channels), width=width, height_each=1.55, columns=len(channels))
+    times = np.linspace(*experiment.evaluate, 400)
+    truth = experiment.truth(times)
+    models = [train(experiment, "lodekit", 0, noisy=noisy).gp for noisy in (True, False)]
+    for row, noisy in enumerate((True, False, True)):
+        gp = models[0 if noisy else 1]
+        if gp is None:
+            raise AssertionError("lodekit's way gives a model of its own")
+        mean, std = gp.predict(times, return_std=True)
+        samples = gp.sample(times, size=1, random_state=0) if row == 2 else None
+        data = experiment.data(0, noisy=noisy)
+        for column, name in enumerate(channels):
+            axis = axes[row * len(channels) + column]
+            draw_channel(
+                axis,
+                times,
+                mean[:, column],
+                std[:, column],
+                data=(experiment.times, data[:, column]),
+                truth=truth[:, column],
+                samples=None if samples is None else samples[:, :, column],
+                window=experiment.train,
+            )
+            drawn = samples[0, :, column] if samples is not None else mean[:, column]
+            _frame(axis, truth[:, column], mean[:, column], data[:, column], drawn)
+            if row == 0:
+                axis.set_title(name, fontsize=9)
+        axes[row * len(channels)].set_ylabel(("noisy data", "noise-free data", "a sample, noisy data")[row], fontsize=8)
+    label_bottom(axes[-len(channels) :], "t")
+    add_legend(figure, axes, outside=True)
+    title = TITLES[experiment.name]
+    caption = (
+        f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
+        f"sample from the first "
+        "(bottom), with 95 % bands; extrapolation is shaded."
+    )
+    return Picture(f"posterior-{experiment.name.replace('_', '-')}", caption, _png(figure))
+
+
+def _frame(axis: Any, *curves: Any) -> None:
+    """Let the curves fill a panel; bands may reach beyond it."""
+    low, high = (float(edge(np.concatenate(curves))) for edge in (np.min, np.max))
+    margin = 0.35 * (high - low)
+    axis.set_ylim(low - margin, high + margin)
+
+
+def _boxes(results: Results) -> Picture:
+    """ODE errors of the bipendulum by equation and way, the published boxes beside ours."""
+    figure, (axis,) = make_panels(1, height_each=3.6)
+    labels, rows = [], []
+    boxes = published()["bipendulum_ode_boxplot"]
+    ways = (("lodekit", "lodekit"), ("paper", "paper's way"), ("baseline", "GP"))
+    for method, title in ways:
+        found = np.array([row["ode_error"] for row in results.select("main", "bipendulum", method)])
+        for equation in (1, 2):
+            labels.append(f"{title}, ODE {equation}")
+            rows.append({**_five(found[:, equation - 1]), "ours": True})
+            if method != "lodekit":
+                theirs = boxes[f"{'lodegp' if method == 'paper' else 'gp'}_ode{equation}"]
+                labels.append("published")
+                limits = {"whislo": theirs["q1"], "whishi": theirs["q3"], "med": theirs["median"]}
+                rows.append({**limits, "q1": theirs["q1"], "q3": theirs["q3"], "ours": False})
+    shown = axis.bxp(rows, orientation="horizontal", showfliers=False, patch_artist=True, widths=0.6)
+    for patch, line, row in zip(shown["boxes"], shown["medians"], rows, strict=True):
+        patch.set(facecolor=OKABE_ITO["sky"] if row["ours"] else "0.88", edgecolor="0.3", linewidth=0.8)
+        line.set(color=OKABE_ITO["vermillion"], linewidth=1.4)
+    axis.set_yticks(range(1, len(labels) + 1), labels, fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xscale("log")
+    axis.axvline(floor("bipendulum"), color=OKABE_ITO["green"], linestyle="--", linewidth=1.2)
+    axis.annotate(
+        "exact solution",
+        (floor("bipendulum"), 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(3, 2),
+        textcoords="offset points",
+        fontsize=7.5,
+        color=OKABE_ITO["green"],
+    )
+    axis.set_xlabel("ODE error by forward differences")
+    caption = (
+        "Bipendulum: the error in satisfying each equation, by forward differences, noisy data. The dashed line is "
+        "the error that this "
+        "measure gives to the exact solution; what lies to its left has not been fitted to the data. The published "
+        "boxes have no whiskers here."
+    )
+    return Picture("ode-errors", caption, _png(figure))
+
+
+def _five(values: Any) -> dict[str, float]:
+    low, q1, median, q3, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+    return {"whislo": low, "q1": q1, "med": median, "q3": q3, "whishi": high}
+
+
+def _extrapolation(experiment: Experiment) -> Picture:
+    channels = experiment.system.channels
+    figure, axes = make_panels(2 * len(channels), height_each=1.55, columns=2)
+    times = np.linspace(*experiment.evaluate, 400)
+    truth, data = experiment.truth(times), experiment.data(0)
+    models = [train(experiment, method, 0) for method in ("lodekit", "baseline")]
+    means = [trained.mean(times) for trained in models]
+    for column, (trained, mean, title) in enumerate(zip(models, means, ("LODE-GP", "GP"), strict=True)):
+        std = trained.std(times)
+        for row, name in enumerate(channels):
+            axis = axes[2 * row + column]
+            draw_channel(
+                axis,
+                times,
+                mean[:, row],
+                std[:, row],
+                data=(experiment.times, data[:, row]),
+                truth=truth[:, row],
+                window=experiment.train,
+            )
+            # Both columns have the same scale, so that they can be compared.
+            _frame(axis, truth[:, row], data[:, row], *(curve[:, row] for curve in means))
+            if column == 0:
+                axis.set_ylabel(name)
+            if row == 0:
+                axis.set_title(title, fontsize=9)
+    label_bottom(axes[-2:], "t")
+    add_legend(figure, axes, outside=True)
+    caption = (
+        "Bipendulum, beyond the data: the mean of a LODE-GP (left) has to satisfy the equations on its way back to "
+        "zero, that of a GP (right) "
+        "has not. The bands say what each of them knows."
+    )
+    return Picture("extrapolation", caption, _png(figure))

@@ -1,0 +1,142 @@
+"""What the paper measures on a trained model, and what can be measured exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.residuals import equation_terms
+from lodekit.paper.experiments import Experiment
+from lodekit.paper.methods import Trained, train
+
+__all__ = ["Outcome", "count_eigenvalues", "measure", "ode_error"]
+
+Array = NDArray[np.float64]
+_STEP = 1e-3
+_POINTS = 1000
+_THRESHOLD = 1e-6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one training run gave.
+
+    Parameters
+    ----------
+    train_rmse, eval_rmse : float
+        Against the noise-free truth at a thousand points of each interval.
+    loss : float
+        Negative log evidence for each number of the data.
+    ode_error : list of float
+        For each equation, at the true parameters, the mean absolute error by finite differences, as in the paper.
+    strict_error : float or None
+        The median relative residual in closed form at the learned parameters; None without a closed form.
+    absolute_error : float or None
+        The mean absolute residual in closed form at the learned parameters; None without a closed form.
+    eigenvalues : int
+        How many of the prior covariance at a thousand points are above 1e-6.
+    hyperparameters, parameters, intervals : dict
+    seconds : float
+    """
+
+    train_rmse: float
+    eval_rmse: float
+    loss: float
+    ode_error: list[float]
+    strict_error: float | None
+    absolute_error: float | None
+    eigenvalues: int
+    hyperparameters: dict[str, float]
+    parameters: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    seconds: float
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+
+def measure(experiment: Experiment, method: str, seed: int, *, noisy: bool = True) -> Outcome:
+    """Train once and measure."""
+    trained = train(experiment, method, seed, noisy=noisy)
+    errors = []
+    for interval in (experiment.train, experiment.evaluate):
+        times = np.linspace(*interval, _POINTS)
+        errors.append(float(np.sqrt(np.mean((trained.mean(times) - experiment.truth(times)) ** 2))))
+    strict, absolute = _closed_form(experiment, trained)
+    return Outcome(
+        errors[0],
+        errors[1],
+        trained.loss,
+        ode_error(experiment, trained.mean),
+        strict,
+        absolute,
+        count_eigenvalues(trained.covariance(np.linspace(*experiment.evaluate, _POINTS))),
+        trained.hyperparameters,
+        trained.parameters,
+        trained.intervals,
+        trained.seconds,
+    )
+
+
+def ode_error(experiment: Experiment, mean: Callable[[Array], Array]) -> list[float]:
+    """Return the mean absolute error of each equation by forward differences of a mean, a thousand points in all.
+
+    As the paper describes it: at the true parameters, and the first difference passes a low-pass filter before it is
+    differenced again.
+    """
+    equations = equation_terms(experiment.system)
+    order = max(k for _, k in equations.derivatives)
+    grid = np.linspace(*experiment.evaluate, _POINTS // (order + 1))
+    shifted = np.concatenate([grid + k * _STEP for k in range(order + 1)])
+    values = mean(shifted).reshape(order + 1, len(grid), -1)
+    derivatives = [values[0]]
+    if order >= 1:
+        derivatives.append((values[1] - values[0]) / _STEP)
+    if order >= 2:
+        following = (values[2] - values[1]) / _STEP
+        derivatives.append((_smooth(following) - _smooth(derivatives[1])) / _STEP)
+    features = np.stack([derivatives[k][:, j] for j, k in equations.derivatives], axis=-1)[None]
+    numbers = np.array([experiment.parameters[name] for name in experiment.system.operator.ring.parameters])
+    residual = equations.residual(numbers, grid, features, relative=False)[0]
+    return [float(value) for value in np.mean(np.abs(residual), axis=0)]
+
+
+def _smooth(values: Array) -> Array:
+    from scipy.signal import butter, filtfilt
+
+    return np.asarray(filtfilt(*butter(3, 0.5), values, axis=0))
+
+
+def _closed_form(experiment: Experiment, trained: Trained) -> tuple[float | None, float | None]:
+    if trained.gp is None:
+        return None, None
+    everywhere = np.linspace(*experiment.evaluate, 200)
+    relative = np.abs(trained.gp.residual(everywhere, relative=True))
+    return float(np.median(relative)), float(np.mean(np.abs(trained.gp.residual(everywhere))))
+
+
+def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:
+    """Return how many eigenvalues of a covariance matrix are above a threshold.
+
+    A Cholesky factorization with pivots stops when the trace of what remains is far below the threshold: no
+    eigenvalue has then moved by more than that trace, and only a small matrix is left to decompose.
+
+    Examples
+    --------
+    >>> count_eigenvalues(np.diag([1.0, 1e-3, 1e-9, 0.0]))
+    2
+    """
+    from scipy.linalg.lapack import dpstrf
+
+    size = len(covariance)
+    # The rounding errors of the factorization are the smallest remainder that can be asked for.
+    floor = size * np.finfo(float).eps * float(np.max(np.diag(covariance)))
+    tolerance = max(1e-3 * threshold / size, floor / size)
+    factor, _, rank, _ = dpstrf(covariance, tol=tolerance, lower=1)
+    columns = np.tril(factor[:, :rank])
+    return int(np.sum(np.linalg.eigvalsh(columns.T @ columns) > threshold))

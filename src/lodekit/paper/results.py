@@ -1,0 +1,125 @@
+"""The results of all runs, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.paper.experiments import experiments, find_experiment, published
+from lodekit.paper.measures import ode_error
+
+__all__ = ["COLUMNS", "MODELS", "TITLES", "Results", "Spread"]
+
+Array = NDArray[np.float64]
+COLUMNS = ("train_rmse", "eval_rmse", "loss", "ode_error")
+#: Which published model belongs to which way of training.
+MODELS = {"paper": "lodegp", "lodekit": "lodegp", "baseline": "gp"}
+TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median with a standard deviation.
+
+    Parameters
+    ----------
+    median, std : float
+    """
+
+    median: float
+    std: float
+
+    def __str__(self) -> str:
+        return f"{number(self.median)} ± {number(self.std, 2)}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return a number with a few digits, without an exponent where that is easy to read.
+
+    Examples
+    --------
+    >>> number(0.0602), number(-1.6384), number(5.135e-07), number(0.0)
+    ('0.0602', '-1.638', '5.13e-07', '0')
+    """
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e4:
+        return f"{value:.{max(digits, len(str(int(abs(value)))) + (3 if abs(value) >= 1 else 0))}g}"
+    return f"{value:.{digits - 1}e}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Plain results of runs.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+    """
+
+    rows: Sequence[dict[str, Any]]
+
+    def select(self, topic: str, system: str = "", method: str = "", *, noisy: bool = True) -> list[dict[str, Any]]:
+        """Return the runs of a kind, in the order of their data sets."""
+        return sorted(
+            (
+                row
+                for row in self.rows
+                if row["topic"] == topic
+                and row["noisy"] == noisy
+                and system in ("", row["system"])
+                and method in ("", row["method"])
+            ),
+            key=lambda row: row["seed"],
+        )
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems of the main table that were run, in the order of the paper."""
+        return [name for name in experiments() if self.select("main", name)]
+
+    def values(self, column: str, system: str, method: str, *, noisy: bool = True) -> Array:
+        """Return a column of the main table, one value for each data set; ODE errors are averaged over equations."""
+        return np.array([np.mean(row[column]) for row in self.select("main", system, method, noisy=noisy)], dtype=float)
+
+    def spread(self, column: str, system: str, method: str) -> Spread:
+        """Return the median and the standard deviation of a column on noisy data."""
+        values = self.values(column, system, method)
+        return Spread(float(np.median(values)), float(np.std(values)))
+
+    def heating_errors(self, method: str, *, noisy: bool, most: int = 10) -> Array:
+        """Return relative errors of the heating parameters, shape (runs, 2)."""
+        truth = find_experiment("heating").parameters
+        rows = self.select("main", "heating", method, noisy=noisy)[:most]
+        return np.array([[abs(row["parameters"][name] / truth[name] - 1) for name in truth] for row in rows])
+
+    def heating_coverage(self) -> tuple[int, int]:
+        """Return how many 95 % intervals of lodekit cover the truth on noisy data, and how many there are."""
+        truth = find_experiment("heating").parameters
+        inside = [
+            row["intervals"][name][0] <= truth[name] <= row["intervals"][name][1]
+            for row in self.select("main", "heating", "lodekit")
+            for name in truth
+        ]
+        return sum(inside), len(inside)
+
+    def speedup(self, system: str) -> float:
+        """Return how many times faster lodekit trains than the paper's way, in the median of pairs of runs."""
+        pairs = zip(self.select("main", system, "paper"), self.select("main", system, "lodekit"), strict=True)
+        return float(np.median([paper["seconds"] / own["seconds"] for paper, own in pairs]))
+
+
+def published_spread(system: str, method: str, column: str) -> Spread:
+    """Return a cell of the published main table."""
+    figures, place = published()["table_main"][system][MODELS[method]], 2 * COLUMNS.index(column)
+    return Spread(figures[place], figures[place + 1])
+
+
+def floor(system: str) -> float:
+    """Return the ODE error that the measure of the paper gives to the exact solution itself."""
+    experiment = find_experiment(system)
+    return float(np.mean(ode_error(experiment, experiment.truth)))
