@@ -9,6 +9,7 @@ from dataclasses import dataclass
 __all__ = [
     "AlgebraError",
     "EquationError",
+    "FitError",
     "InconsistentSystemError",
     "LodekitError",
     "ParameterError",
@@ -106,6 +107,10 @@ class VerificationError(LodekitError):
         """Raise with the statement unless it holds."""
         if not holds:
             raise cls(f"the exact check failed: expected that {statement}, and it does not hold")
+
+
+class FitError(LodekitError):
+    """Equations and data that make sense one by one, and to which no fit could be found."""
 
 
 class SystemFileError(LodekitError):

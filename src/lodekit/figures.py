@@ -49,6 +49,7 @@ class Fitted(Protocol):
 
     system: System
     parameters_: dict[str, Estimate]
+    labels_: dict[str, Any]
     _measurements: Measurements
     _engine: Engine
     _layout: Layout
@@ -129,6 +130,13 @@ class Figures:
                 label=plotting.name_with_unit(name, known.get(name, "")) + ("" if series else "\n(not measured)"),
                 data_label=word,
             )
+            if t is None:
+                inside = (times >= self._measurements.window[0]) & (times <= self._measurements.window[1])
+                reach = 2 * std[inside, j]
+                shown = [mean[inside, j] - reach, mean[inside, j] + reach, *([] if series is None else [series.values])]
+                shown += [] if truths[j] is None else [np.asarray(truths[j])]
+                shown += [] if drawn is None else [drawn[:, inside, j].ravel()]
+                plotting.frame(panel, shown)
         plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
         plotting.add_legend(figure, panels, outside=new)
         if new:
@@ -359,7 +367,7 @@ def _names(model: Fitted, observable: str | Sequence[str] | None) -> list[str]:
 
 def _units(model: Fitted, units: Mapping[str, str] | None) -> Mapping[str, str]:
     if units is None:
-        return {}
+        units = model.labels_.get("units", {})
     if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
         raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
     return units

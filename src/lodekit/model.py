@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from lodekit.errors import LodekitError
+from lodekit.errors import FitError, LodekitError
 from lodekit.figures import Figures
 from lodekit.inference.assembly import make_engine, make_prior
 from lodekit.inference.checks import check_count, check_exact_values_met, check_finite, check_seed, read_times
@@ -32,6 +32,7 @@ from lodekit.learning.diagnosis import describe_hyperparameters, describe_noise,
 from lodekit.learning.fit import Penalty, learn
 from lodekit.learning.result import Estimate, estimate_parameters, format_summary
 from lodekit.learning.search import Optimum, hessian
+from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.latents import Latent, read_latent
 from lodekit.storage import StorageError, pack_measurements, read_state, unpack_measurements, write_state
@@ -321,7 +322,7 @@ class LODEGP(Figures):
         posterior = engine.posterior(hyper)
         value = posterior.value
         if not np.isfinite(value):
-            raise LodekitError("the evidence is not finite at the optimum; check units and starting values")
+            raise FitError("the evidence is not finite at the optimum; check units and starting values")
         if isinstance(posterior, DensePosterior):
             check_exact_values_met(posterior)
         self._measurements, self._engine, self._layout, self._choice = measurements, engine, layout, choice
@@ -335,6 +336,24 @@ class LODEGP(Figures):
         self.noise_ = describe_noise(measurements.summaries, hyper, self.noise)
         self.hyperparameters_ = describe_hyperparameters(engine.prior, hyper, self.system.channels)
         self.warnings_ = find_warnings(self.system, posterior, hyper, optimum, self.parameters_)
+        if measurements.sums is None and self._latents():
+            self.warnings_ += warn_of_steps(measurements.series, self.noise_, self.system.channels)
+        self.labels_ = dict(getattr(self, "labels_", {}))
+        return self
+
+    def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str = "") -> LODEGP:
+        """Say what figures, reports and files call things; kept when the model is saved.
+
+        Parameters
+        ----------
+        title : str
+        units : dict of str to str, optional
+            Of channels, parameters and ``t``.
+        origin : str
+            The date that is time zero, where times are seconds since then.
+        """
+        self._require_fitted()
+        self.labels_ = {"title": title, "units": dict(units or {}), "origin": origin}
         return self
 
     def save(self, path: str | Path) -> None:
@@ -346,6 +365,7 @@ class LODEGP(Figures):
         state = {
             "system": self.system.definition(),
             "arguments": self._fitted_arguments,
+            "labels": self.labels_,
             "scaling": [rows.scaling.start, rows.scaling.span],
             "scales": dict(zip(self._measurements.names, rows.scales.tolist(), strict=True)),
             "optimum": [self._optimum.value, self._optimum.converged, self._optimum.message, self._optimum.evaluations],
@@ -365,6 +385,7 @@ class LODEGP(Figures):
             choice, engine, layout = model._prepare_fit(measurements, Scaling(start, span), state["scales"])
             if arrays["x"].shape != (layout.size,) or arrays["curvature"].shape != (layout.size, layout.size):
                 raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
+            model.labels_ = dict(state.get("labels", {}))
             return model._set_fitted(measurements, choice, engine, layout, optimum, arrays["curvature"])
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem_found:
             raise StorageError(f"{path} is not a complete lodekit model: {problem_found}") from None

@@ -27,6 +27,7 @@ __all__ = [
     "draw_parameter",
     "draw_residual",
     "draw_spectrum",
+    "frame",
     "label_bottom",
     "make_panels",
     "name_with_unit",
@@ -222,6 +223,16 @@ def _shade_outside(ax: Any, t: Array, window: tuple[float, float] | None) -> Non
     for number, (left, right) in enumerate(parts):
         label = None if number else "extrapolation"
         ax.axvspan(left, right, facecolor=_SHADE, edgecolor="none", zorder=0, label=label)
+
+
+def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
+    """Let curves fill a panel, with a margin relative to their range; what is farther out, as bands may be, is cut."""
+    values = np.concatenate([np.ravel(curve) for curve in curves])
+    low, high = float(values.min()), float(values.max())
+    bottom, top = ax.get_ylim()
+    more = margin * (high - low)
+    if more > 0:
+        ax.set_ylim(max(bottom, low - more), min(top, high + more))
 
 
 def draw_channel(

@@ -1,7 +1,21 @@
-"""The command line: one module for each kind of command."""
+"""The command line: one module for each kind of command, listed here in the order of the help."""
 
-from lodekit.cli import reproduction, systems
+from lodekit.cli import fitting, reproduction, systems, using
 from lodekit.cli.app import app
 from lodekit.cli.app import run as main
 
-__all__ = ["app", "main", "reproduction", "systems"]
+__all__ = ["app", "main"]
+
+for _command in (
+    systems.inspect,
+    fitting.init,
+    fitting.fit,
+    using.predict,
+    using.sample,
+    using.check,
+    using.simulate,
+    systems.catalog,
+    fitting.demo,
+    reproduction.reproduce,
+):
+    app.command()(_command)

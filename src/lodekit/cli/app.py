@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,9 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 import lodekit
-from lodekit.errors import EquationError, LodekitError
+from lodekit.errors import EquationError, FitError, LodekitError
+from lodekit.system.files import read_system_file
+from lodekit.system.parameters import read_parameters
+from lodekit.system.system import System
 
-__all__ = ["JsonOption", "app", "run"]
+__all__ = ["JsonOption", "app", "read_names", "read_source", "run"]
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -40,8 +44,29 @@ def _options(
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
 
 
+def read_source(source: str, parameters: list[str], channels: list[str]) -> System:
+    """Return a system from a system file, or from equations as text."""
+    if not (source.endswith(".toml") or _is_file(source)):
+        return System(source, parameters=read_parameters(parameters), channels=channels or None)
+    if parameters or channels:
+        raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
+    return read_system_file(source).system
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with characters no name has
+        return False
+
+
+def read_names(options: list[str] | None) -> list[str]:
+    """Return names from options that may be repeated and may hold several, separated by commas."""
+    return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
+
+
 def run() -> None:
-    """Run the command line; turn lodekit's errors into a message and exit code 2."""
+    """Run the command line; turn lodekit's errors into a message and exit code 2, or 1 where no fit was found."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without Greek letters shows their codes instead of a traceback.
@@ -53,7 +78,7 @@ def run() -> None:
         console.print(Text("error: ", "bold red") + Text(str(problem)), soft_wrap=True)
         if isinstance(problem, EquationError) and problem.undeclared:
             console.print(Text(f"try: --param {','.join(problem.undeclared)}"), soft_wrap=True)
-        sys.exit(2)
+        sys.exit(1 if isinstance(problem, FitError) else 2)
     except BrokenPipeError:
         # The reader of our output went away (head, less): not an error.
         sys.stderr.close()

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lodekit.cli.app import app
 from lodekit.cli.progress import steps
 
 __all__ = ["Topic", "reproduce"]
@@ -27,7 +26,6 @@ class Topic(StrEnum):
     everything = "all"
 
 
-@app.command()
 def reproduce(
     topic: Annotated[Topic, typer.Argument(help="Which experiment of the paper.")] = Topic.everything,
     quick: Annotated[bool, typer.Option("--quick", help="Two repetitions: about a minute.")] = False,

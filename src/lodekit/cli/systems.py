@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,18 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lodekit.cli.app import JsonOption, app
+from lodekit.cli.app import JsonOption, read_names, read_source
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
-from lodekit.system.files import read_system_file
-from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
 
-__all__ = ["catalog", "demo", "inspect"]
+__all__ = ["catalog", "inspect"]
 
 
-@app.command()
 def inspect(
     source: Annotated[
         str, typer.Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")
@@ -43,7 +39,7 @@ def inspect(
     """
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
-    system = _read_source(source, _names(param), _names(channel))
+    system = read_source(source, read_names(param), read_names(channel))
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
     elif as_latex:
@@ -52,7 +48,6 @@ def inspect(
         _print_system(Console(), system)
 
 
-@app.command()
 def catalog(
     name: Annotated[str | None, typer.Argument(help="Show this example in full.")] = None,
     as_json: JsonOption = False,
@@ -92,39 +87,6 @@ def catalog(
             table.add_row("", Text(names, "dim"))
         console.print(table)
         console.print("\nShow one in full: lodekit catalog NAME", highlight=False)
-
-
-@app.command()
-def demo() -> None:
-    """Show the full analysis of the paper's three systems."""
-    console = Console()
-    for example in (
-        examples.bipendulum(),
-        examples.bipendulum(1, 1),
-        examples.heating(),
-        examples.three_tank(),
-    ):
-        _print_example(console, example)
-        console.print()
-
-
-def _read_source(source: str, parameters: list[str], channels: list[str]) -> System:
-    if not (source.endswith(".toml") or _is_file(source)):
-        return System(source, parameters=read_parameters(parameters), channels=channels or None)
-    if parameters or channels:
-        raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
-    return read_system_file(source).system
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a name, or with characters no name has
-        return False
-
-
-def _names(options: list[str] | None) -> list[str]:
-    return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
 
 
 def _print_example(console: Console, example: examples.Example) -> None:

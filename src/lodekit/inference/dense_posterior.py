@@ -14,16 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from lodekit.errors import LodekitError
 from lodekit.inference.dense import Factorization
+from lodekit.inference.draws import draw_latent
 from lodekit.inference.problem import Hyperparameters, Problem, Rows
 from lodekit.prior.compile import RowValues
 from lodekit.prior.covariance import free_block, free_variance
-from lodekit.prior.latents import Latent, SquaredExponential
 
 __all__ = ["DensePosterior", "Paths"]
-
-_MOST_WAVES = 20_000
 
 Array = NDArray[np.float64]
 
@@ -114,7 +111,7 @@ class DensePosterior:
         both = np.concatenate([problem.times, times])
         scaled = problem.rows.scaling.time(both)
         draws = [
-            _draw_latent(
+            draw_latent(
                 latent, scaled, order, self.hyper.lengthscales[number], self.hyper.deviations[number], size, generator
             )
             for number, latent in enumerate(problem.latents)
@@ -201,45 +198,3 @@ class DensePosterior:
         picked = np.concatenate([cross[o, index] for o, index in enumerate(problem.index)])
         flat = picked.reshape(len(picked), -1)
         return np.asarray(solve_triangular(self.state.cholesky, flat, lower=True, check_finite=False))
-
-
-def _draw_latent(
-    latent: Latent, times: Array, order: int, ell: float, deviation: float, size: int, generator: np.random.Generator
-) -> Array:
-    """Return draws of a free function and its derivatives, shape (order, n, size).
-
-    Squared exponential: a sum of waves by the trapezoidal rule in frequency, exact to rounding over the span of the
-    times. Matern: a draw of the function and its derivatives at all times at once.
-    """
-    if isinstance(latent, SquaredExponential):
-        reach = 9.0 + 0.5 * order
-        length = float(np.ptp(times)) + reach * ell if len(times) else ell
-        step = 2.0 * np.pi / length
-        count = int(np.ceil(reach / ell / step)) + 1
-        if count > _MOST_WAVES:
-            raise LodekitError(
-                "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
-            )
-        frequencies = step * np.arange(count)
-        density = ell / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * (frequencies * ell) ** 2) * step
-        amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
-        cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-        sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-        angle = np.outer(times - (times.mean() if len(times) else 0.0), frequencies)
-        stack = np.empty((order, len(times), size))
-        for a in range(order):
-            turned = angle + 0.5 * np.pi * a
-            stack[a] = (np.cos(turned) * frequencies**a) @ cosines + (np.sin(turned) * frequencies**a) @ sines
-        return stack
-    u = (times[:, None] - times[None, :]) / ell
-    usable = min(order, latent.p + 1)
-    h = latent.stack(np, u, 2 * (usable - 1))
-    n = len(times)
-    joint = np.zeros((usable, n, usable, n))
-    for a in range(usable):
-        for b in range(usable):
-            joint[a, :, b] = (-1.0) ** b * deviation**2 * ell ** (-(a + b)) * h[a + b]
-    eigenvalues, vectors = np.linalg.eigh(joint.reshape(usable * n, usable * n))
-    root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    drawn = (root @ generator.standard_normal((usable * n, size))).reshape(usable, n, size)
-    return np.concatenate([drawn, np.zeros((order - usable, n, size))]) if order > usable else drawn

@@ -256,7 +256,7 @@ def _reading(path: str) -> Iterator[Any]:
     try:
         polars = import_module("polars")
     except ImportError:
-        raise LodekitError("files are read with polars, which is missing; try: pip install 'lodekit[files]'") from None
+        raise LodekitError("files are read with polars, which is missing; try: pip install polars") from None
     try:
         yield polars
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.errors import LodekitError
+from lodekit.errors import FitError
 from lodekit.inference.engine import Engine
 from lodekit.inference.observations import Series
 from lodekit.learning.matching import match_derivatives
@@ -98,7 +98,7 @@ def learn(
     ranked = starting_points(engine, layout, guesses, restarts, generator, scatter)
     if not ranked and known is None:
         reason = trouble(engine, layout, guesses[0], generator)
-        raise LodekitError(
+        raise FitError(
             "no start gives a finite evidence; "
             + (reason or "give start= values near the truth, or check the units of the data")
         )
@@ -179,6 +179,6 @@ def _best(found: list[Optimum]) -> Optimum:
 def _nothing_to_learn(engine: Engine, layout: Layout) -> Optimum:
     value = engine.value(layout.unpack(np.zeros(0)))
     if not np.isfinite(value):
-        raise LodekitError("the covariance of the data is not finite; check units and fixed values")
+        raise FitError("the covariance of the data is not finite; check units and fixed values")
     empty = np.zeros(0)
     return Optimum(empty, value, True, "nothing to learn", 1, empty.astype(bool))

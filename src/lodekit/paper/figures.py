@@ -12,7 +12,7 @@ import numpy as np
 from lodekit.paper.experiments import Experiment, experiments, find_experiment, published
 from lodekit.paper.methods import train
 from lodekit.paper.results import TITLES, Results, floor
-from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, label_bottom, make_panels
+from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels
 
 __all__ = ["Picture", "pictures"]
 
@@ -96,7 +96,7 @@ def _posterior(experiment: Experiment) -> Picture:
                 window=experiment.train,
             )
             drawn = samples[0, :, column] if samples is not None else mean[:, column]
-            _frame(axis, truth[:, column], mean[:, column], data[:, column], drawn)
+            frame(axis, [truth[:, column], mean[:, column], data[:, column], drawn], 0.35)
             if row == 0:
                 axis.set_title(name, fontsize=9)
         axes[row * len(channels)].set_ylabel(("noisy data", "noise-free data", "a sample, noisy data")[row], fontsize=8)
@@ -109,13 +109,6 @@ def _posterior(experiment: Experiment) -> Picture:
         "(bottom), with 95 % bands; extrapolation is shaded."
     )
     return Picture(f"posterior-{experiment.name.replace('_', '-')}", caption, _png(figure))
-
-
-def _frame(axis: Any, *curves: Any) -> None:
-    """Let the curves fill a panel; bands may reach beyond it."""
-    low, high = (float(edge(np.concatenate(curves))) for edge in (np.min, np.max))
-    margin = 0.35 * (high - low)
-    axis.set_ylim(low - margin, high + margin)
 
 
 def _boxes(results: Results) -> Picture:
@@ -187,7 +180,7 @@ def _extrapolation(experiment: Experiment) -> Picture:
                 window=experiment.train,
             )
             # Both columns have the same scale, so that they can be compared.
-            _frame(axis, truth[:, row], data[:, row], *(curve[:, row] for curve in means))
+            frame(axis, [truth[:, row], data[:, row], *(curve[:, row] for curve in means)], 0.35)
             if column == 0:
                 axis.set_ylabel(name)
             if row == 0:

@@ -24,6 +24,8 @@ __all__ = ["Table", "read_table"]
 
 Array = NDArray[np.float64]
 _TICKS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+#: What nobody needs to be told.
+_PLAIN = "separator ',', decimal point"
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,8 @@ def _assemble(
     noise = {name: _check_noise(column, numbers[column], rows) for name, column in columns.noise.items()}
     if all(np.isnan(series).all() for series in values.values()):
         raise DataError(f"expected at least one value of {', '.join(values)}, every cell is missing")
+    if notes and notes[0] == _PLAIN:
+        notes = notes[1:]
     notes += _describe(columns, channels, values, origin)
     unused = tuple(name for name in names if name not in columns.used)
     return Table(numbers[columns.time], values, noise, columns.time, origin, unused, tuple(notes))

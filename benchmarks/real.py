@@ -1,0 +1,136 @@
+"""Claim: real records with hidden states and stepped inputs give parameters that least squares confirms.
+
+Fits the models of docs/cli.md to a TCLab record and to the DaISy heating record. The witness simulates the same equations
+with the measured inputs, held between samples, and fits them by least squares. The records are not part of the project:
+
+    python benchmarks/real.py FOLDER [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import expm
+from scipy.optimize import least_squares
+
+import lodekit as lk
+from lodekit.tables import read_table
+
+Array = NDArray[np.float64]
+POSITIVE = lk.Parameter(positive=True)
+BOARD = lk.System(
+    """
+    tau*TH1' + (TH1 - Ta) = K1*Q1 + K3*(TH2 - TH1)
+    tau*TH2' + (TH2 - Ta) = K2*Q2 + K3*(TH1 - TH2)
+    s*T1' + T1 = TH1
+    s*T2' + T2 = TH2
+    """,
+    parameters={**dict.fromkeys(("K1", "K2", "K3", "tau", "s"), POSITIVE), "Ta": lk.Parameter()},
+    channels=["Q1", "Q2", "TH1", "TH2", "T1", "T2"],
+)
+LAMP = lk.System(
+    "tau*y' + y - y0 = K*u", parameters={"K": POSITIVE, "tau": POSITIVE, "y0": lk.Parameter()}, channels=["u", "y"]
+)
+BOARD_COLUMNS = {"t": "1", "Q1": "2", "Q2": "3", "T1": "4", "T2": "5"}
+
+
+def fit(system: lk.System, times: Array, values: dict[str, Array], noise: dict[str, float] | None) -> dict[str, Any]:
+    begin = time.perf_counter()
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, values, noise_std=noise)
+    return {
+        "seconds": time.perf_counter() - begin,
+        "noise": gp.noise_,
+        "warnings": gp.warnings_,
+        "parameters": {name: [e.value, *e.interval] for name, e in gp.parameters_.items()},
+    }
+
+
+def simulate(A: Array, B: Array, x0: Array, times: Array, inputs: Array) -> Array:
+    """The states of x' = A x + B u with inputs held from sample to sample."""
+    states, size = [x0], len(A)
+    block = np.zeros((size + B.shape[1], size + B.shape[1]))
+    block[:size, :size], block[:size, size:] = A, B
+    for step, held in zip(np.diff(times), inputs, strict=False):
+        flow = expm(block * step)
+        states.append(flow[:size, :size] @ states[-1] + flow[:size, size:] @ held)
+    return np.array(states)
+
+
+def board_states(p: Array, x0: Array, times: Array, inputs: Array) -> Array:
+    k1, k2, k3, tau, s, ambient = p
+    A = np.array([[-1 - k3, k3, 0, 0], [k3, -1 - k3, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]) / tau
+    A[2, 0], A[2, 2], A[3, 1], A[3, 3] = 1 / s, -1 / s, 1 / s, -1 / s
+    B = np.zeros((4, 3))
+    B[0, 0], B[1, 1], B[0, 2], B[1, 2] = k1 / tau, k2 / tau, 1 / tau, 1 / tau
+    held = np.column_stack([inputs, np.full(len(inputs), ambient)])
+    return simulate(A, B, x0, times, held)[:, 2:]
+
+
+def least_squares_board(times: Array, values: dict[str, Array], *, free: bool) -> dict[str, float]:
+    inputs = np.column_stack([values["Q1"], values["Q2"]])
+    measured = np.column_stack([values["T1"], values["T2"]])
+    first = np.concatenate([measured[0], measured[0]])
+    start = np.array([0.6, 0.3, 0.3, 180.0, 20.0, 22.0, *(first[:2] if free else [])])
+
+    def mismatch(p: Array) -> Array:
+        x0 = np.concatenate([p[6:], measured[0]]) if free else first
+        return (board_states(p[:6], x0, times, inputs) - measured).ravel()
+
+    found = least_squares(mismatch, start, x_scale=np.abs(start)).x
+    return dict(zip(("K1", "K2", "K3", "tau", "s", "Ta"), found.tolist(), strict=False))
+
+
+def least_squares_lamp(times: Array, values: dict[str, Array]) -> dict[str, float]:
+    def mismatch(p: Array) -> Array:
+        gain, tau, rest, first = p
+        held = np.column_stack([values["u"], np.full(len(times), rest)])
+        A, B = np.array([[-1 / tau]]), np.array([[gain / tau, 1 / tau]])
+        return simulate(A, B, np.array([first]), times, held)[:, 0] - values["y"]
+
+    found = least_squares(mismatch, [20.0, 70.0, 10.0, values["y"][0]], x_scale=[1, 10, 1, 10]).x
+    return dict(zip(("K", "tau", "y0"), found.tolist(), strict=False))
+
+
+def show(title: str, found: dict[str, Any], seconds: float | None = None) -> None:
+    cells = [
+        f"{name} {value:.4g}" if isinstance(value, float) else "{} {:.4g} ({:.4g} to {:.4g})".format(name, *value)
+        for name, value in found.items()
+    ]
+    print(f"{title}: {', '.join(cells)}" + ("" if seconds is None else f"; {seconds:.1f} s"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    board = read_table(options.folder / "tclab_mimo_random_steps.csv", BOARD.channels, mapping=BOARD_COLUMNS)
+    results["board"] = fit(BOARD, board.times, board.values, None)
+    show("board, lodekit", results["board"]["parameters"], results["board"]["seconds"])
+    for free, title in ((False, "hidden states start at the measured temperatures"), (True, "free initial states")):
+        results[f"board, least squares, {title}"] = least_squares_board(board.times, board.values, free=free)
+        show(f"board, least squares, {title}", results[f"board, least squares, {title}"])
+    lamp = read_table(
+        options.folder / "daisy_heating_system.dat", LAMP.channels, mapping={"t": "1", "u": "2", "y": "3"}
+    )
+    for title, noise in (("noise of u learned", None), ("noise of u 0.1", {"u": 0.1})):
+        results[f"lamp, {title}"] = fit(LAMP, lamp.times, lamp.values, noise)
+        show(f"lamp, {title}", results[f"lamp, {title}"]["parameters"], results[f"lamp, {title}"]["seconds"])
+    results["lamp, least squares"] = least_squares_lamp(lamp.times, lamp.values)
+    show("lamp, least squares", results["lamp, least squares"])
+    for name, found in results.items():
+        for text in found.get("warnings", []):
+            print(f"warning, {name}: {text}")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

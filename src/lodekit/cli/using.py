@@ -1,0 +1,158 @@
+"""Commands on a fitted model, and simulated data to try things on."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lodekit.cli.app import JsonOption, read_names, read_source
+from lodekit.cli.inputs import date_column, deliver, format_columns, read_model, read_numbers, read_times
+from lodekit.errors import LodekitError
+from lodekit.system import catalog as examples
+
+__all__ = ["check", "predict", "sample", "simulate"]
+
+#: A relative residual above this is more than rounding.
+_ROUNDING = 1e-6
+
+ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
+CountOption = Annotated[int, typer.Option("--n", help="How many times, evenly spaced.")]
+AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
+ObservableOption = Annotated[
+    list[str] | None,
+    typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
+]
+OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
+
+
+def predict(
+    model: ModelArgument,
+    start: FromOption = None,
+    stop: ToOption = None,
+    count: CountOption = 200,
+    at: AtOption = None,
+    observable: ObservableOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print means and standard deviations at new times, as CSV.
+
+    Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
+    """
+    gp = read_model(model)
+    times = read_times(gp, start, stop, count, at)
+    names = observable or list(gp.system.channels)
+    mean, std = gp.predict(times, names, return_std=True)
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
+    for number, name in enumerate(names):
+        columns[name], columns[f"std({name})"] = mean[:, number].tolist(), std[:, number].tolist()
+    deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
+
+
+def sample(
+    model: ModelArgument,
+    start: FromOption = None,
+    stop: ToOption = None,
+    count: CountOption = 200,
+    at: AtOption = None,
+    observable: ObservableOption = None,
+    size: Annotated[int, typer.Option("--size", help="How many functions.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draws.")] = 0,
+    out: OutOption = None,
+) -> None:
+    """Draw whole solutions from the posterior, as CSV: a number for each, times and channels.
+
+    Example: lodekit sample log-fit --size 3 --seed 1
+    """
+    gp = read_model(model)
+    times = read_times(gp, start, stop, count, at)
+    names = observable or list(gp.system.channels)
+    drawn = gp.sample(times, size, seed, names)
+    columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times]}
+    columns["t"] = times.tolist() * size
+    dates = date_column(gp.labels_.get("origin", ""), times)
+    columns |= {name: values * size for name, values in dates.items()}
+    for number, name in enumerate(names):
+        columns[name] = drawn[:, :, number].ravel().tolist()
+    deliver(format_columns(columns), out)
+
+
+def check(
+    model: ModelArgument,
+    start: FromOption = None,
+    stop: ToOption = None,
+    count: CountOption = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove that a model satisfies its equations: exact identities, and the largest residual in floats.
+
+    The exit code is 1 where the residual is more than rounding.
+    """
+    gp = read_model(model)
+    found = gp.certificate(read_times(gp, start, stop, count, None))
+    strict = found.residual < _ROUNDING
+    if as_json:
+        content = {"identities": list(found.identities), "residual": found.residual, "strict": strict}
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        typer.echo(str(found))
+        typer.echo("The curves satisfy the equations." if strict else "The residual is more than rounding.")
+    if not strict:
+        raise typer.Exit(1)
+
+
+def simulate(
+    source: Annotated[str, typer.Argument(help="Name in the catalog, a system file (.toml), or equations.")],
+    start: Annotated[float | None, typer.Option("--from", help="First time.")] = None,
+    stop: Annotated[float | None, typer.Option("--to", help="Last time.")] = None,
+    count: CountOption = 100,
+    noise: Annotated[float, typer.Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
+    values: Annotated[list[str] | None, typer.Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
+    lengthscale: Annotated[
+        float | None, typer.Option("--lengthscale", help="How quickly free functions change.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of draws and noise.")] = 0,
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Names of parameters in equations.")] = None,
+    out: OutOption = None,
+) -> None:
+    """Make data to try things on: the solution of a catalog example, or a draw from the prior of a system, as CSV.
+
+    Example: lodekit simulate heating --from -5 --to 5 --n 25 --noise 0.02 --out heating.csv
+    """
+    import numpy as np
+
+    from lodekit.simulation import simulate as draw
+
+    if count < 1:
+        raise LodekitError(f"expected --n above zero, got {count}")
+    if not math.isfinite(noise) or noise < 0:
+        raise LodekitError(f"expected --noise of zero or more, got {noise}")
+    low = 0.0 if start is None else start
+    high = low + 10.0 if stop is None else stop
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise LodekitError(f"expected --from before --to, got {low} and {high}")
+    times, generator = np.linspace(low, high, count), np.random.default_rng(seed)
+    numbers = read_numbers(values or [], "--set")
+    example = {item.name: item for item in examples.examples()}.get(source.replace("-", "_"))
+    if example is not None:
+        if numbers or lengthscale is not None or param:
+            raise LodekitError(
+                f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale"
+            )
+        system, table = example.system, example.solution_at(times)
+    else:
+        system = read_source(source, read_names(param), [])
+        unknown = [name for name in numbers if name not in system.parameters]
+        if unknown:
+            known = ", ".join(system.parameters) or "none"
+            raise LodekitError(f"unknown parameter {unknown[0]!r}; expected some of: {known}")
+        table = draw(system, times, numbers, lengthscale=lengthscale, random_state=seed)[0]
+    table = table + noise * generator.standard_normal(table.shape)
+    columns = {"t": times.tolist(), **{name: table[:, k].tolist() for k, name in enumerate(system.channels)}}
+    deliver(format_columns(columns), out)

@@ -1,0 +1,100 @@
+"""Draws from the prior: free functions with their derivatives, and whole solutions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.problem import Hyperparameters, Rows, mode_groups
+from lodekit.prior.covariance import free_variance
+from lodekit.prior.latents import Latent, SquaredExponential
+
+__all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters"]
+
+Array = NDArray[np.float64]
+_MOST_WAVES = 20_000
+
+
+def natural_hyperparameters(
+    rows: Rows, latents: tuple[Latent, ...], theta: Array, lengthscale: float
+) -> Hyperparameters:
+    """Return hyperparameters at which observables vary by about one, for a lengthscale in scaled time."""
+    values = rows.evaluate(theta)
+    deviations = np.ones(len(latents))
+    for number, latent in enumerate(latents):
+        variance = free_variance(latent, values.free[:, number], lengthscale, 1.0)
+        if (variance > 0).any():
+            deviations[number] = float(np.exp(-0.5 * np.log(variance[variance > 0]).mean()))
+    groups = mode_groups(rows.compiled)
+    basis, _ = rows.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), slopes=False)
+    sizes = [group.size for group in groups]
+    power = np.max([np.mean(part**2, axis=0) for part in basis], axis=0) if groups else np.zeros(0)
+    pieces = np.split(power, np.cumsum(sizes)[:-1]) if groups else []
+    modes = np.array([1.0 / np.sqrt(max(float(piece.sum()), 1e-300)) for piece in pieces])
+    return Hyperparameters(theta, np.full(len(latents), lengthscale), deviations, modes, np.zeros(0))
+
+
+def draw_solutions(
+    rows: Rows,
+    latents: tuple[Latent, ...],
+    hyper: Hyperparameters,
+    times: Array,
+    size: int,
+    generator: np.random.Generator,
+) -> Array:
+    """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o)."""
+    values, scaled, groups = rows.evaluate(hyper.theta), rows.scaling.time(times), mode_groups(rows.compiled)
+    basis, _ = rows.mode_basis(values, groups, scaled, slopes=False)
+    means, _ = rows.means(values, times)
+    roots = np.repeat(hyper.mode_deviations, [group.size for group in groups])
+    weights = roots[:, None] * generator.standard_normal((len(roots), size))
+    total = np.stack([part @ weights for part in basis], axis=1) + np.stack(means, axis=1)[:, :, None]
+    for number, latent in enumerate(latents):
+        own = values.free[:, number]
+        ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
+        stack = draw_latent(latent, scaled, own.shape[-1], float(ell), float(deviation), size, generator)
+        total = total + np.einsum("oa,ans->nos", own, stack)
+    return np.asarray(total.transpose(2, 0, 1)) * rows.scales
+
+
+def draw_latent(
+    latent: Latent, times: Array, order: int, ell: float, deviation: float, size: int, generator: np.random.Generator
+) -> Array:
+    """Return draws of a free function and its derivatives, shape (order, n, size).
+
+    Squared exponential: a sum of waves by the trapezoidal rule in frequency, exact to rounding over the span of the
+    times. Matern: a draw of the function and its derivatives at all times at once.
+    """
+    if isinstance(latent, SquaredExponential):
+        reach = 9.0 + 0.5 * order
+        length = float(np.ptp(times)) + reach * ell if len(times) else ell
+        step = 2.0 * np.pi / length
+        count = int(np.ceil(reach / ell / step)) + 1
+        if count > _MOST_WAVES:
+            raise LodekitError(
+                "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
+            )
+        frequencies = step * np.arange(count)
+        density = ell / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * (frequencies * ell) ** 2) * step
+        amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
+        cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+        sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+        angle = np.outer(times - (times.mean() if len(times) else 0.0), frequencies)
+        stack = np.empty((order, len(times), size))
+        for a in range(order):
+            turned = angle + 0.5 * np.pi * a
+            stack[a] = (np.cos(turned) * frequencies**a) @ cosines + (np.sin(turned) * frequencies**a) @ sines
+        return stack
+    u = (times[:, None] - times[None, :]) / ell
+    usable = min(order, latent.p + 1)
+    h = latent.stack(np, u, 2 * (usable - 1))
+    n = len(times)
+    joint = np.zeros((usable, n, usable, n))
+    for a in range(usable):
+        for b in range(usable):
+            joint[a, :, b] = (-1.0) ** b * deviation**2 * ell ** (-(a + b)) * h[a + b]
+    eigenvalues, vectors = np.linalg.eigh(joint.reshape(usable * n, usable * n))
+    root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    drawn = (root @ generator.standard_normal((usable * n, size))).reshape(usable, n, size)
+    return np.concatenate([drawn, np.zeros((order - usable, n, size))]) if order > usable else drawn

@@ -1,0 +1,81 @@
+"""Solutions to try things on: drawn from the prior of a system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.checks import check_count, check_finite, check_seed, read_times
+from lodekit.inference.draws import draw_solutions, natural_hyperparameters
+from lodekit.inference.problem import Scaling
+from lodekit.inference.reading import ObservableReader
+from lodekit.prior.latents import read_latent
+from lodekit.system.system import System
+
+__all__ = ["simulate"]
+
+Array = NDArray[np.float64]
+
+
+def simulate(
+    system: System,
+    t: ArrayLike,
+    values: Mapping[str, float] | None = None,
+    *,
+    observable: Sequence[str] | None = None,
+    latent: str = "se",
+    lengthscale: float | None = None,
+    size: int = 1,
+    random_state: int | None = None,
+) -> Array:
+    """Return random solutions of a system, shape (size, n, channels).
+
+    Parameters
+    ----------
+    system : System
+    t : array-like, shape (n,)
+    values : dict of str to float, optional
+        Of the parameters; fixed and start values of the system stand in for those that are missing.
+    observable : sequence of str, optional
+        What to return instead of the channels.
+    latent : str
+        Covariance of the free functions.
+    lengthscale : float, optional
+        How quickly free functions change, in the unit of time; a fifth of the span of the times by default.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> drawn = simulate(lk.System("x' = v"), [0.0, 1.0, 2.0], size=4, random_state=0)
+    >>> drawn.shape
+    (4, 3, 2)
+    """
+    times = read_times(t)
+    if not len(times):
+        raise LodekitError("expected at least one time, got none")
+    check_count("size", size)
+    check_seed(random_state)
+    span = float(np.ptp(times)) or 1.0
+    length = span / 5 if lengthscale is None else float(lengthscale)
+    if not np.isfinite(length) or length <= 0:
+        raise LodekitError(f"expected a lengthscale above zero, got {lengthscale}")
+    names = list(observable or system.channels)
+    rows = ObservableReader(system).rows(names, Scaling(float(times.min()), span), np.ones(len(names)))
+    theta = np.array([_value(system, name, values or {}) for name in rows.compiled.parameters])
+    latents = (read_latent(latent),) * system.free_functions
+    with np.errstate(all="ignore"):
+        hyper = natural_hyperparameters(rows, latents, theta, length / span)
+        drawn = draw_solutions(rows, latents, hyper, times, int(size), np.random.default_rng(random_state))
+    check_finite(drawn.transpose(1, 0, 2), times)
+    return drawn
+
+
+def _value(system: System, name: str, values: Mapping[str, float]) -> float:
+    own = system.parameters[name]
+    found = next((value for value in (values.get(name), own.fixed, own.start) if value is not None), None)
+    if found is None:
+        raise LodekitError(f"expected a value for the parameter {name!r}; try values={{'{name}': 1.0}}")
+    return float(found)
