@@ -1,7 +1,8 @@
 """Claim: real records with hidden states and stepped inputs give parameters that least squares confirms.
 
-Fits the models of docs/cli.md to a TCLab record and to the DaISy heating record. The witness simulates the same equations
-with the measured inputs, held between samples, and fits them by least squares. The records are not part of the project:
+Fits the models of docs/cli.md to a TCLab record and to the DaISy heating record. The witness simulates the same
+equations with the measured inputs, held between samples, and fits them by least squares.
+The records are not part of the project:
 
     python benchmarks/real.py FOLDER [--json FILE]
 """

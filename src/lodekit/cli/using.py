@@ -22,7 +22,7 @@ _ROUNDING = 1e-6
 ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
 FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
-CountOption = Annotated[int, typer.Option("--n", help="How many times, evenly spaced.")]
+CountOption = Annotated[int, typer.Option("--n", min=1, help="How many times, evenly spaced.")]
 AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
 ObservableOption = Annotated[
     list[str] | None,
@@ -62,8 +62,8 @@ def sample(
     count: CountOption = 200,
     at: AtOption = None,
     observable: ObservableOption = None,
-    size: Annotated[int, typer.Option("--size", help="How many functions.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Of the draws.")] = 0,
+    size: Annotated[int, typer.Option("--size", min=1, help="How many functions.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
 ) -> None:
     """Draw whole solutions from the posterior, as CSV: a number for each, times and channels.
@@ -117,7 +117,7 @@ def simulate(
     lengthscale: Annotated[
         float | None, typer.Option("--lengthscale", help="How quickly free functions change.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of draws and noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of draws and noise.")] = 0,
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Names of parameters in equations.")] = None,
     out: OutOption = None,
 ) -> None:
@@ -129,8 +129,6 @@ def simulate(
 
     from lodekit.simulation import simulate as draw
 
-    if count < 1:
-        raise LodekitError(f"expected --n above zero, got {count}")
     if not math.isfinite(noise) or noise < 0:
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else start

@@ -179,12 +179,14 @@ def _extrapolation(experiment: Experiment) -> Picture:
                 truth=truth[:, row],
                 window=experiment.train,
             )
-            # Both columns have the same scale, so that they can be compared.
             frame(axis, [truth[:, row], data[:, row], *(curve[:, row] for curve in means)], 0.35)
             if column == 0:
                 axis.set_ylabel(name)
             if row == 0:
                 axis.set_title(title, fontsize=9)
+    for left, right in zip(axes[::2], axes[1::2], strict=True):
+        # Both columns have the same scale, so that they can be compared.
+        right.set_ylim(left.get_ylim())
     label_bottom(axes[-2:], "t")
     add_legend(figure, axes, outside=True)
     caption = (

@@ -121,6 +121,7 @@ def _html(
     drawn: Sequence[Picture],
 ) -> str:
     page = Page(_TITLE, _LEAD)
+    page.head("<style>main { max-width: 80rem; } td.text { min-width: 7rem; }</style>")
     page.paragraph(_setting(plan), "note")
     page.code(_command(plan))
     if statements:

@@ -91,7 +91,7 @@ def find_columns(
     time_column = wanted.pop("t", None) or _find_time(names, taken, channels)
     similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column})
     found = {**wanted, **equal, **similar}
-    if not found:
+    if not found and channels:
         raise DataError(
             f"expected a column for at least one of {', '.join(channels)}, got the columns {list_columns(names)}; "
             f"try --map {channels[0] if channels else 'CHANNEL'}=COLUMN"
@@ -156,6 +156,8 @@ def _candidates(wanted: str, names: Iterable[str]) -> list[str]:
 
 def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str]) -> str:
     free = [name for name in names if name not in taken]
+    if not channels and len(free) == 1:
+        return free[0]
     # A capital T is a temperature more often than a time.
     found = [name for name in free if _plain(name) == "t" or _plain(name).casefold() in _TIMES]
     if len(found) == 1:

@@ -193,7 +193,7 @@ def _assemble(
         notes = [f"{notes[0]}, {remarks[0]}", *notes[1:], *remarks[1:]]
     values = {name: numbers[column] for name, column in columns.values.items()}
     noise = {name: _check_noise(column, numbers[column], rows) for name, column in columns.noise.items()}
-    if all(np.isnan(series).all() for series in values.values()):
+    if values and all(np.isnan(series).all() for series in values.values()):
         raise DataError(f"expected at least one value of {', '.join(values)}, every cell is missing")
     if notes and notes[0] == _PLAIN:
         notes = notes[1:]

@@ -1,0 +1,265 @@
+"""From a file to an answer: init, fit and demo, with everything that can be wrong on the way."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.system.files import read_system_file
+from tests.cli.command import COMMAND, HEATING, run
+from tests.cli.conftest import Fitted
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+
+
+def test_fit_prints_a_summary_and_writes_everything(fitted: Fitted) -> None:
+    assert fitted.done.returncode == 0
+    assert fitted.done.stderr == ""
+    assert "LODE-GP Results" in fitted.done.stdout
+    assert "heating-fit/report.html" in fitted.done.stdout
+    names = {path.name for path in Path(fitted.model).iterdir()}
+    assert names == {
+        *("report.html", "model.lodekit", "predictions.csv"),
+        *("channels.png", "parameters.png", "residual.png"),
+    }
+    page = (Path(fitted.model) / "report.html").read_text(encoding="utf-8")
+    assert "<h1>A heater</h1>" in page
+    assert "lodekit fit heating.toml heating.csv" in page
+
+
+def test_fit_is_that_of_the_library(fitted: Fitted) -> None:
+    data = read_csv(fitted.folder / "heating.csv")
+    gp = lk.LODEGP(read_system_file(fitted.folder / "heating.toml").system, random_state=0)
+    gp.fit(data["t"], {name: data[name] for name in ("f1", "f2", "u")})
+    saved = lk.LODEGP.load(Path(fitted.model) / "model.lodekit")
+    for name in ("a", "b"):
+        assert saved.parameters_[name].value == pytest.approx(gp.parameters_[name].value, rel=1e-9)
+    table = read_csv(Path(fitted.model) / "predictions.csv")
+    mean, std = gp.predict(table["t"], return_std=True)
+    for number, name in enumerate(("f1", "f2", "u")):
+        assert np.allclose(table[name], mean[:, number], atol=1e-8)
+        assert np.allclose(table[f"std({name})"], std[:, number], atol=1e-7)
+    assert saved.labels_["title"] == "A heater"
+
+
+def test_fit_as_json_with_known_values(fitted: Fitted, tmp_path: Path) -> None:
+    options = ("--set", "b=1", "--start", "a=2", "--noise", "channel", "--json", "--no-figures")
+    done = run("fit", "heating.toml", "heating.csv", "--out", str(tmp_path / "out"), *options, cwd=fitted.folder)
+    content = json.loads(done.stdout)
+    assert content["parameters"]["b"] == {
+        "value": 1.0,
+        "std_error": 0.0,
+        "interval": [1.0, 1.0],
+        "identified": True,
+        "note": "fixed",
+    }
+    low, high = content["parameters"]["a"]["interval"]
+    assert low < 3 < high
+    assert set(content["noise"]) == {"f1", "f2", "u"}
+    assert content["converged"] is True
+    assert Path(content["files"]["report.html"]).exists()
+    assert "channels.png" not in content["files"]
+
+
+def test_quiet_prints_nothing(fitted: Fitted, tmp_path: Path) -> None:
+    out = tmp_path / "quiet"
+    done = run("fit", "heating.toml", "heating.csv", "-q", "--no-figures", "-o", str(out), cwd=fitted.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (out / "report.html").exists()
+
+
+def test_german_files_with_dates_and_other_names(tmp_path: Path) -> None:
+    rows = ["Zeitpunkt;Temperatur (K)"]
+    for k in range(30):
+        value = f"{20 + 5 * np.exp(-k / 10):.4f}".replace(".", ",")
+        rows.append(f"01.03.2026 12:{k:02d}:00;{value if k != 7 else ''}")
+    (tmp_path / "log.csv").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "room.toml").write_text(
+        'equations = ["tau*T\' + T = Ta"]\n[parameters]\ntau = { positive = true }\nTa = {}\n'
+        '[units]\nT = "K"\ntau = "s"\n[columns]\nt = "Zeitpunkt"\n'
+    )
+    done = run("fit", "room.toml", "log.csv", "--map", "T=Temperatur (K)", "--json", "--no-figures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["observations"] == 29
+    assert content["parameters"]["tau"]["value"] == pytest.approx(600, rel=1e-2)
+    assert content["parameters"]["Ta"]["value"] == pytest.approx(20, abs=0.05)
+    assert "decimal comma" in done.stderr
+    at = ("--from", "2026-03-01T12:10", "--to", "2026-03-01T12:20", "--n", "2")
+    shown = run("predict", "log-fit", *at, cwd=tmp_path).stdout.splitlines()
+    assert shown[0] == "t,date,T,std(T)"
+    assert shown[1].startswith("600.0,2026-03-01T12:10:00,")
+    assert float(shown[1].split(",")[2]) == pytest.approx(20 + 5 * np.exp(-1), abs=0.02)
+
+
+def test_many_files_are_read_in_pieces(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    example, times = lk.catalog.heating(), np.linspace(-5, 5, 1000)
+    table = example.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((1000, 3))
+    for part in range(2):
+        rows = slice(part, None, 2)
+        columns = {"t": times[rows], **{name: table[rows, k] for k, name in enumerate(("f1", "f2", "u"))}}
+        polars.DataFrame(columns).write_parquet(tmp_path / f"part{part}.parquet")
+    (tmp_path / "heating.toml").write_text(
+        'equations = ["f1\' = -a*(f1-f2)+u", "f2\' = -b*(f2-f1)"]\nparameters = ["a", "b"]\n'
+    )
+    done = run("fit", "heating.toml", "part*.parquet", "--json", "--no-figures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["observations"] == 3000
+    assert content["parameters"]["a"]["value"] == pytest.approx(3, rel=0.02)
+    assert (tmp_path / "part-fit" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.toml", "heating.csv"), "cannot read missing.toml"),
+        (("heating.toml", "missing.csv"), "missing.csv"),
+        (("heating.toml", "heating.csv", "--map", "f9=f1"), "f9"),
+        (("heating.toml", "heating.csv", "--map", "f1"), "--map"),
+        (("heating.toml", "heating.csv", "--map", "f1=nothing"), "nothing"),
+        (("heating.toml", "heating.csv", "--set", "c=1"), "unknown parameter 'c'; expected some of: a, b"),
+        (("heating.toml", "heating.csv", "--set", "a=x"), "expected --set NAME=NUMBER"),
+        (("heating.toml", "heating.csv", "--set", "a=1,a=2"), "twice"),
+        (("heating.toml", "heating.csv", "--engine", "steam"), "expected engine="),
+        (("heating.toml", "heating.csv", "--noise", "loud"), "expected noise="),
+        (("heating.toml", "heating.csv", "--latent", "matern-2"), "matern-2"),
+        (("heating.toml", "heating.csv", "--restarts", "0"), "restarts"),
+        (("heating.toml", "heating.csv", "--seed", "-1"), "seed"),
+        (("heating.toml", "heating.csv", "--json", "--quiet"), "choose one"),
+        (("heating.toml", "heating.csv", "--out", "heating.csv"), "heating.csv is a file"),
+        (("heating.csv", "heating.toml"), "heating.csv is not a TOML file"),
+        (("heating.toml", "wrong.csv"), "got the columns"),
+        (("heating.toml",), "Missing argument"),
+    ],
+)
+def test_bad_input_exits_with_2_and_writes_nothing(
+    fitted: Fitted, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    for name in ("heating.toml", "heating.csv"):
+        (tmp_path / name).write_text((fitted.folder / name).read_text())
+    (tmp_path / "wrong.csv").write_text("t,x\n0,1\n1,2\n")
+    done = run("fit", *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"heating.toml", "heating.csv", "wrong.csv"}
+
+
+def test_no_fit_exits_with_1(tmp_path: Path) -> None:
+    (tmp_path / "wild.toml").write_text(
+        'equations = ["x\' = k*x + exp(800*t)"]\n[parameters]\nk = { positive = true }\n'
+    )
+    (tmp_path / "data.csv").write_text("t,x\n" + "".join(f"{k},{np.sin(k)}\n" for k in range(12)))
+    done = run("fit", "wild.toml", "data.csv", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no start gives a finite evidence" in done.stderr
+    assert not (tmp_path / "data-fit").exists()
+
+
+def test_an_interrupted_fit_leaves_nothing_behind(tmp_path: Path) -> None:
+    made = run("simulate", "heating", "--n", "3000", "--noise", "0.1", "--out", "long.csv", cwd=tmp_path)
+    assert made.returncode == 0
+    run("init", HEATING, "--param", "a,b", "--out", "heating.toml", cwd=tmp_path)
+    arguments = [str(COMMAND), "fit", "heating.toml", "long.csv", "--engine", "dense"]
+    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == {"long.csv", "heating.toml"}
+
+
+def test_init_writes_to_stdout_or_to_a_new_file(tmp_path: Path) -> None:
+    done = run("init", "tau*y' + y = K*u", "--param", "tau,K", "--channels", "u,y")
+    path = tmp_path / "plant.toml"
+    path.write_text(done.stdout)
+    assert read_system_file(path).system.channels == ("u", "y")
+    again = run("init", "x' = u", "--out", str(path))
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert "tau" in path.read_text()
+    assert run("init", "x' = u", "--out", str(path), "--force").returncode == 0
+    assert "tau" not in path.read_text()
+    assert run("init", "x' = = u").returncode == 2
+    assert run("init", "x' = u", "--out", str(tmp_path / "no" / "x.toml")).returncode == 2
+
+
+def test_demo_fits_prints_and_names_the_report(tmp_path: Path) -> None:
+    done = run("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "LODE-GP Results" in done.stdout
+    assert "Report: demo/report.html" in done.stdout
+    assert "The truth is a = 3, b = 1." in done.stdout
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
+    assert (tmp_path / "demo" / "data.csv").exists()
+
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
+def test_a_real_record_with_hidden_states(tmp_path: Path) -> None:
+    (tmp_path / "board.toml").write_text(
+        """
+noise = "channel"
+equations = [
+  "tau*TH1' + (TH1 - Ta) = K1*Q1 + K3*(TH2 - TH1)",
+  "tau*TH2' + (TH2 - Ta) = K2*Q2 + K3*(TH1 - TH2)",
+  "s*T1' + T1 = TH1",
+  "s*T2' + T2 = TH2",
+]
+[parameters]
+K1 = { positive = true }
+K2 = { positive = true }
+K3 = { positive = true }
+tau = { positive = true }
+s = { positive = true }
+Ta = {}
+[columns]
+t = 1
+Q1 = 2
+Q2 = 3
+T1 = 4
+T2 = 5
+"""
+    )
+    done = run("fit", "board.toml", str(DATA / "tclab_mimo_random_steps.csv"), "--json", "--no-figures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    # Least squares gives 0.58 to 0.68, 0.27 to 0.29, 178 to 193, 19 and 21 to 24, depending on the initial states.
+    limits = {"K1": (0.5, 0.9), "K2": (0.22, 0.4), "tau": (150, 250), "s": (15, 25), "Ta": (16, 26)}
+    for name, (low, high) in limits.items():
+        assert low < content["parameters"][name]["value"] < high, name
+        assert content["parameters"][name]["identified"]
+    assert sum("is stepped" in text for text in content["warnings"]) == 2
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
+def test_a_real_record_whose_input_is_known(tmp_path: Path) -> None:
+    (tmp_path / "lamp.toml").write_text(
+        'equations = ["tau*y\' + y - y0 = K*u"]\n[parameters]\nK = { positive = true }\ntau = { positive = true }\n'
+        "y0 = {}\n[noise]\nu = 0.1\n[columns]\nt = 1\nu = 2\ny = 3\n"
+    )
+    done = run("fit", "lamp.toml", str(DATA / "daisy_heating_system.dat"), "--json", "--no-figures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)["parameters"]
+    for name, reference in {"K": 19.6, "tau": 69.5, "y0": 11.4}.items():
+        low, high = content[name]["interval"]
+        assert low < reference < high, name
