@@ -9,23 +9,21 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
 
 from lodekit import plotting
 from lodekit.errors import LodekitError
 from lodekit.inference.checks import check_count, read_times
+from lodekit.inference.densities import prior_density
 from lodekit.inference.engine import Engine
-from lodekit.inference.evaluation import point_of
 from lodekit.inference.measurements import Measurements
 from lodekit.inference.observations import Series
 from lodekit.inference.problem import Hyperparameters
 from lodekit.inference.reading import ObservableReader
 from lodekit.learning.fit import Penalty
+from lodekit.learning.landscape import Landscape
 from lodekit.learning.result import Estimate, covariance_from_hessian
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout
-from lodekit.prior.latents import Latent, Matern
-from lodekit.prior.spectra import ChannelSpectrum, Waves
 from lodekit.system.system import System
 
 __all__ = ["Figures"]
@@ -40,8 +38,6 @@ _OTHERS = {
 #: How far figures of the evidence reach, in standard errors.
 _WIDE = 3.3
 _TIMES = 400
-#: Below this nothing of the evidence is shown; a larger fall between two points than this asks for more of them.
-_DEEP, _CLIFF = -7.0, 3.0
 
 
 class Fitted(Protocol):
@@ -187,7 +183,8 @@ class Figures:
                 plotting.draw_note(panel, f"{name} = {found.value:.5g}, fixed")
                 continue
             spread = _spread(self, name)
-            moves, curve = _Landscape(self, [name], others).curve(_WIDE * spread, points)
+            with self._threads(self._choice, self._engine):
+                moves, curve = _landscape(self, [name], others).curve(_WIDE * spread, points)
             normal = -0.5 * (moves / spread) ** 2 if found.identified else None
             plotting.draw_parameter(
                 panel,
@@ -266,7 +263,8 @@ class Figures:
             (a, b), (_, c) = _covariance(self)[np.ix_(places, places)]
             lean, rest = b / a, math.sqrt(max(1.0 - b * b / (a * c), 1e-8))
         moves = np.array([(x, lean * x + rest * y) for x, y in product(u, v)])
-        heights = _Landscape(self, pair, others).surface(moves)
+        with self._threads(self._choice, self._engine):
+            heights = _landscape(self, pair, others).surface(moves)
         grid = [_values(self, name, column).reshape(points, points) for name, column in zip(pair, moves.T, strict=True)]
         plotting.draw_evidence(
             panels[0],
@@ -325,7 +323,8 @@ class Figures:
         self._require_fitted()
         names = list(self.system.channels) if observable is None else _names(self, observable)
         known = _units(self, units)
-        frequencies, densities = _spectrum(self, names)
+        rows = self._reader.rows(names, self._engine.prior.rows.scaling, np.ones(len(names)))
+        frequencies, densities = prior_density(self._engine.prior, self._hyper, rows)
         figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)
         for name, panel, density in zip(names, panels, densities, strict=True):
             if not density.any():
@@ -477,110 +476,7 @@ def _what(model: Fitted) -> str:
     return "log evidence + log prior" if priors else "log evidence"
 
 
-class _Landscape:
-    """The log evidence (and log prior) less that at the estimate, as some parameters move from there."""
-
-    def __init__(self, model: Fitted, names: Sequence[str], others: str) -> None:
-        self.model, self.centre, self.anew = model, model._optimum.x, others == "relearned"
-        self.penalty = Penalty(model._layout, model.system.parameters)
-        places = [_position(model, name) for name in names]
-        self.rest = np.setdiff1d(np.flatnonzero(~model._optimum.at_bound), places)
-        self.along = np.zeros((model._layout.size, len(names)))
-        self.along[places] = np.eye(len(names))
-        H = np.where(np.isfinite(model._curvature), model._curvature, 0.0)
-        scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.rest]), 1e-12))
-        curvatures, vectors = np.linalg.eigh(H[np.ix_(self.rest, self.rest)] * np.outer(scale, scale))
-        # Steps by these columns change the evidence alike, or not at all.
-        self.root = scale[:, None] * vectors / np.sqrt(np.maximum(curvatures, 1e-8 * curvatures.max(initial=1e-300)))
-        if others != "fixed":
-            # Where the quadratic approximation has its optimum, given these parameters.
-            self.along[self.rest] = -self.root @ (self.root.T @ H[self.rest][:, places])
-        self.top = 0.0
-        self.top = -self.height(self.centre)
-
-    def height(self, x: Array) -> float:
-        """Return the height at a point."""
-        value = self.model._engine.value(self.model._layout.unpack(x)) + self.penalty(x)[0]
-        return self.top - value if np.isfinite(value) else -np.inf
-
-    def settle(self, x: Array) -> Array:
-        """Return the point where all else is learned anew, where that was asked for."""
-        if not self.anew or not len(self.rest):
-            return x
-        engine, layout = self.model._engine, self.model._layout
-
-        def objective(z: Array) -> tuple[float, Array]:
-            full = x.copy()
-            full[self.rest] += self.root @ z
-            found = engine.evaluate(layout.unpack(full))
-            value, slope = self.penalty(full)
-            gradient = self.root.T @ (layout.gradient(full, found) + slope)[self.rest]
-            finite = np.isfinite(found.value) and np.isfinite(gradient).all()
-            return (found.value + value, gradient) if finite else (1e12, np.zeros(len(z)))
-
-        options = {"maxiter": 25, "ftol": 1e-8}
-        best = x.copy()
-        found = minimize(objective, np.zeros(len(self.rest)), jac=True, method="L-BFGS-B", options=options)
-        best[self.rest] += self.root @ found.x
-        return best
-
-    def surface(self, moves: Array) -> Array:
-        """Return heights at many moves of all parameters, shape (n,)."""
-        with self.model._threads(self.model._choice, self.model._engine), np.errstate(all="ignore"):
-            return np.array([self.height(self.settle(self.centre + self.along @ move)) for move in moves])
-
-    def curve(self, reach: float, points: int) -> tuple[Array, Array]:
-        """Return moves of one parameter to either side, and heights: each point starts where the last one ended."""
-        longest = 2.0 * reach / (points - 1)
-        found = {0.0: 0.0}
-        with self.model._threads(self.model._choice, self.model._engine), np.errstate(all="ignore"):
-            for sign in (-1.0, 1.0):
-                x, at, height, step = self.centre, 0.0, 0.0, longest
-                while at < reach * (1.0 - 1e-9) and height > _DEEP:
-                    step = min(step, reach - at)
-                    trial = self.settle(x + sign * step * self.along[:, 0])
-                    new = self.height(trial)
-                    # A cliff is approached in small steps, so that the figure shows where it is.
-                    if height - new > _CLIFF and step > longest / 12:
-                        step /= 2.0
-                        continue
-                    x, at, height, step = trial, at + step, new, min(2.0 * step, longest)
-                    found[sign * at] = height
-        moves = np.array(sorted(found))
-        return moves, np.array([found[move] for move in moves.tolist()])
-
-
-def _spectrum(model: Fitted, names: Sequence[str]) -> tuple[Array, Array]:
-    """Return frequencies in cycles, shape (n,), and one-sided spectral densities, shape (o, n), in the user's units."""
-    prior, hyper = model._engine.prior, model._hyper
-    scaling = prior.rows.scaling
-    values = model._reader.rows(names, scaling, np.ones(len(names))).evaluate(hyper.theta)
-    if not prior.latents:
-        return np.ones(1), np.zeros((len(names), 1))
-    rough = max(
-        (30.0 * math.sqrt(2 * latent.p + 1) for latent in prior.latents if isinstance(latent, Matern)), default=9
-    )
-    w = np.geomspace(0.03 / hyper.lengthscales.max(), rough / hyper.lengthscales.min(), 800)
-    total = np.zeros((len(names), len(w)))
-    if prior.channels is None:
-        powers = (1j * w)[:, None] ** np.arange(values.free.shape[-1])
-        for number, latent in enumerate(prior.latents):
-            density = hyper.deviations[number] ** 2 * _density(latent, w, float(hyper.lengthscales[number]))
-            total += np.abs(values.free[:, number] @ powers.T) ** 2 * density
-    else:
-        point, count = point_of(values, prior.channels.evaluate(hyper.theta), hyper), len(prior.latents)
-        for k, step in enumerate(w.tolist()):
-            waves = Waves((step,) * count, (2,) * count, (0.0,) * count)
-            power = np.abs(ChannelSpectrum().coefficients(waves, point)) ** 2 / waves.weights
-            total[:, k] = power.reshape(len(names), count, 2)[:, :, 1].sum(axis=1)
-    seen = (total > 1e-8 * total.max(axis=1, keepdims=True)).any(axis=0)
-    return w[seen] / (2.0 * np.pi * scaling.span), 2.0 * scaling.span * total[:, seen]
-
-
-def _density(latent: Latent, w: Array, lengthscale: float) -> Array:
-    """Return the spectral density of a covariance with unit variance: its Fourier transform."""
-    if isinstance(latent, Matern):
-        nu, rate = latent.p + 0.5, math.sqrt(2 * latent.p + 1) / lengthscale
-        log_scale = math.log(2.0) + 0.5 * math.log(math.pi) + math.lgamma(nu + 0.5) - math.lgamma(nu)
-        return np.exp(log_scale + 2.0 * nu * math.log(rate) - (nu + 0.5) * np.log(rate**2 + w**2))
-    return math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (w * lengthscale) ** 2)
+def _landscape(model: Fitted, names: Sequence[str], others: str) -> Landscape:
+    penalty = Penalty(model._layout, model.system.parameters)
+    places = [_position(model, name) for name in names]
+    return Landscape(model._engine, model._layout, model._optimum, model._curvature, penalty, places, others)

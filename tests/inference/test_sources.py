@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sys
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -304,7 +302,7 @@ def test_what_is_no_source_is_refused() -> None:
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.parquet", make_table(10))
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(LodekitError, match=r"pip install 'lodekit\[files\]'"):
+    with pytest.raises(LodekitError, match=r"pip install 'polars'"):
         read_stream(path, CHANNELS)
 
 
@@ -313,15 +311,3 @@ def test_without_pyarrow_the_times_are_read(tmp_path: Path, monkeypatch: pytest.
     path = write(tmp_path / "a.parquet", table)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert_same(read_stream(path, CHANNELS), in_memory(table))
-
-
-def test_a_person_who_waits_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with sources._progress("reading", 10) as advance:
-        advance(10)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(sources, "Timer", lambda _, function: threading.Timer(0.0, function))
-    with sources._progress("reading", 10) as advance:
-        advance(5)
-        time.sleep(0.3)
-    assert "reading" in capsys.readouterr().err

@@ -1,14 +1,11 @@
 """The search: transforms invert each other, progress is shown only to people who wait, priors have right slopes."""
 
-import io
 import math
-import sys
 
 import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning import fit as fitting
 from lodekit.learning.transforms import Transform
 
 LIMITS = [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)]
@@ -67,20 +64,3 @@ def test_intervals_of_unbounded_parameters_do_not_know_zero() -> None:
         assert low + high == pytest.approx(2 * found.value, abs=1e-9)
         assert high - low == pytest.approx(2 * 1.96 * found.std_error, rel=1e-3)
         assert low < 3.0 + shift < high
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_appears_only_on_a_terminal_and_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = np.linspace(0, 4, 12)
-    model = lk.LODEGP(lk.System("x'' + x = u"), random_state=0, restarts=3)
-    data = {"x": np.sin(2 * times)}
-    for seconds, terminal, shown in ((60.0, Terminal(), False), (-1.0, io.StringIO(), False), (-1.0, Terminal(), True)):
-        monkeypatch.setattr(fitting, "_SILENT_SECONDS", seconds)
-        monkeypatch.setattr(fitting, "AGREE", -1.0)
-        monkeypatch.setattr(sys, "stderr", terminal)
-        model.fit(times, data)
-        assert ("fitting" in terminal.getvalue()) == shown

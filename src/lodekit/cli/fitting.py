@@ -17,9 +17,9 @@ from rich.text import Text
 
 from lodekit.cli.app import JsonOption
 from lodekit.cli.inputs import date_column, format_columns, read_numbers
-from lodekit.cli.progress import steps
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
+from lodekit.progress import waiting
 from lodekit.system import catalog as examples
 from lodekit.system.files import SystemFile, format_system_file, read_system_file
 from lodekit.system.parameters import Parameter
@@ -222,8 +222,8 @@ def _write(
 
     gp = product.gp
     contents: dict[str, bytes | str] = {}
-    with steps("writing", None) as advance:
-        advance("report")
+    with waiting("writing") as advance:
+        advance(1, "report")
         contents["report.html"] = make_report(
             gp,
             title=gp.labels_["title"],
@@ -232,13 +232,13 @@ def _write(
             command=product.command,
             notes=product.notes,
         )
-        advance("predictions")
+        advance(1, "predictions")
         contents["predictions.csv"] = _predictions(gp)
         with tempfile.TemporaryDirectory() as place:
             gp.save(Path(place) / "model")
             contents["model.lodekit"] = (Path(place) / "model").read_bytes()
         if figures:
-            advance("figures")
+            advance(1, "figures")
             contents |= _figures(gp)
         if columns is not None:
             contents["data.csv"] = format_columns(columns)

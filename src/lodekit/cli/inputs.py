@@ -63,12 +63,29 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
 
 
 def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
+    import numpy as np
+
     from lodekit.tables import read_table
 
+    plain = _read_list(path)
+    if plain is not None:
+        return np.array(plain)
     table = read_table(path, ())
     if table.origin is None:
         return table.times
     return table.times + (table.origin.replace(tzinfo=None) - _origin(gp, f"{path} has dates")).total_seconds()
+
+
+def _read_list(path: Path) -> list[float] | None:
+    """Return numbers that stand alone on their lines, below a name perhaps; None where a file is something else."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        rows = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        first = rows[1:] if rows and not rows[0][:1].isdigit() and rows[0][:1] not in "+-." else rows
+        found = [float(row) for row in first]
+    except (OSError, ValueError):
+        return None
+    return found if found and all(math.isfinite(number) for number in found) else None
 
 
 def _read_time(gp: LODEGP, text: str, option: str) -> float:

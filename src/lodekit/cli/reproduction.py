@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from lodekit.cli.progress import steps
+from lodekit.progress import waiting
 
 __all__ = ["Topic", "reproduce"]
 
@@ -42,13 +43,13 @@ def reproduce(
 
     plan = make_plan(topic.value, quick=quick)
     rows = []
-    with steps("reproducing", len(plan.jobs())) as advance:
+    with waiting("reproducing", len(plan.jobs())) as advance:
         for job, row in collect(plan, out / "runs"):
             rows.append(row)
-            advance(job.name)
+            advance(1, job.name)
     results = Results(rows)
-    with steps("drawing", None) as advance:
-        paths = write_report(results, plan, out, tell=advance)
+    with waiting("drawing") as advance:
+        paths = write_report(results, plan, out, tell=partial(advance, 1))
     console = Console(soft_wrap=True, highlight=False)
     for claim in claims(results):
         console.print(f"[{'green' if claim.holds else 'red'}]{'holds' if claim.holds else 'FAILS'}[/]", end="  ")

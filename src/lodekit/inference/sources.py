@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from glob import glob
 from importlib import import_module
-from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from lodekit.errors import LodekitError
 from lodekit.inference.observations import DataError, Series
 from lodekit.inference.statistics import Statistics
+from lodekit.progress import waiting
 
 __all__ = ["is_stream", "read_stream"]
 
@@ -192,23 +192,23 @@ def _schemas(source: Any) -> dict[str, Any]:
 
 def _read_files(plans: Sequence[_Plan]) -> Statistics:
     """Return the statistics of files: one look at the times for the window, then the sums, pieces side by side."""
-    with _progress("looking at the times") as advance:
+    with waiting("looking at the times") as advance:
         spans = [(plan.where.endswith(".parquet") and _footer(plan)) or _span(plan, advance) for plan in plans]
     start, stop, rows = _hull(spans)
-    total, waiting = Statistics.empty(start, stop), deque[Future[Statistics]]()
+    total, queue = Statistics.empty(start, stop), deque[Future[Statistics]]()
     workers = min(import_module("joblib").cpu_count(), _MOST_WORKERS)
-    with _progress("reading", rows) as advance, ThreadPoolExecutor(workers) as pool:
+    with waiting("reading", rows) as advance, ThreadPoolExecutor(workers) as pool:
         for plan, span in zip(plans, spans, strict=True):
             left = span[2]
             for table in _tables(plan, plan.columns, advance):
                 left -= len(table)
-                waiting.append(pool.submit(_statistics, table, plan, start, stop))
+                queue.append(pool.submit(_statistics, table, plan, start, stop))
                 # In order, so that the sums are the same to the last bit however the threads are scheduled.
-                if len(waiting) > workers:
-                    total = total + waiting.popleft().result()
+                if len(queue) > workers:
+                    total = total + queue.popleft().result()
             if left:
                 raise DataError(f"{plan.where}: expected {span[2]} rows, got {span[2] - left}; did the file change?")
-        return sum((piece.result() for piece in waiting), total)
+        return sum((piece.result() for piece in queue), total)
 
 
 def _span(plan: _Plan, advance: Callable[[int], None]) -> _Span:
@@ -281,19 +281,3 @@ def _read_dask(frame: Any, plan: _Plan) -> Statistics:
         level = [join(level[first : first + 8]) for first in range(0, len(level), 8)]
     piece: Statistics = level[0].compute()
     return total + piece
-
-
-@contextmanager
-def _progress(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Lend a function that counts rows; a bar shows them on standard error where a person waits over a second."""
-    from rich import console, progress
-
-    bar = progress.Progress(console=console.Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    patience = Timer(1.0, bar.start)
-    patience.start()
-    try:
-        yield partial(bar.advance, bar.add_task(text, total=total))
-    finally:
-        patience.cancel()
-        patience.join()
-        bar.live.stop()

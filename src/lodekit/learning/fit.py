@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +13,7 @@ from lodekit.inference.observations import Series
 from lodekit.learning.matching import match_derivatives
 from lodekit.learning.search import AGREE, Optimum, search, starting_points, trouble
 from lodekit.learning.transforms import Layout
+from lodekit.progress import waiting
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
@@ -23,7 +21,6 @@ __all__ = ["Penalty", "learn"]
 
 Array = NDArray[np.float64]
 _FINE, _COARSE = 1e-9, 1e-6
-_SILENT_SECONDS = 1.0
 
 
 class Penalty:
@@ -129,7 +126,7 @@ def _one_by_one(
 ) -> Optimum:
     """Follow the starts in turn, until two agree on the best; show progress where it takes long."""
     found: list[Optimum] = []
-    with _Progress(len(points)) as progress:
+    with waiting("fitting", len(points)) as advance:
         for point in points:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
             tolerance, rival = (_COARSE, _best(found)) if found else (_FINE, None)
@@ -140,36 +137,8 @@ def _one_by_one(
             best = _best(found)
             if sum(1 for optimum in found if optimum.value < best.value + AGREE) >= 2:
                 break
-            progress.advance(f"log evidence {-best.value:.3f}")
+            advance(1, f"log evidence {-best.value:.3f}")
     return _best(found)
-
-
-class _Progress:
-    """A progress bar on standard error that appears only where a person waits longer than a second."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._begin, self._done = total, time.monotonic(), 0
-        self._bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def advance(self, text: str) -> None:
-        """Say that one more start has been followed."""
-        self._done += 1
-        if self._bar is None and time.monotonic() - self._begin > _SILENT_SECONDS and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("fitting", total=self._total)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=f"fitting, {text}")
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
 
 def _best(found: list[Optimum]) -> Optimum:

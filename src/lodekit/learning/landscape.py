@@ -1,0 +1,118 @@
+"""The evidence around its optimum: profiles of parameters, and surfaces over two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from lodekit.inference.engine import Engine
+from lodekit.learning.fit import Penalty
+from lodekit.learning.search import Optimum
+from lodekit.learning.transforms import Layout
+
+__all__ = ["Landscape"]
+
+Array = NDArray[np.float64]
+#: Below this nothing of the evidence is shown; a larger fall between two points than this asks for more of them.
+_DEEP, _CLIFF = -7.0, 3.0
+
+
+class Landscape:
+    """The log evidence (and log prior) less that at the estimate, as some parameters move from there.
+
+    Parameters
+    ----------
+    engine : Engine
+    layout : Layout
+    optimum : Optimum
+        The estimate.
+    curvature : array
+        The Hessian of the negative log evidence there.
+    penalty : Penalty
+        The priors of the parameters.
+    places : sequence of int
+        Which entries of the vector that is optimised move.
+    others : {"following", "fixed", "relearned"}
+        What all else does: follow to first order, stay, or be learned anew.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        layout: Layout,
+        optimum: Optimum,
+        curvature: Array,
+        penalty: Penalty,
+        places: Sequence[int],
+        others: str,
+    ) -> None:
+        self.engine, self.layout, self.penalty = engine, layout, penalty
+        self.centre, self.anew = optimum.x, others == "relearned"
+        moving = list(places)
+        self.rest = np.setdiff1d(np.flatnonzero(~optimum.at_bound), moving)
+        self.along = np.zeros((layout.size, len(moving)))
+        self.along[moving] = np.eye(len(moving))
+        H = np.where(np.isfinite(curvature), curvature, 0.0)
+        scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.rest]), 1e-12))
+        curvatures, vectors = np.linalg.eigh(H[np.ix_(self.rest, self.rest)] * np.outer(scale, scale))
+        # Steps by these columns change the evidence alike, or not at all.
+        self.root = scale[:, None] * vectors / np.sqrt(np.maximum(curvatures, 1e-8 * curvatures.max(initial=1e-300)))
+        if others != "fixed":
+            # Where the quadratic approximation has its optimum, given these parameters.
+            self.along[self.rest] = -self.root @ (self.root.T @ H[self.rest][:, moving])
+        self.top = 0.0
+        self.top = -self.height(self.centre)
+
+    def height(self, x: Array) -> float:
+        """Return the height at a point."""
+        value = self.engine.value(self.layout.unpack(x)) + self.penalty(x)[0]
+        return self.top - value if np.isfinite(value) else -np.inf
+
+    def settle(self, x: Array) -> Array:
+        """Return the point where all else is learned anew, where that was asked for."""
+        if not self.anew or not len(self.rest):
+            return x
+        engine, layout = self.engine, self.layout
+
+        def objective(z: Array) -> tuple[float, Array]:
+            full = x.copy()
+            full[self.rest] += self.root @ z
+            found = engine.evaluate(layout.unpack(full))
+            value, slope = self.penalty(full)
+            gradient = self.root.T @ (layout.gradient(full, found) + slope)[self.rest]
+            finite = np.isfinite(found.value) and np.isfinite(gradient).all()
+            return (found.value + value, gradient) if finite else (1e12, np.zeros(len(z)))
+
+        options = {"maxiter": 25, "ftol": 1e-8}
+        best = x.copy()
+        found = minimize(objective, np.zeros(len(self.rest)), jac=True, method="L-BFGS-B", options=options)
+        best[self.rest] += self.root @ found.x
+        return best
+
+    def surface(self, moves: Array) -> Array:
+        """Return heights at many moves of all parameters, shape (n,)."""
+        with np.errstate(all="ignore"):
+            return np.array([self.height(self.settle(self.centre + self.along @ move)) for move in moves])
+
+    def curve(self, reach: float, points: int) -> tuple[Array, Array]:
+        """Return moves of one parameter to either side, and heights: each point starts where the last one ended."""
+        longest = 2.0 * reach / (points - 1)
+        found = {0.0: 0.0}
+        with np.errstate(all="ignore"):
+            for sign in (-1.0, 1.0):
+                x, at, height, step = self.centre, 0.0, 0.0, longest
+                while at < reach * (1.0 - 1e-9) and height > _DEEP:
+                    step = min(step, reach - at)
+                    trial = self.settle(x + sign * step * self.along[:, 0])
+                    new = self.height(trial)
+                    # A cliff is approached in small steps, so that the figure shows where it is.
+                    if height - new > _CLIFF and step > longest / 12:
+                        step /= 2.0
+                        continue
+                    x, at, height, step = trial, at + step, new, min(2.0 * step, longest)
+                    found[sign * at] = height
+        moves = np.array(sorted(found))
+        return moves, np.array([found[move] for move in moves.tolist()])

@@ -1,0 +1,61 @@
+"""Progress on standard error, where a person waits longer than a second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+__all__ = ["waiting"]
+
+_PATIENCE = 1.0
+_shown: list[object] = []
+
+
+def _no_advance(amount: int = 1, what: str = "") -> None:
+    """Count nothing."""
+
+
+@contextmanager
+def waiting(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Lend a function that counts what has been done and may say what; a bar shows it on a terminal.
+
+    The bar has a life of its own: it also moves while a single step takes long. Inside another one there is no second.
+
+    Parameters
+    ----------
+    text : str
+    total : int, optional
+        How many steps there are, where that is known.
+    """
+    if _shown or not sys.stderr.isatty():
+        yield _no_advance
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(text, total=total)
+    patience = Timer(_PATIENCE, bar.start)
+    patience.daemon = True
+    patience.start()
+    _shown.append(bar)
+
+    def advance(amount: int = 1, what: str = "") -> None:
+        bar.update(task, advance=amount, description=f"{text}, {what}" if what else text)
+
+    try:
+        yield advance
+    finally:
+        _shown.remove(bar)
+        patience.cancel()
+        patience.join()
+        bar.live.stop()
