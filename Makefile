@@ -38,6 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/priors.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/cli.py
 
 docs: $(STAMP)
 	$(BIN)/python -m pytest -q README.md docs
