@@ -1,0 +1,76 @@
+"""Stepped inputs are noticed, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning.steps import is_stepped
+
+TIMES = np.linspace(0, 10, 200)
+NOISE = np.random.default_rng(0).standard_normal(200)
+SMOOTH = np.sin(TIMES) + 0.3 * np.cos(2.7 * TIMES)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.repeat([0.0, 5.0, 2.0, 8.0], 50),
+        np.repeat([0.0, 5.0, 2.0, 8.0], 50) + 0.05 * NOISE,
+        np.tile(np.repeat([0.0, 1.0], 10), 10),
+        1e6 + np.repeat([0.0, 5.0], 100),
+    ],
+)
+def test_steps_are_seen(values: np.ndarray) -> None:
+    assert is_stepped(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        SMOOTH,
+        SMOOTH + 0.1 * NOISE,
+        NOISE,
+        np.cumsum(NOISE),
+        np.round(SMOOTH * 10) / 10,
+        np.full(200, 3.0),
+        np.zeros(200),
+        np.where(np.arange(200) == 70, 9.0, SMOOTH),
+        np.arange(200.0),
+        np.exp(TIMES),
+        np.array([0.0, 1.0]),
+        np.array([]),
+    ],
+)
+def test_nothing_else_is(values: np.ndarray) -> None:
+    assert not is_stepped(values)
+
+
+def test_no_solution_of_the_catalog_is_called_stepped() -> None:
+    for example in lk.catalog.examples():
+        for noise in (0.0, 0.05):
+            table = example.solution_at(np.linspace(0, 10, 100))
+            table = table + noise * np.std(table, axis=0) * np.random.default_rng(1).standard_normal(table.shape)
+            assert not any(is_stepped(column) for column in table.T), example.name
+
+
+def test_a_fit_tells_of_it_and_says_what_to_do() -> None:
+    times = np.linspace(0, 40, 81)
+    u = np.where(times < 10, 0.0, np.where(times < 25, 2.0, 1.0))
+    y = np.zeros_like(times)
+    for k, step in enumerate(np.diff(times)):
+        y[k + 1] = y[k] + (1 - np.exp(-step / 5)) * (3 * u[k] - y[k])
+    data = {"u": u, "y": y + 0.02 * np.random.default_rng(0).standard_normal(81)}
+    parameters = {name: lk.Parameter(positive=True) for name in ("tau", "K")}
+    system = lk.System("tau*y' + y = K*u", parameters=parameters)
+    free = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
+    assert len(free.warnings_) == 1
+    assert free.warnings_[0].startswith("u is stepped")
+    assert "its learned noise" in free.warnings_[0]
+    assert "(0.25)" in free.warnings_[0]
+    known = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data, noise_std={"u": 0.05})
+    assert "learned noise" not in known.warnings_[0]
+    # What is known of the input makes the time constant better.
+    assert abs(known.parameters_["tau"].value - 5) <= abs(free.parameters_["tau"].value - 5) + 0.3
+    assert "u is stepped" in free.summary()
