@@ -29,7 +29,9 @@ class Topic(StrEnum):
 
 def reproduce(
     topic: Annotated[Topic, typer.Argument(help="Which experiment of the paper.")] = Topic.everything,
-    quick: Annotated[bool, typer.Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
 ) -> None:
     """Run the paper's experiments in three ways, and put each figure beside the published one.

@@ -20,7 +20,8 @@ from lodekit.system.system import System
 __all__ = ["Penalty", "learn"]
 
 Array = NDArray[np.float64]
-_FINE, _COARSE = 1e-9, 1e-6
+#: What a step has to gain in log evidence, on the first search and on those that only look where they lead.
+_FINE, _COARSE = 1e-7, 1e-4
 
 
 class Penalty:

@@ -220,11 +220,11 @@ def search(
     *,
     penalty: Callable[[Array], tuple[float, Array]] | None = None,
     iterations: int = 500,
-    tolerance: float = 1e-10,
+    tolerance: float = 1e-7,
     rival: Optimum | None = None,
     trusted: bool = False,
 ) -> Optimum:
-    """Run L-BFGS from one start, until a step gains less than the tolerance, relatively, or a rival is met.
+    """Run L-BFGS from one start, until a step gains less than the tolerance, or a rival is met.
 
     Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
     rest, and half as many steps are needed.
@@ -281,21 +281,29 @@ def _search(
             return 1e12, np.zeros_like(x)
         return value, scale * gradient
 
-    def meet(intermediate_result: OptimizeResult) -> None:
+    values: list[float] = []
+
+    def watch(intermediate_result: OptimizeResult) -> None:
         x, value = start + scale * intermediate_result.x, float(intermediate_result.fun)
+        values.append(value)
+        # The gain of a step counts in the unit of the evidence, not relative to it, down to its rounding errors.
+        if len(values) > 1 and values[-2] - value < max(tolerance, 1e-13 * abs(value)):
+            raise StopIteration
         if rival is not None and rival.is_met(x, value):
             raise StopIteration
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": tolerance, "gtol": 1e-5, "maxls": 30}
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5, "maxls": 30}
     found = minimize(
-        objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=meet
+        objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
     )
     x = np.clip(start + scale * found.x, low, high)
     at_bound = (x <= low + 1e-6) | (x >= high - 1e-6)
     gradient = np.where(at_bound, 0.0, found.jac / scale)
     flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(float(found.fun)))
-    return Optimum(x, float(found.fun), bool(found.success or flat), str(found.message), int(found.nfev), at_bound)
+    message = "the evidence does not grow any more" if "StopIteration" in str(found.message) else str(found.message)
+    converged = bool(found.success or flat or "StopIteration" in str(found.message))
+    return Optimum(x, float(found.fun), converged, message, int(found.nfev), at_bound)
 
 
 def _scales(layout: Layout, *, trusted: bool) -> Array:

@@ -42,8 +42,8 @@ def number(value: float, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> number(0.0602), number(-1.6384), number(5.135e-07), number(0.0)
-    ('0.0602', '-1.638', '5.13e-07', '0')
+    >>> number(0.0602), number(-1.6384), number(5.136e-07), number(0.0)
+    ('0.0602', '-1.638', '5.14e-07', '0')
     """
     if value == 0:
         return "0"
