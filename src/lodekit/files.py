@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lodekit.errors import LodekitError
 
-__all__ = ["make_folder", "write_file"]
+__all__ = ["check_folder", "make_folder", "write_file"]
 
 
 def write_file(path: str | Path, content: str | bytes, error: type[LodekitError] = LodekitError) -> None:
@@ -22,8 +22,12 @@ def write_file(path: str | Path, content: str | bytes, error: type[LodekitError]
     error : type
         What is raised where the file cannot be written.
     """
-    target = Path(path)
+    # A link stays a link; what it names is replaced.
+    target = Path(os.path.realpath(path))
     data = content.encode("utf-8") if isinstance(content, str) else content
+    if target.exists() and not target.is_file() and not target.is_dir():
+        _write_through(target, data, error)
+        return
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     except OSError as problem:
@@ -40,6 +44,25 @@ def write_file(path: str | Path, content: str | bytes, error: type[LodekitError]
         raise error(f"cannot write {target}: {problem.strerror or problem}") from None
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _write_through(target: Path, data: bytes, error: type[LodekitError]) -> None:
+    """Write to a device or a pipe, which must not be replaced."""
+    try:
+        with target.open("wb") as file:
+            file.write(data)
+    except OSError as problem:
+        raise error(f"cannot write {target}: {problem.strerror or problem}") from None
+
+
+def check_folder(path: str | Path) -> None:
+    """Say what is wrong with a folder before work is done for it; nothing is made yet."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise LodekitError(f"expected a folder for the results, {folder} is a file; try another name")
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise LodekitError(f"cannot write to {folder}: {there} does not allow it; try another folder")
 
 
 def make_folder(path: str | Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,10 @@ class LODEGP(Figures):
         self._check_arguments()
         measurements = self._read(t, Y, noise_std, time)
         choice, engine, layout = self._prepare_fit(measurements)
-        return self._learn(measurements, choice, engine, layout)
+        self._learn(measurements, choice, engine, layout)
+        # Other data, other names.
+        self.labels_: dict[str, Any] = {}
+        return self
 
     def _learn(
         self, measurements: Measurements, choice: Choice, engine: Engine, layout: Layout, known: Array | None = None
@@ -385,7 +389,7 @@ class LODEGP(Figures):
             choice, engine, layout = model._prepare_fit(measurements, Scaling(start, span), state["scales"])
             if arrays["x"].shape != (layout.size,) or arrays["curvature"].shape != (layout.size, layout.size):
                 raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
-            model.labels_ = dict(state.get("labels", {}))
+            model.labels_ = _read_labels(state.get("labels", {}))
             return model._set_fitted(measurements, choice, engine, layout, optimum, arrays["curvature"])
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem_found:
             raise StorageError(f"{path} is not a complete lodekit model: {problem_found}") from None
@@ -606,3 +610,15 @@ class LODEGP(Figures):
             raise LodekitError("expected at least one observable, got an empty list")
         rows = self._reader.rows(texts, self._engine.prior.rows.scaling, np.ones(len(texts)))
         return posterior, times, rows, single
+
+
+def _read_labels(labels: Any) -> dict[str, Any]:
+    """Return labels from a file, checked."""
+    found = dict(labels)
+    if found:
+        units, origin = found["units"], found["origin"]
+        if not all(isinstance(text, str) for text in (found["title"], origin, *units, *units.values())):
+            raise TypeError("labels are texts")
+        if origin:
+            datetime.fromisoformat(origin)
+    return found

@@ -158,8 +158,8 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
 
 
 def name_with_unit(name: str, unit: str = "") -> str:
-    """Return the label of an axis: ``f1 (K)``."""
-    return f"{name} ({unit})" if unit else name
+    """Return the label of an axis: ``f1 (K)``; a dollar is a dollar and begins no formula."""
+    return (f"{name} ({unit})" if unit else name).replace("$", r"\$")
 
 
 def label_bottom(axes: Sequence[Any], text: str) -> None:

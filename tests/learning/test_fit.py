@@ -54,6 +54,37 @@ def test_hidden_channels_are_eliminated_for_the_first_guess(seed: int) -> None:
     assert blind.noise_["shared"] == pytest.approx(0.05, rel=0.15)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-5, 1e4])
+@pytest.mark.parametrize("start", [1.0, None])
+def test_unbounded_parameters_find_their_sign_in_any_unit(unit: float, start: float | None) -> None:
+    times = np.linspace(0, 10, 60)
+    generator = np.random.default_rng(0)
+    u = np.sin(times)
+    x = (np.exp(-0.4 * times) + (0.4 * np.sin(times) - np.cos(times)) / 1.16) * unit
+    data = {
+        "x": x + 0.01 * unit * generator.standard_normal(60),
+        "u": unit * (u + 0.01 * generator.standard_normal(60)),
+    }
+    system = lk.System("x' = k*x + u", parameters={"k": lk.Parameter(start=start)})
+    gp = lk.LODEGP(system, random_state=0).fit(times, data)
+    found = gp.parameters_["k"]
+    assert found.identified
+    assert found.value == pytest.approx(-0.4, abs=4 * found.std_error)
+    assert found.std_error < 0.05
+
+
+@pytest.mark.parametrize("size", [1e20, 1.38e-23])
+def test_starts_may_be_of_any_size(size: float) -> None:
+    times = np.linspace(0, 5, 40)
+    data = np.exp(-times) + 0.001 * np.random.default_rng(0).standard_normal(40)
+    system = lk.System(
+        "m*x' + k*x = 0",
+        parameters={"m": lk.Parameter(fixed=size), "k": lk.Parameter(positive=True, start=3 * size)},
+    )
+    gp = lk.LODEGP(system, random_state=0).fit(times, data)
+    assert gp.parameters_["k"].value == pytest.approx(size, rel=0.02)
+
+
 def test_intervals_of_unbounded_parameters_do_not_know_zero() -> None:
     times = np.linspace(0, 6, 40)
     data = 3.0 + np.exp(-times) + 0.05 * np.random.default_rng(0).standard_normal(40)

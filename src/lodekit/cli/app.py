@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import re
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +16,7 @@ from rich.text import Text
 
 import lodekit
 from lodekit.errors import EquationError, FitError, LodekitError
+from lodekit.system import catalog as examples
 from lodekit.system.files import read_system_file
 from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
@@ -46,6 +50,12 @@ def _options(
 
 def read_source(source: str, parameters: list[str], channels: list[str]) -> System:
     """Return a system from a system file, or from equations as text."""
+    if re.fullmatch(r"[\w.-]+", source) and not (source.endswith(".toml") or _is_file(source)):
+        names = ", ".join(example.name for example in examples.examples())
+        raise LodekitError(
+            f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog has '
+            f"{names}"
+        )
     if not (source.endswith(".toml") or _is_file(source)):
         return System(source, parameters=read_parameters(parameters), channels=channels or None)
     if parameters or channels:
@@ -71,15 +81,30 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without Greek letters shows their codes instead of a traceback.
             stream.reconfigure(errors="backslashreplace")
+    if hasattr(signal, "SIGPIPE"):
+        # The reader of our output may go away (head, less): that ends us quietly, as it ends other tools.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except LodekitError as problem:
         console = Console(stderr=True)
         console.print(Text("error: ", "bold red") + Text(str(problem)), soft_wrap=True)
         if isinstance(problem, EquationError) and problem.undeclared:
             console.print(Text(f"try: --param {','.join(problem.undeclared)}"), soft_wrap=True)
         sys.exit(1 if isinstance(problem, FitError) else 2)
-    except BrokenPipeError:
-        # The reader of our output went away (head, less): not an error.
-        sys.stderr.close()
-        sys.exit(0)
+    except MemoryError:
+        _fail("there is not enough memory for this; ask for fewer times, or for fewer samples")
+    except OSError as problem:
+        # Python flushes once more at the end; what cannot be written then is no news.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        _fail(f"cannot write the results: {problem.strerror or problem}")
+
+
+def _fail(text: str) -> None:
+    Console(stderr=True).print(Text("error: ", "bold red") + Text(text), soft_wrap=True)
+    sys.exit(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -16,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from lodekit.cli.app import JsonOption
-from lodekit.cli.inputs import date_column, format_columns, read_numbers
+from lodekit.cli.inputs import add_columns, date_column, format_columns, read_numbers
 from lodekit.errors import LodekitError
-from lodekit.files import make_folder, write_file
+from lodekit.files import check_folder, make_folder, write_file
 from lodekit.progress import waiting
 from lodekit.system import catalog as examples
 from lodekit.system.files import SystemFile, format_system_file, read_system_file
@@ -32,6 +33,11 @@ __all__ = ["demo", "fit", "init"]
 
 #: Files beyond this are read in pieces, and only their sums are kept.
 _LARGE = 200_000_000
+#: What a fit may write.
+_NAMES = {
+    *("report.html", "predictions.csv", "model.lodekit", "data.csv"),
+    *("channels.png", "residual.png", "parameters.png", "modes.png"),
+}
 _GRID = 400
 
 
@@ -115,6 +121,8 @@ def fit(
     """
     if as_json and quiet:
         raise LodekitError("expected --json or --quiet, got both; choose one")
+    if out is not None and out == Path():
+        raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
     file = read_system_file(system)
     options: dict[str, Any] = {
         "noise": noise or (file.noise if isinstance(file.noise, str) else "shared"),
@@ -126,9 +134,8 @@ def fit(
     }
     known = read_numbers(values or [], "--set")
     file = replace(file, system=_with_values(file.system, known, read_numbers(start or [], "--start")))
-    folder = out or Path(f"{Path(data).name.split('.')[0].replace('*', '') or 'data'}-fit")
-    if folder.exists() and not folder.is_dir():
-        raise LodekitError(f"expected a folder for the results, {folder} is a file; try --out DIR")
+    folder = _folder(data) if out is None else out
+    check_folder(folder)
     product = _fit_file(file, data, options, mapping or [], header, quiet=quiet)
     paths = _write(product, folder, figures=figures)
     if as_json:
@@ -164,6 +171,13 @@ def demo(
     console.print(notes[0], soft_wrap=True, highlight=False)
 
 
+def _folder(data: str) -> Path:
+    """Return the folder of the results of a data file: its name without its ending."""
+    name = re.sub(r"(?i)(\.(csv|tsv|txt|dat|parquet|pq))?(\.gz)?$", "", Path(data).name)
+    plain = re.sub(r"[*?\[\]]", "", name).strip(". -_")
+    return Path(f"{plain or 'data'}-fit")
+
+
 def _fit_file(
     file: SystemFile, data: str, options: Mapping[str, Any], mapping: list[str], header: bool | None, *, quiet: bool
 ) -> Product:
@@ -173,17 +187,30 @@ def _fit_file(
     gp, columns = LODEGP(file.system, **options), {**file.columns, **read_mapping(mapping)}
     known = dict(file.noise) if isinstance(file.noise, dict) else {}
     command = shlex.join(["lodekit", *sys.argv[1:]])
-    if any(mark in data for mark in "*?[") or _is_large(data):
-        if any(key != "t" for key in columns):
-            raise LodekitError("files that are read in pieces must name columns as channels; expected no --map but t=")
+    if (any(mark in data for mark in "*?[") and not Path(data).is_file()) or _is_large(data):
+        if any(key != "t" for key in columns) or header is not None:
+            raise LodekitError(
+                "files that are read in pieces must name their columns as the channels are named; expected no --map "
+                "but t=, "
+                "and no --header"
+            )
         gp.fit(data, noise_std=known or None, time=columns.get("t"))
         gp.label(title=file.title, units=file.units)
-        return Product(gp, data, command, ("The data were read in pieces; only their sums were kept.",))
+        notes = ["read in pieces; only sums were kept"]
+        absent = [name for name in file.system.channels if name not in gp._measurements.names]
+        notes += [f"no column for {', '.join(absent)}: not measured"] if absent else []
+        if not quiet:
+            _say(f"{data}: {'; '.join(notes)}")
+        return Product(gp, data, command, tuple(notes))
     table = read_table(data, file.system.channels, mapping=columns, header=header)
     noise = {**{key: value for key, value in known.items() if key in table.values}, **table.noise}
     gp.fit(table.times, table.values, noise_std=noise or None)
     origin = "" if table.origin is None else table.origin.isoformat()
     units = {**file.units, **({"t": "s"} if origin else {})}
+    if origin and file.units.get("t", "s") != "s":
+        raise LodekitError(
+            f'times are dates, and dates become seconds; expected t = "s" in [units], got {file.units["t"]!r}'
+        )
     gp.label(title=file.title, units=units, origin=origin)
     if table.notes and not quiet:
         _say(f"{Path(data).name}: {'; '.join(table.notes)}")
@@ -208,7 +235,11 @@ def _with_values(system: System, known: Mapping[str, float], starts: Mapping[str
                 names = ", ".join(parameters) or "none"
                 raise LodekitError(f"unknown parameter {name!r}; expected some of: {names}")
             own = parameters[name].definition() | {role: value}
-            parameters[name] = Parameter.from_definition(own)
+            try:
+                parameters[name] = Parameter.from_definition(own)
+            except LodekitError as problem:
+                option = "--set" if role == "fixed" else "--start"
+                raise LodekitError(f"{option} {name}={value:g}: {problem}") from None
     return System(list(system.equations), parameters=parameters, channels=system.channels)
 
 
@@ -245,6 +276,9 @@ def _write(
     make_folder(folder)
     for name, content in contents.items():
         write_file(folder / name, content)
+    for name in _NAMES - contents.keys():
+        # What an earlier fit has left here would be taken for a part of this one.
+        (folder / name).unlink(missing_ok=True)
     return {name: folder / name for name in contents}
 
 
@@ -257,7 +291,7 @@ def _predictions(gp: LODEGP) -> str:
     mean, std = gp.predict(times, return_std=True)
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_["origin"], times)}
     for number, name in enumerate(gp.system.channels):
-        columns[name], columns[f"std({name})"] = mean[:, number].tolist(), std[:, number].tolist()
+        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
     return format_columns(columns)
 
 

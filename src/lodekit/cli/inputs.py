@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lodekit.model import LODEGP
 
-__all__ = ["date_column", "deliver", "format_columns", "read_model", "read_numbers", "read_times"]
+__all__ = ["add_columns", "date_column", "deliver", "format_columns", "read_model", "read_numbers", "read_times"]
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
@@ -43,6 +43,8 @@ def read_model(path: Path) -> LODEGP:
     """Return a saved model; a folder that ``lodekit fit`` has written is as good as the model in it."""
     from lodekit.model import LODEGP
 
+    if path.is_dir() and not (path / "model.lodekit").exists():
+        raise LodekitError(f"expected a folder that lodekit fit has written, {path} has no model.lodekit in it")
     return LODEGP.load(path / "model.lodekit" if path.is_dir() else path)
 
 
@@ -59,56 +61,50 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
     high = last if stop is None else _read_time(gp, stop, "--to")
     if not low <= high:
         raise LodekitError(f"expected --from before --to, got {start or low} and {stop or high}")
+    if not math.isfinite(high - low):
+        raise LodekitError(
+            f"expected --from and --to within the range of numbers, got {start or low} and {stop or high}"
+        )
     return np.linspace(low, high, count)
 
 
 def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
-    import numpy as np
+    from lodekit.tables import read_list, read_table
 
-    from lodekit.tables import read_table
-
-    plain = _read_list(path)
-    if plain is not None:
-        return np.array(plain)
-    table = read_table(path, ())
-    if table.origin is None:
-        return table.times
-    return table.times + (table.origin.replace(tzinfo=None) - _origin(gp, f"{path} has dates")).total_seconds()
-
-
-def _read_list(path: Path) -> list[float] | None:
-    """Return numbers that stand alone on their lines, below a name perhaps; None where a file is something else."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-        rows = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        first = rows[1:] if rows and not rows[0][:1].isdigit() and rows[0][:1] not in "+-." else rows
-        found = [float(row) for row in first]
-    except (OSError, ValueError):
-        return None
-    return found if found and all(math.isfinite(number) for number in found) else None
+    found = read_list(path)
+    if found is None:
+        table = read_table(path, ())
+        found = table.times, table.origin
+    times, origin = found
+    return times if origin is None else times + _seconds(gp, origin, f"{path} has dates")
 
 
 def _read_time(gp: LODEGP, text: str, option: str) -> float:
+    from lodekit.tables import read_date
+
     try:
         number = float(text)
     except ValueError:
-        pass
-    else:
-        if math.isfinite(number):
-            return number
+        date = read_date(text)
+        if date is None:
+            raise LodekitError(
+                f"expected a number or a date such as 2026-03-01T12:00 for {option}, got {text!r}"
+            ) from None
+        return _seconds(gp, date, f"{option} is a date")
+    if not math.isfinite(number):
         raise LodekitError(f"expected a finite time for {option}, got {text!r}")
-    try:
-        date = datetime.fromisoformat(text)
-    except ValueError:
-        raise LodekitError(f"expected a number or a date such as 2026-03-01T12:00 for {option}, got {text!r}") from None
-    return (date.replace(tzinfo=None) - _origin(gp, f"{option} is a date")).total_seconds()
+    return number
 
 
-def _origin(gp: LODEGP, reason: str) -> datetime:
+def _seconds(gp: LODEGP, date: datetime, reason: str) -> float:
+    """Return the time of a date: seconds since that which is time zero; without a zone it is in the zone of that."""
     text = gp.labels_.get("origin", "")
     if not text:
         raise LodekitError(f"{reason}, but this model was fitted to times that are numbers; expected numbers")
-    return datetime.fromisoformat(text).replace(tzinfo=None)
+    origin = datetime.fromisoformat(text)
+    if date.tzinfo is not None and origin.tzinfo is None:
+        raise LodekitError(f"{reason} with a time zone, but the data had none; expected dates without a zone")
+    return (date if date.tzinfo is not None else date.replace(tzinfo=origin.tzinfo)).timestamp() - origin.timestamp()
 
 
 def date_column(origin: str, times: Iterable[float]) -> dict[str, list[str]]:
@@ -116,7 +112,22 @@ def date_column(origin: str, times: Iterable[float]) -> dict[str, list[str]]:
     if not origin:
         return {}
     start = datetime.fromisoformat(origin)
-    return {"date": [(start + timedelta(seconds=float(t))).isoformat() for t in times]}
+    try:
+        return {"date": [(start + timedelta(seconds=float(t))).isoformat() for t in times]}
+    except OverflowError:
+        raise LodekitError(
+            "expected times whose dates lie between the years 1 and 9999; change --from and --to"
+        ) from None
+
+
+def add_columns(columns: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add columns to a table; two of one name are refused."""
+    for name, values in more.items():
+        if name in columns:
+            raise LodekitError(
+                f"two columns would be called {name!r}; ask for each observable once, and rename channels"
+            )
+        columns[name] = values
 
 
 def format_columns(columns: Mapping[str, Sequence[Any]]) -> str:

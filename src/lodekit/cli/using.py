@@ -10,19 +10,22 @@ from typing import Annotated, Any
 import typer
 
 from lodekit.cli.app import JsonOption, read_names, read_source
-from lodekit.cli.inputs import date_column, deliver, format_columns, read_model, read_numbers, read_times
+from lodekit.cli.inputs import add_columns, date_column, deliver, format_columns, read_model, read_numbers, read_times
 from lodekit.errors import LodekitError
+from lodekit.progress import waiting
 from lodekit.system import catalog as examples
 
 __all__ = ["check", "predict", "sample", "simulate"]
 
 #: A relative residual above this is more than rounding.
 _ROUNDING = 1e-6
+#: How many times are predicted at once, and how many numbers are made at most.
+_BLOCK, _MOST = 5000, 20_000_000
 
 ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
 FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
-CountOption = Annotated[int, typer.Option("--n", min=1, help="How many times, evenly spaced.")]
+CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
 AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
 ObservableOption = Annotated[
     list[str] | None,
@@ -45,13 +48,22 @@ def predict(
 
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
+    import numpy as np
+
     gp = read_model(model)
     times = read_times(gp, start, stop, count, at)
     names = observable or list(gp.system.channels)
-    mean, std = gp.predict(times, names, return_std=True)
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
+    # In blocks, so that memory does not grow with the number of times.
+    blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
+    with waiting("predicting", len(blocks)) as advance:
+        parts = []
+        for block in blocks:
+            parts.append(gp.predict(block, names, return_std=True))
+            advance()
+    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
     for number, name in enumerate(names):
-        columns[name], columns[f"std({name})"] = mean[:, number].tolist(), std[:, number].tolist()
+        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
 
 
@@ -73,13 +85,15 @@ def sample(
     gp = read_model(model)
     times = read_times(gp, start, stop, count, at)
     names = observable or list(gp.system.channels)
+    if size * len(times) * len(names) > _MOST:
+        raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {size * len(times) * len(names):,}")
     drawn = gp.sample(times, size, seed, names)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times]}
     columns["t"] = times.tolist() * size
     dates = date_column(gp.labels_.get("origin", ""), times)
     columns |= {name: values * size for name, values in dates.items()}
     for number, name in enumerate(names):
-        columns[name] = drawn[:, :, number].ravel().tolist()
+        add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
     deliver(format_columns(columns), out)
 
 
@@ -133,7 +147,7 @@ def simulate(
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else start
     high = low + 10.0 if stop is None else stop
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
         raise LodekitError(f"expected --from before --to, got {low} and {high}")
     times, generator = np.linspace(low, high, count), np.random.default_rng(seed)
     numbers = read_numbers(values or [], "--set")
@@ -150,7 +164,11 @@ def simulate(
         if unknown:
             known = ", ".join(system.parameters) or "none"
             raise LodekitError(f"unknown parameter {unknown[0]!r}; expected some of: {known}")
+        for name, own in system.parameters.items():
+            if name not in numbers and own.fixed is None and own.start is None:
+                raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")
         table = draw(system, times, numbers, lengthscale=lengthscale, random_state=seed)[0]
     table = table + noise * generator.standard_normal(table.shape)
-    columns = {"t": times.tolist(), **{name: table[:, k].tolist() for k, name in enumerate(system.channels)}}
+    columns: dict[str, Any] = {"t": times.tolist()}
+    add_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.channels)})
     deliver(format_columns(columns), out)

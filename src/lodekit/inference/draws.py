@@ -52,6 +52,7 @@ def draw_solutions(
     total = np.stack([part @ weights for part in basis], axis=1) + np.stack(means, axis=1)[:, :, None]
     for number, latent in enumerate(latents):
         own = values.free[:, number]
+        latent.check_order(2 * (own.shape[-1] - 1))
         ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
         stack = draw_latent(latent, scaled, own.shape[-1], float(ell), float(deviation), size, generator)
         total = total + np.einsum("oa,ans->nos", own, stack)

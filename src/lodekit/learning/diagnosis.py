@@ -67,7 +67,13 @@ def find_warnings(
     system: System, posterior: Posterior, hyper: Hyperparameters, optimum: Optimum, estimates: Mapping[str, Estimate]
 ) -> list[str]:
     """Return everything that users should know before they believe a fit."""
-    found = [] if optimum.converged else [f"the search did not converge: {optimum.message}"]
+    found = []
+    if not optimum.converged:
+        found.append(
+            "the search did not converge; parameters may be far from their best values: give start values or bounds, "
+            "more "
+            "restarts, or check for channels that are constant"
+        )
     found += [f"parameter {name} is {estimate.note}" for name, estimate in estimates.items() if not estimate.identified]
     noises = len(hyper.noise)
     if noises and optimum.at_bound[-noises:].any():

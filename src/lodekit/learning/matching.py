@@ -17,6 +17,7 @@ from lodekit.algebra.decomposition import combine
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.reduction import kernel_and_image
 from lodekit.algebra.scalars import Scalar
+from lodekit.errors import AlgebraError
 from lodekit.inference.observations import Series
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
@@ -41,7 +42,11 @@ def match_derivatives(
     Channels that are not observed are eliminated exactly. Parameters that occur in none of the equations that remain
     stay NaN. Nothing is returned where no equation remains.
     """
-    equations = _usable_equations(system, series)
+    try:
+        equations = _usable_equations(system, series)
+    except AlgebraError:
+        # Too large to eliminate what is hidden; a start is no more than a start.
+        return []
     involved = [] if equations is None else _involved(equations, layout)
     if equations is None or not involved:
         return []

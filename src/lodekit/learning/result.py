@@ -84,12 +84,14 @@ def estimate_parameters(layout: Layout, x: Array, hessian: Array, at_bound: NDAr
             continue
         spread = math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])
-        constrained = not (math.isinf(transform.low) and math.isinf(transform.high))
-        if not math.isfinite(spread) or spread == 0.0 or spread > (_FLAT if constrained else _FLAT_UNBOUNDED):
+        constrained = not transform.is_unbounded
+        error = abs(transform.slope(point)) * spread
+        # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
+        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), 1.0)
+        if not math.isfinite(error) or spread == 0.0 or flat:
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
             continue
-        error = abs(transform.slope(point)) * spread
         if constrained:
             reach = _NORMAL_95 * spread
             ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
@@ -98,6 +100,18 @@ def estimate_parameters(layout: Layout, x: Array, hessian: Array, at_bound: NDAr
             ends = [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
         found[name] = Estimate(value, error, (ends[0], ends[1]))
     return found
+
+
+def _digits(value: float, error: float) -> str:
+    """Return a number with as many digits as its error allows to be told apart, five at least.
+
+    Examples
+    --------
+    >>> _digits(2.97161234, 0.04), _digits(1.0, 6e-6), _digits(0.999988, 6e-6)
+    ('2.9716', '1', '0.999988')
+    """
+    size = math.log10(abs(value) / error) if value and error > 0 and math.isfinite(error) else 0.0
+    return f"{value:.{min(max(5, math.ceil(size) + 1), 10)}g}"
 
 
 def format_summary(
@@ -122,8 +136,9 @@ def format_summary(
             if estimate.note:
                 lines.append(f"{name:<18}{estimate.value:>12.5g}   {estimate.note}")
             else:
-                low, high = estimate.interval
-                lines.append(f"{name:<18}{estimate.value:>12.5g}{estimate.std_error:>12.3g}{low:>14.5g}{high:>14.5g}")
+                low, high = (_digits(edge, estimate.std_error) for edge in estimate.interval)
+                value = _digits(estimate.value, estimate.std_error)
+                lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)
     lines += [f"{name:<34}{value:>12.5g}" for name, value in others.items()]
     lines.append(rule)

@@ -29,7 +29,7 @@ _NOISES = (0.03, 0.3)
 AGREE = 1e-2
 #: A point this close to an optimum on the scale of the search, and as likely, leads there.
 _NEAR = 0.3
-#: How far parameters may be from one, and how far one search may take them, on the scale of the search.
+#: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
 _FAR, _STRIDE = 40.0, 2.0
 #: Variances that differ by more than this ask for a second look.
 _SPREAD = 1e3
@@ -63,13 +63,26 @@ class Optimum:
         return bool(abs(value - self.value) < AGREE and np.max(np.abs(x - self.x), initial=0.0) < _NEAR)
 
 
-def bounds(engine: Engine, layout: Layout, x0: Array) -> list[tuple[float, float]]:
+def bounds(engine: Engine, layout: Layout, x0: Array, centre: Array) -> list[tuple[float, float]]:
     """Return limits for a search: wide enough for every sensible answer, narrow enough for floats.
 
     Deviations have no unit of their own: their limits lie around the start, which matches the data. Parameters move in
-    strides, because a first step that is too long ends on a plateau where they mean nothing.
+    strides, because a first step that is too long ends on a plateau where they mean nothing; what may be negative can
+    always change its sign.
+
+    Parameters
+    ----------
+    x0, centre : array
+        Where this search starts, and where the first one did.
     """
-    limits = [(max(-_FAR, float(x) - _STRIDE), min(_FAR, float(x) + _STRIDE)) for x in x0[: len(layout.free)]]
+    limits = []
+    for number, x, middle in zip(layout.free, x0, centre, strict=False):
+        low, high = float(x) - _STRIDE, float(x) + _STRIDE
+        if layout.transforms[number].is_unbounded:
+            # Around zero the scale of the search is fine: from there to one may be many strides.
+            reach = max(abs(float(x)), abs(layout.transforms[number].inverse(1.0)))
+            low, high = min(low, -reach), max(high, reach)
+        limits.append((max(float(middle) - _FAR, low), min(float(middle) + _FAR, high)))
     start = len(limits)
     floors = np.maximum(np.log(engine.shortest), x0[start : start + layout.sources] - np.log(engine.stride))
     limits += [(float(floor), float(np.log(100.0))) for floor in floors]
@@ -233,23 +246,23 @@ def search(
     the limit of its stride goes on from there, as long as that gains something.
     """
     scale = _scales(layout, trusted=trusted)
-    found = _search(engine, layout, x0, penalty, iterations, tolerance, rival, scale)
+    found = _search(engine, layout, x0, x0, penalty, iterations, tolerance, rival, scale)
     evaluations = found.evaluations
-    while _stuck(engine, layout, found).any():
-        following = _search(engine, layout, found.x, penalty, iterations, tolerance, rival, scale)
+    while _stuck(engine, layout, found, x0).any():
+        following = _search(engine, layout, found.x, x0, penalty, iterations, tolerance, rival, scale)
         evaluations += following.evaluations
         gain, found = found.value - following.value, following
         if gain < AGREE:
-            found = replace(found, at_bound=found.at_bound & ~_stuck(engine, layout, found))
+            found = replace(found, at_bound=found.at_bound & ~_stuck(engine, layout, found, x0))
             break
     return replace(found, evaluations=evaluations)
 
 
-def _stuck(engine: Engine, layout: Layout, found: Optimum) -> NDArray[np.bool_]:
+def _stuck(engine: Engine, layout: Layout, found: Optimum, centre: Array) -> NDArray[np.bool_]:
     """Return what ended at the limit of its stride, and could go farther."""
     free, sources = len(layout.free), layout.sources
     inner = np.zeros(layout.size, dtype=bool)
-    inner[:free] = np.abs(found.x[:free]) < _FAR - 1e-6
+    inner[:free] = np.abs(found.x[:free] - centre[:free]) < _FAR - 1e-6
     lengthscales = found.x[free : free + sources]
     shortest = float(np.log(engine.shortest)) + 1e-6
     inner[free : free + sources] = (lengthscales > shortest) & (lengthscales < np.log(99.0))
@@ -260,13 +273,14 @@ def _search(
     engine: Engine,
     layout: Layout,
     x0: Array,
+    centre: Array,
     penalty: Callable[[Array], tuple[float, Array]] | None,
     iterations: int,
     tolerance: float,
     rival: Optimum | None,
     scale: Array,
 ) -> Optimum:
-    limits = bounds(engine, layout, x0)
+    limits = bounds(engine, layout, x0, centre)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
 

@@ -35,9 +35,14 @@ class Transform:
     high: float
     scale: float = 1.0
 
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether the parameter may be anything."""
+        return math.isinf(self.low) and math.isinf(self.high)
+
     def forward(self, x: float) -> float:
         """Return the parameter at a point of the real line."""
-        if math.isinf(self.low) and math.isinf(self.high):
+        if self.is_unbounded:
             return self.scale * math.sinh(max(min(x, 300.0), -300.0))
         if math.isinf(self.high):
             return self.low + math.exp(min(x, 700.0))
@@ -47,7 +52,7 @@ class Transform:
 
     def slope(self, x: float) -> float:
         """Return the derivative of `forward`."""
-        if math.isinf(self.low) and math.isinf(self.high):
+        if self.is_unbounded:
             return self.scale * math.cosh(max(min(x, 300.0), -300.0))
         if math.isinf(self.high):
             return math.exp(min(x, 700.0))
@@ -58,7 +63,7 @@ class Transform:
 
     def inverse(self, value: float) -> float:
         """Return the point of the real line at a parameter value inside the limits."""
-        if math.isinf(self.low) and math.isinf(self.high):
+        if self.is_unbounded:
             return math.asinh(value / self.scale)
         if math.isinf(self.high):
             return math.log(max(value - self.low, 1e-300))
@@ -104,7 +109,7 @@ class Layout:
     def guess(self, number: int, attempt: int, generator: np.random.Generator) -> float:
         """Return a start value around one; what may be negative is tried with either sign."""
         transform = self.transforms[number]
-        unbounded = math.isinf(transform.low) and math.isinf(transform.high)
+        unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
         shift = 0.0 if first else float(generator.uniform(-2.3, 2.3))
         if not unbounded:
@@ -146,7 +151,8 @@ def parameter_transforms(
 ) -> tuple[Array, dict[int, Transform]]:
     """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones.
 
-    `unit` is the typical size of the data: what is small against it, and against one, is small for a parameter.
+    A start value tells the size of a parameter. Without one, what is small against the data, of typical size `unit`, and
+    against one, is small for a parameter.
     """
     fixed = np.full(len(names), np.nan)
     transforms = {}
@@ -156,6 +162,6 @@ def parameter_transforms(
             fixed[number] = parameter.fixed
             continue
         low, high = parameter.interval
-        scale = 1e-2 * min(abs(parameter.start) if parameter.start else 1.0, unit, 1.0)
+        scale = 1e-2 * (abs(parameter.start) if parameter.start else min(unit, 1.0))
         transforms[number] = Transform(low, high, scale)
     return fixed, transforms

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lodekit.paper.experiments import find_experiment, published
+from lodekit.paper.measures import difference_residual
 from lodekit.paper.results import COLUMNS, TITLES, Results, floor, number, published_spread
 
 __all__ = ["Claim", "Difference", "claims", "differences"]
 
-#: What forward differences leave of the exact solution is the least error that can be measured; a fit differs a little.
+#: Forward differences leave something of the exact solution, too; of a good fit they leave about as much.
 _SLACK = 1.5
 _NAMES = {
     "train_rmse": "training RMSE",
@@ -67,59 +69,67 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _against_published(results: Results, system: str) -> Iterator[Claim]:
-    for column in ("train_rmse", "loss", "ode_error"):
+    for column in COLUMNS:
         ours = results.spread(column, system, "lodekit")
         best = min(
             (published_spread(system, method, column) for method in ("paper", "baseline")), key=lambda s: s.median
         )
-        limit = best.median + best.std
-        evidence = f"{number(ours.median)} against {best}"
-        if column == "ode_error" and floor(system) > limit:
-            limit = _SLACK * floor(system)
-            evidence += (
-                f"; the exact solution itself has {number(floor(system))} by this measure, so no model that fits the "
-                f"data"
-                " can have less"
+        if column == "ode_error" and floor(system) > best.median + best.std:
+            # The published measure is another one there: it gives the printed solution less than differences can.
+            exact = float(np.median(results.values("absolute_error", system, "lodekit")))
+            yield Claim(
+                f"{TITLES[system]}: lodekit's ODE error, in closed form, is below that of the better published model",
+                exact <= best.median,
+                f"{number(exact)} against {best}; by differences, {number(ours.median)}, the two cannot be compared "
+                f"(below)",
             )
+            continue
         yield Claim(
-            f"{TITLES[system]}: lodekit's {_NAMES[column]} is as good as that of the better published model, within its"
-            " spread",
-            ours.median <= limit,
-            evidence,
+            f"{TITLES[system]}: lodekit's {_NAMES[column]} is as good as that of the better published model, within "
+            f"its "
+            "spread",
+            ours.median <= best.median + best.std,
+            f"{number(ours.median)} against {best}",
         )
 
 
 def _same_data(results: Results, system: str) -> Iterator[Claim]:
     for column in ("train_rmse", "loss", "ode_error"):
         ours = results.values(column, system, "lodekit")
-        # By differences nothing that fits the data can be better than the exact solution.
-        least = _SLACK * floor(system) if column == "ode_error" else -np.inf
-        holds, parts = True, [f"median {number(float(np.median(ours)))}"]
+        better, parts = {}, [f"median {number(float(np.median(ours)))}"]
         for method, name in (("paper", "the paper's way"), ("baseline", "the GP")):
             rival = results.values(column, system, method)
-            difference = float(np.median(ours - np.maximum(rival, least)))
             # Where both ways end in the same optimum, rounding decides; that is a tie.
             tie = 1e-4 * abs(float(np.median(rival))) + 1e-9
-            holds = holds and difference <= tie
-            wins = int(np.sum(ours <= np.maximum(rival, least) + tie))
+            better[method] = float(np.median(ours - rival)) <= tie
+            wins = int(np.sum(ours <= rival + tie))
             parts.append(f"{name} {number(float(np.median(rival)))} (beaten or tied on {wins} of {len(ours)})")
-        if column == "ode_error":
-            parts.append(f"the exact solution {number(floor(system))}")
+        if column == "ode_error" and not find_experiment(system).parameters:
+            # Both LODE-GPs satisfy the equations exactly: differences see the size of the curve's derivatives, no more.
+            yield Claim(
+                f"{TITLES[system]}: lodekit's ODE error by differences is below that of the GP, and at most {_SLACK} "
+                f"times "
+                "what differences leave of the exact solution",
+                better["baseline"] and float(np.median(ours)) <= _SLACK * floor(system),
+                f"{', '.join(parts)}, the exact solution {number(floor(system))}",
+            )
+            continue
         yield Claim(
             f"{TITLES[system]}: lodekit's {_NAMES[column]} is the best of the three ways, data set by data set in the "
-            f"median",
-            holds,
+            "median",
+            all(better.values()),
             ", ".join(parts),
         )
 
 
 def _strict(results: Results, system: str) -> Claim:
     errors = results.values("strict_error", system, "lodekit")
-    median = float(np.median(errors))
     return Claim(
-        f"{TITLES[system]}: the median ODE error in closed form, at the learned parameters, is below 1e-9 relative",
-        median < 1e-9,
-        number(median),
+        f"{TITLES[system]}: the median ODE error in closed form, at the learned parameters, is below 1e-9 relative, "
+        f"in every "
+        "run",
+        bool(errors.max() < 1e-9),
+        f"median over runs {number(float(np.median(errors)))}, largest {number(float(errors.max()))}",
     )
 
 
@@ -128,7 +138,7 @@ def _heating_exact(results: Results) -> Claim:
     return Claim(
         "Heating, noise-free: the largest relative parameter error is below 0.5 %",
         bool(errors.max() < 0.005),
-        f"{100 * errors.max():.2g} % over {len(errors)} runs",
+        f"{100 * errors.max():.2g} % in {len(errors)} searches on the one noise-free data set",
     )
 
 
@@ -144,7 +154,8 @@ def _heating_noisy(results: Results) -> Iterator[Claim]:
     inside, count = results.heating_coverage()
     yield Claim(
         "Heating, noisy: the 95 % intervals cover the truth",
-        # Of 40 intervals 95 % are 38; fewer than 34 would be a surprise of one in a hundred.
+        # Of 40 intervals 38 are expected; with errors of a and b that go together, fewer than 34 would be a surprise
+        # of one or two in a hundred.
         inside >= 0.85 * count,
         f"{inside} of {count} intervals",
     )
@@ -181,18 +192,26 @@ def _reason(results: Results, system: str, method: str, column: str) -> str:
         poor = rmse > 0.05
         count = f"{int(poor.sum())} of {len(poor)} runs"
         if column == "ode_error":
-            fitting = f"{number(float(np.median(errors[~poor])))}" if (~poor).any() else "none"
+            experiment = find_experiment(system)
+            squares = np.mean(difference_residual(experiment, experiment.truth) ** 2, axis=0)
+            symbolic, boxes = published()["symbolic_solution_ode_error"], published()["bipendulum_ode_boxplot"]
             return (
-                "Forward differences with step 1e-3 leave "
-                f"{number(floor(system))} of the exact solution itself, so a model that fits the data cannot have "
-                f"less; "
-                f"runs that end in a nearly constant zero function have less because zero satisfies the equations. "
-                f"Here {count} "
-                f"ended so, with a median error of {number(float(np.median(errors[poor]))) if poor.any() else 'none'}; "
-                f"those that fit the data have {fitting}. The published figure lies in between and is the mark of the "
-                f"poor optimum "
-                "that the paper's footnote describes. In closed form the error is at rounding in all runs "
-                f"({number(float(np.median(results.values('strict_error', system, method))))} relative)."
+                "Not reproduced, because the published measure cannot be the described one: the paper gives its "
+                "printed "
+                f"solution itself {number(symbolic)}, while forward differences with step 1e-3 leave "
+                f"{number(floor(system))} of "
+                "it, and the rounded coefficient in it (errata) alone up to 4e-4 in equation 2. Means of squares "
+                "would be "
+                f"{' and '.join(number(float(value)) for value in squares)} for the two equations, near the published "
+                f"median of "
+                f"{number(boxes['lodegp_ode1']['median'])}, but on the other two systems mean absolute errors are what "
+                f"agrees. Of the runs here, {count} ended in a nearly constant zero function, with a median error of "
+                f"{number(float(np.median(errors[poor]))) if poor.any() else 'none'}; those that fit the data have "
+                f"{number(float(np.median(errors[~poor]))) if (~poor).any() else 'none'}. In closed form the error is "
+                f"at "
+                f"rounding in all of them (largest "
+                f"{number(float(results.values('strict_error', system, method).max()))} "
+                "relative)."
             )
         return (
             f"Adam from random starts ends in a poor optimum in {count} (training RMSE above 0.05, nearly constant "

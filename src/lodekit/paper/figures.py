@@ -147,9 +147,10 @@ def _boxes(results: Results) -> Picture:
     axis.set_xlabel("ODE error by forward differences")
     caption = (
         "Bipendulum: the error in satisfying each equation, by forward differences, noisy data. The dashed line is "
-        "the error that this "
-        "measure gives to the exact solution; what lies to its left has not been fitted to the data. The published "
-        "boxes have no whiskers here."
+        "what "
+        "this measure leaves of the exact solution. Runs of the paper's way far to its left have ended in a nearly "
+        "constant "
+        "zero function. The published boxes, without whiskers here, stand on another measure (see the main results)."
     )
     return Picture("ode-errors", caption, _png(figure))
 

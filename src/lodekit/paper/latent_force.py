@@ -7,6 +7,7 @@ zero on; the inputs are marginalised, and the original ones stand in for them wh
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from lodekit.paper.experiments import Experiment, find_experiment
 from lodekit.paper.measures import ode_error
 from lodekit.paper.methods import need_gpytorch
 
-__all__ = ["MODELS", "LatentForceModel", "compare", "integrated_covariance"]
+__all__ = ["MODELS", "LatentForceModel", "compare", "integrated_covariance", "sensitivity"]
 
 Array = NDArray[np.float64]
 MODELS = ("lfm", "marginalized_lodegp", "full_lodegp")
@@ -75,12 +76,27 @@ def compare(seed: int, *, noisy: bool = True) -> dict[str, list[float]]:
     marginalized = _lodegp(experiment, table[:, :3], noise)
     full = _lodegp(experiment, table, noise)
     return {
-        "lfm": ode_error(experiment, lambda times: _with_inputs(experiment, times, force.mean(times))),
+        "lfm": ode_error(experiment, partial(_driven, experiment, force)),
         "marginalized_lodegp": ode_error(
             experiment, lambda times: _with_inputs(experiment, times, marginalized.predict(times)[:, :3])
         ),
         "full_lodegp": ode_error(experiment, full.predict),
     }
+
+
+def sensitivity() -> tuple[Array, Array]:
+    """Return the smallest and largest ODE errors of the latent force model on noise-free data, as its noise varies."""
+    experiment = find_experiment("three_tank")
+    table = experiment.data(0, noisy=False)[:, :3]
+    found = []
+    for noise in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
+        force = LatentForceModel(experiment.times, table, noise)
+        found.append(ode_error(experiment, partial(_driven, experiment, force)))
+    return np.min(found, axis=0), np.max(found, axis=0)
+
+
+def _driven(experiment: Experiment, force: LatentForceModel, times: Array) -> Array:
+    return _with_inputs(experiment, times, force.mean(times))
 
 
 def _with_inputs(experiment: Experiment, times: Array, tanks: Array) -> Array:

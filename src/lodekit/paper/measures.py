@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.errors import LodekitError
 from lodekit.inference.residuals import equation_terms
 from lodekit.paper.experiments import Experiment
 from lodekit.paper.methods import Trained, train
 
-__all__ = ["Outcome", "count_eigenvalues", "measure", "ode_error"]
+__all__ = ["Outcome", "count_eigenvalues", "difference_residual", "measure", "ode_error"]
 
 Array = NDArray[np.float64]
 _STEP = 1e-3
@@ -87,8 +88,13 @@ def ode_error(experiment: Experiment, mean: Callable[[Array], Array]) -> list[fl
     """Return the mean absolute error of each equation by forward differences of a mean, a thousand points in all.
 
     As the paper describes it: at the true parameters, and the first difference passes a low-pass filter before it is
-    differenced again.
+    differenced again (which one, the paper does not say; here it is a Butterworth filter).
     """
+    return [float(value) for value in np.mean(np.abs(difference_residual(experiment, mean)), axis=0)]
+
+
+def difference_residual(experiment: Experiment, mean: Callable[[Array], Array]) -> Array:
+    """Return what forward differences of a mean leave of each equation, shape (n, equations)."""
     equations = equation_terms(experiment.system)
     order = max(k for _, k in equations.derivatives)
     grid = np.linspace(*experiment.evaluate, _POINTS // (order + 1))
@@ -102,8 +108,7 @@ def ode_error(experiment: Experiment, mean: Callable[[Array], Array]) -> list[fl
         derivatives.append((_smooth(following) - _smooth(derivatives[1])) / _STEP)
     features = np.stack([derivatives[k][:, j] for j, k in equations.derivatives], axis=-1)[None]
     numbers = np.array([experiment.parameters[name] for name in experiment.system.operator.ring.parameters])
-    residual = equations.residual(numbers, grid, features, relative=False)[0]
-    return [float(value) for value in np.mean(np.abs(residual), axis=0)]
+    return np.asarray(equations.residual(numbers, grid, features, relative=False)[0])
 
 
 def _smooth(values: Array) -> Array:
@@ -136,6 +141,10 @@ def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:
     size = len(covariance)
     # The rounding errors of the factorization are the smallest remainder that can be asked for.
     floor = size * np.finfo(float).eps * float(np.max(np.diag(covariance)))
+    if floor > 0.1 * threshold:
+        raise LodekitError(
+            f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {floor / 2e-16:.0e}"
+        )
     tolerance = max(1e-3 * threshold / size, floor / size)
     factor, _, rank, _ = dpstrf(covariance, tol=tolerance, lower=1)
     columns = np.tril(factor[:, :rank])

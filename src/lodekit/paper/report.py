@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import platform
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
-import lodekit
 from lodekit.files import make_folder, write_file
 from lodekit.page import Page
 from lodekit.paper.claims import Claim, Difference, claims, differences
 from lodekit.paper.figures import Picture, pictures
 from lodekit.paper.results import TITLES, Results
-from lodekit.paper.runner import Plan
+from lodekit.paper.runner import Plan, made_by
 from lodekit.paper.tables import Table, tables
 
 __all__ = ["write_report"]
@@ -71,9 +68,9 @@ def write_report(
 def _setting(plan: Plan) -> str:
     size = "quick" if plan.noisy < 10 else "full"
     return (
-        f"A {size} run of lodekit {lodekit.__version__} on {date.today().isoformat()}: {plan.noisy} noisy and "
-        f"{plan.exact} "
-        f"noise-free repetitions; Python {platform.python_version()}, {platform.machine()}, {sys.platform}."
+        f"A {size} run, reported on {date.today().isoformat()}: {plan.noisy} noisy data sets, and {plan.exact} "
+        f"searches on the "
+        f"noise-free one, for each system; {made_by()}."
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import lodekit
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
 from lodekit.paper.experiments import Experiment, experiments
@@ -18,7 +21,7 @@ from lodekit.paper.latent_force import compare
 from lodekit.paper.measures import measure
 from lodekit.paper.methods import METHODS, need_gpytorch
 
-__all__ = ["TOPICS", "Job", "Plan", "collect", "make_plan"]
+__all__ = ["TOPICS", "Job", "Plan", "collect", "made_by", "make_plan"]
 
 #: What can be asked for, beside everything.
 TOPICS = ("bipendulum", "heating", "three-tank", "lfm", "eigenvalues", "runtime")
@@ -69,6 +72,11 @@ def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
     return Plan(topics, 3, 2, ("lodekit",)) if quick else Plan(topics, 20, 10, tuple(METHODS))
 
 
+def made_by() -> str:
+    """Return what a result depends on beside its labels: results of another version are not taken over."""
+    return f"lodekit {lodekit.__version__}, Python {platform.python_version()}, {platform.machine()}, {sys.platform}"
+
+
 @dataclass(frozen=True)
 class Job:
     """One run; what it is makes the name of its file.
@@ -92,7 +100,8 @@ class Job:
     @property
     def labels(self) -> dict[str, Any]:
         """What is run, as plain values."""
-        return {key: getattr(self, key) for key in ("topic", "system", "method", "seed", "noisy")}
+        own = {key: getattr(self, key) for key in ("topic", "system", "method", "seed", "noisy")}
+        return {**own, "made_by": made_by()}
 
     @property
     def name(self) -> str:

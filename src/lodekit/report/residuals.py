@@ -59,7 +59,16 @@ class Check:
     @property
     def has_memory(self) -> bool:
         """Whether neighbours resemble each other by more than chance, and enough to matter."""
-        return self.memory > max(2.6 / math.sqrt(self.values.size), 0.1)
+        return self.memory > self._chance
+
+    @property
+    def alternates(self) -> bool:
+        """Whether neighbours differ from each other by more than chance, and enough to matter."""
+        return self.memory < -max(self._chance, 0.4)
+
+    @property
+    def _chance(self) -> float:
+        return max(2.6 / math.sqrt(self.values.size), 0.1)
 
     @property
     def is_loud(self) -> bool:
@@ -147,6 +156,12 @@ def _doubts(subject: Subject, checks: Sequence[Check]) -> list[str]:
             f"Neighbouring residuals resemble each other in {listed}: errors are not independent, or the fit or the "
             "equations miss something. Standard errors and intervals are then too narrow, as a rule of thumb by a "
             f"factor of up to {math.sqrt((1 + largest) / (1 - largest)):.1f}."
+        )
+    swinging = [f"{check.name} (correlation {check.memory:.2f})" for check in checks if check.alternates]
+    if swinging:
+        found.append(
+            f"Neighbouring residuals swing from one side to the other in {join(swinging)}: the measurements are not "
+            "independent, or the curve follows their noise."
         )
     loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
     if loud and subject.gp._fitted_arguments["noise"] == "shared" and subject.gp.noise_ and len(checks) > 1:

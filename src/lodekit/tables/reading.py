@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.inference.observations import DataError
 from lodekit.tables.cells import clean, read_numbers
-from lodekit.tables.columns import Columns, find_columns
+from lodekit.tables.columns import Columns, find_columns, list_columns
 from lodekit.tables.dates import is_date, read_dates
 from lodekit.tables.rows import Rows
 from lodekit.tables.text import read_bytes, read_text, separator_name
@@ -197,8 +197,8 @@ def _assemble(
         raise DataError(f"expected at least one value of {', '.join(values)}, every cell is missing")
     if notes and notes[0] == _PLAIN:
         notes = notes[1:]
-    notes += _describe(columns, channels, values, origin)
     unused = tuple(name for name in names if name not in columns.used)
+    notes += _describe(columns, channels, values, origin, unused)
     return Table(numbers[columns.time], values, noise, columns.time, origin, unused, tuple(notes))
 
 
@@ -230,7 +230,11 @@ def _check_noise(column: str, noise: Array, rows: Rows) -> Array:
 
 
 def _describe(
-    columns: Columns, channels: Sequence[str], values: Mapping[str, Array], origin: datetime | None
+    columns: Columns,
+    channels: Sequence[str],
+    values: Mapping[str, Array],
+    origin: datetime | None,
+    unused: Sequence[str],
 ) -> list[str]:
     notes = []
     if origin is not None:
@@ -239,5 +243,6 @@ def _describe(
     notes += [f"column {columns.values[name]} has no values" for name in values if np.isnan(values[name]).all()]
     absent = [name for name in channels if name not in values]
     if absent:
-        notes.append(f"no column for {', '.join(absent)}: not measured")
+        rest = f" (columns not used: {list_columns(unused)})" if unused else ""
+        notes.append(f"no column for {', '.join(absent)}: not measured{rest}")
     return notes

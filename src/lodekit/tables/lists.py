@@ -1,0 +1,71 @@
+"""Times that stand alone: one on each line of a file, or one text."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.observations import DataError
+from lodekit.tables.dates import is_date, read_dates
+from lodekit.tables.rows import Rows
+
+__all__ = ["read_date", "read_list"]
+
+Array = NDArray[np.float64]
+_COMMA = re.compile(r"[+-]?\d+,\d+$")
+
+
+def read_list(path: Path) -> tuple[Array, datetime | None] | None:
+    """Return times from a file with one on each line, below a name perhaps, and the first date where they are dates.
+
+    None where the file is something else, such as a table.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return None
+    rows = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if rows and _read_number(rows[0]) is None and not is_date(rows[0]):
+        rows = rows[1:]
+    if not rows:
+        return None
+    if is_date(rows[0]):
+        import polars as pl
+
+        if not all(is_date(row) for row in rows):
+            return None
+        return read_dates(pl.Series(rows), Rows("line", np.arange(1, len(rows) + 1)))
+    numbers = [_read_number(row) for row in rows]
+    if any(number is None for number in numbers):
+        return None
+    found = np.array(numbers, dtype=float)
+    if not np.isfinite(found).all():
+        raise DataError(f"{path}: expected finite times, got {found[~np.isfinite(found)][0]}")
+    return found, None
+
+
+def read_date(text: str) -> datetime | None:
+    """Return the date that a text is; None where it is none.
+
+    Examples
+    --------
+    >>> read_date("01.03.2026 12:00"), read_date("soon")
+    (datetime.datetime(2026, 3, 1, 12, 0), None)
+    """
+    import polars as pl
+
+    if not is_date(text):
+        return None
+    return read_dates(pl.Series([text.strip()]), Rows("line", np.ones(1, dtype=int)))[1]
+
+
+def _read_number(text: str) -> float | None:
+    """Return a number with a decimal point or comma."""
+    try:
+        return float(text.replace(",", ".") if _COMMA.match(text) else text)
+    except ValueError:
+        return None
