@@ -104,6 +104,57 @@ def test_german_files_with_dates_and_other_names(tmp_path: Path) -> None:
     assert float(shown[1].split(",")[2]) == pytest.approx(20 + 5 * np.exp(-1), abs=0.02)
 
 
+def test_dates_are_seconds_and_units_must_say_so(tmp_path: Path) -> None:
+    rows = "".join(f"2026-03-01T12:{k:02d}:00+01:00,{20 + 5 * np.exp(-k / 10):.5f}\n" for k in range(30))
+    (tmp_path / "log.csv").write_text("time,T\n" + rows)
+    system = 'equations = ["tau*T\' + T = 20"]\n[parameters]\ntau = { positive = true }\n[units]\nt = "min"\n'
+    (tmp_path / "room.toml").write_text(system)
+    wrong = run("fit", "room.toml", "log.csv", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "dates become seconds" in wrong.stderr
+    assert not (tmp_path / "log-fit").exists()
+    (tmp_path / "room.toml").write_text(system.replace("min", "s"))
+    assert run("fit", "room.toml", "log.csv", "-q", "--no-figures", cwd=tmp_path).returncode == 0
+
+    def first(*options: str) -> str:
+        return run("predict", "log-fit", *options, "--n", "1", cwd=tmp_path).stdout.splitlines()[1]
+
+    # The same moment in two zones, and without one.
+    assert first("--from", "2026-03-01T11:05Z") == first("--from", "2026-03-01T12:05+01:00")
+    assert first("--from", "01.03.2026 12:05") == first("--from", "300")
+    assert run("predict", "log-fit", "--from", "1e12", "--to", "2e12", cwd=tmp_path).returncode == 2
+    (tmp_path / "dates.txt").write_text("2026-03-01 12:05\n2026-03-01 12:06\n")
+    assert first("--at", "dates.txt") == first("--from", "300")
+
+
+def test_results_of_different_files_do_not_meet(fitted: Fitted, tmp_path: Path) -> None:
+    for name in ("run.1.csv", "run.2.csv", "log[1].csv"):
+        (tmp_path / name).write_text((fitted.folder / "heating.csv").read_text())
+        done = run("fit", str(fitted.folder / "heating.toml"), name, "-q", "--no-figures", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"run.1-fit", "run.2-fit", "log1-fit"}
+
+
+def test_a_refit_leaves_no_figures_of_the_old_one(fitted: Fitted, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "channels.png").write_text("old")
+    (out / "mine.txt").write_text("keep")
+    done = run("fit", "heating.toml", "heating.csv", "--out", str(out), "-q", "--no-figures", cwd=fitted.folder)
+    assert done.returncode == 0
+    assert {path.name for path in out.iterdir()} == {"mine.txt", "report.html", "predictions.csv", "model.lodekit"}
+
+
+def test_dollars_in_units_are_dollars(fitted: Fitted, tmp_path: Path) -> None:
+    text = (
+        (fitted.folder / "heating.toml").read_text().replace('t = ""', 't = "$\\\\foo$"').replace('u = ""', 'u = "$"')
+    )
+    (tmp_path / "money.toml").write_text(text)
+    done = run("fit", "money.toml", str(fitted.folder / "heating.csv"), "--out", "out", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "channels.png").exists()
+
+
 def test_many_files_are_read_in_pieces(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     example, times = lk.catalog.heating(), np.linspace(-5, 5, 1000)
@@ -143,6 +194,8 @@ def test_many_files_are_read_in_pieces(tmp_path: Path) -> None:
         (("heating.toml", "heating.csv", "--out", "heating.csv"), "heating.csv is a file"),
         (("heating.csv", "heating.toml"), "heating.csv is not a TOML file"),
         (("heating.toml", "wrong.csv"), "got the columns"),
+        (("heating.toml", "heating.csv", "--out", ""), "expected a folder after --out"),
+        (("heating.toml", "heating.csv", "--start", "a=1e400"), "expected --start NAME=NUMBER"),
         (("heating.toml",), "Missing argument"),
     ],
 )

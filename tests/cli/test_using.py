@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -86,6 +87,13 @@ def test_check_prints_the_certificate(fitted: Fitted) -> None:
         (("simulate", "heating", "--from", "3", "--to", "1"), "--from before --to"),
         (("simulate", "heating", "--out", "no/such/folder.csv"), "cannot write"),
         (("reproduce", "everything"), "everything"),
+        (("simulate", "heatng"), "the catalog has"),
+        (("inspect", "heating"), "the catalog has"),
+        (("predict", "."), "has no model.lodekit in it"),
+        (("predict", "MODEL", "--observable", "f1", "--observable", "f1"), "two columns would be called"),
+        (("predict", "MODEL", "--from", "-1e308", "--to", "1e308"), "within the range of numbers"),
+        (("predict", "MODEL", "--n", "100000000"), "--n"),
+        (("sample", "MODEL", "--size", "100000000"), "at most"),
     ],
 )
 def test_bad_input_exits_with_2(fitted: Fitted, arguments: tuple[str, ...], message: str) -> None:
@@ -126,8 +134,47 @@ def test_simulated_solutions_have_no_residual_and_the_variance_that_was_meant() 
     for wrong in ({"size": 0}, {"lengthscale": -1.0}, {"random_state": -3}):
         with pytest.raises(lk.LodekitError):
             simulate(system, times, values, **wrong)
+    with pytest.raises(lk.LodekitError, match="matern-1/2"):
+        simulate(system, times, values, latent="matern-1/2")
     with pytest.raises(lk.LodekitError, match="at least one time"):
         simulate(system, [], values)
+
+
+def test_times_alone_are_read_with_care(fitted: Fitted, tmp_path: Path) -> None:
+    path = tmp_path / "times.txt"
+    for text, wanted in (("t\n0,5\n1,5\n", [0.5, 1.5]), ("# two\n-1e0\n2\n", [-1.0, 2.0])):
+        path.write_text(text)
+        assert columns(run("predict", fitted.model, "--at", str(path)).stdout)[1][:, 0].tolist() == wanted
+    path.write_text("inf\n2\n3\n")
+    done = run("predict", fitted.model, "--at", str(path))
+    assert done.returncode == 2
+    assert "expected finite times" in done.stderr
+
+
+def test_devices_and_links_are_written_through(fitted: Fitted, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    real.write_text("old")
+    link.symlink_to(real)
+    assert run("predict", fitted.model, "--n", "2", "--out", str(link)).returncode == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("t,f1")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)  # noqa: S607
+    assert run("predict", fitted.model, "--n", "2", "--out", str(pipe)).returncode == 0
+    assert process.communicate(timeout=30)[0].startswith("t,f1")
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_no_traceback(fitted: Fitted) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [str(COMMAND), "predict", fitted.model], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert "cannot write the results" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_results_can_be_piped(tmp_path: Path) -> None:

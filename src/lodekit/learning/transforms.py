@@ -151,8 +151,8 @@ def parameter_transforms(
 ) -> tuple[Array, dict[int, Transform]]:
     """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones.
 
-    A start value tells the size of a parameter. Without one, what is small against the data, of typical size `unit`, and
-    against one, is small for a parameter.
+    A start value tells the size of a parameter. Without one, what is small against the data, of typical size `unit`,
+    and against one, is small for a parameter.
     """
     fixed = np.full(len(names), np.nan)
     transforms = {}
