@@ -7,19 +7,14 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from html import escape
 
+from lodekit.system.display import GREEK, split_name
 from lodekit.system.grammar import parse_equations
 from lodekit.system.system import System
 from lodekit.system.tree import Call, Derivative, Expression, Name, Negative, Number, Power, Product, Sum, walk
 
 __all__ = ["equations_to_mathml", "name_to_mathml"]
 
-_NAMES = """
-alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon phi chi psi
-omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega
-"""
-_GREEK = dict(zip(_NAMES.split(), "αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", strict=True))
 _PRIMES = {1: "′", 2: "″", 3: "‴"}
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _GAP = '<mspace width="0.16em"></mspace>'
 _TIMES = "<mo>·</mo>"
 _MINUS = "<mo>−</mo>"
@@ -60,11 +55,8 @@ def name_to_mathml(name: str, role: str = "") -> str:
     >>> name_to_mathml("tau", "parameter")
     '<mi class="parameter">τ</mi>'
     """
-    head, _, tail = name.translate(_SUBSCRIPTS).strip("_").partition("_")
-    digits = head[len(head.rstrip("0123456789")) :]
-    head = head[: len(head) - len(digits)] or digits
-    below = [part for part in ("" if digits == head else digits, *tail.split("_")) if part]
-    shown = _GREEK.get(head, head) or "_"
+    head, below = split_name(name)
+    shown = GREEK.get(head, head) or "_"
     classes = " ".join(part for part in (role, "word" if len(shown) > 1 else "") if part)
     base = f'<mi class="{classes}">{escape(shown)}</mi>' if classes else f"<mi>{escape(shown)}</mi>"
     if not below:

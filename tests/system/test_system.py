@@ -8,6 +8,7 @@ import sympy
 
 import lodekit as lk
 from lodekit.errors import EquationError, InconsistentSystemError, ParameterError
+from lodekit.system.display import sections
 
 t = sympy.Symbol("t")
 
@@ -215,7 +216,7 @@ def test_every_example_prints_and_survives_json_latex_and_pickle(example: lk.cat
 def test_the_printed_solution_satisfies_the_equations() -> None:
     """The lines under "Every solution" are themselves equations: substituting them back must give zero."""
     system = lk.catalog.quarter_car().system
-    lines = [line for line in dict(lk.system.display.sections(system))["Every solution"] if line.startswith("z")]
+    lines = [line for line in dict(sections(system))["Every solution"] if line.startswith("z")]
     together = lk.System([*system.equations, *lines], parameters=dict(system.parameters))
     assert together.free_functions == system.free_functions
     assert together.is_controllable

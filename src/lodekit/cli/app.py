@@ -21,7 +21,7 @@ from lodekit.system.files import read_system_file
 from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
 
-__all__ = ["JsonOption", "app", "read_names", "read_source", "run"]
+__all__ = ["ChannelsOption", "JsonOption", "ParamOption", "app", "read_names", "read_source", "run"]
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -31,6 +31,13 @@ app = typer.Typer(
 )
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated."),
+]
+ChannelsOption = Annotated[
+    list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
+]
 
 
 def _version(asked: bool) -> None:

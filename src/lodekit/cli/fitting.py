@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lodekit.cli.app import JsonOption
+from lodekit.cli.app import ChannelsOption, JsonOption, ParamOption, read_names
 from lodekit.cli.inputs import add_columns, date_column, format_columns, read_numbers
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder, make_folder, write_file
@@ -60,13 +60,8 @@ class Product:
 
 def init(
     equations: Annotated[str, typer.Argument(help="Equations as text, separated by ';'.")],
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated."),
-    ] = None,
-    channel: Annotated[
-        list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
-    ] = None,
+    param: ParamOption = None,
+    channel: ChannelsOption = None,
     title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")
@@ -77,8 +72,6 @@ def init(
 
     Example: lodekit init "tau*y' + y = K*u" --param tau,K --out plant.toml
     """
-    from lodekit.cli.app import read_names
-
     text = format_system_file(equations, read_names(param), read_names(channel) or None, title=title)
     if out is None:
         sys.stdout.write(text)

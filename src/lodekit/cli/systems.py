@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lodekit.cli.app import JsonOption, read_names, read_source
+from lodekit.cli.app import ChannelsOption, JsonOption, ParamOption, read_names, read_source
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
@@ -23,13 +23,8 @@ def inspect(
     source: Annotated[
         str, typer.Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")
     ],
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated."),
-    ] = None,
-    channel: Annotated[
-        list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
-    ] = None,
+    param: ParamOption = None,
+    channel: ChannelsOption = None,
     as_json: JsonOption = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lodekit.cli.app import JsonOption, read_names, read_source
+from lodekit.cli.app import JsonOption, ParamOption, read_names, read_source
 from lodekit.cli.inputs import add_columns, date_column, deliver, format_columns, read_model, read_numbers, read_times
 from lodekit.errors import LodekitError
 from lodekit.progress import waiting
@@ -132,7 +132,7 @@ def simulate(
         float | None, typer.Option("--lengthscale", help="How quickly free functions change.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of draws and noise.")] = 0,
-    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Names of parameters in equations.")] = None,
+    param: ParamOption = None,
     out: OutOption = None,
 ) -> None:
     """Make data to try things on: the solution of a catalog example, or a draw from the prior of a system, as CSV.

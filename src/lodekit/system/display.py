@@ -222,26 +222,60 @@ def _high_first(coefficients: Sequence[Scalar]) -> list[tuple[Scalar, int]]:
     return [(coefficients[k], k) for k in range(len(coefficients) - 1, -1, -1) if coefficients[k]]
 
 
-_GREEK = {
-    *(
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-    ),
-    *("pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
-    *("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
+#: Greek letters by their names in LaTeX.
+GREEK = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "δ",
+    "epsilon": "ε",
+    "zeta": "ζ",
+    "eta": "η",
+    "theta": "θ",
+    "iota": "ι",
+    "kappa": "κ",
+    "lambda": "λ",
+    "mu": "μ",
+    "nu": "ν",
+    "xi": "ξ",
+    "pi": "π",
+    "rho": "ρ",
+    "sigma": "σ",
+    "tau": "τ",
+    "upsilon": "υ",
+    "phi": "φ",
+    "chi": "χ",
+    "psi": "ψ",
+    "omega": "ω",
+    "Gamma": "Γ",
+    "Delta": "Δ",
+    "Theta": "Θ",
+    "Lambda": "Λ",
+    "Xi": "Ξ",
+    "Pi": "Π",
+    "Sigma": "Σ",
+    "Upsilon": "Υ",
+    "Phi": "Φ",
+    "Psi": "Ψ",
+    "Omega": "Ω",
 }
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+
+
+def split_name(name: str) -> tuple[str, list[str]]:
+    """Return a name without what is written as its subscript, and the parts of that.
+
+    Digits at the end, and what follows an underscore, are subscript.
+
+    Examples
+    --------
+    >>> split_name("f1"), split_name("theta_max"), split_name("TH1_in"), split_name("x")
+    (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('x', []))
+    """
+    head, _, tail = name.translate(_SUBSCRIPTS).strip("_").partition("_")
+    digits = head[len(head.rstrip("0123456789")) :]
+    head = head[: len(head) - len(digits)] or digits
+    return head, [part for part in ("" if digits == head else digits, *tail.split("_")) if part]
 
 
 def latex_name(name: str) -> str:
@@ -252,12 +286,8 @@ def latex_name(name: str) -> str:
     >>> latex_name("f1"), latex_name("theta_max"), latex_name("speed"), latex_name("x")
     ('f_{1}', '\\theta_{\\mathrm{max}}', '\\mathit{speed}', 'x')
     """
-    plain = name.translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
-    head, _, tail = plain.strip("_").partition("_")
-    digits = head[len(head.rstrip("0123456789")) :]
-    head = head[: len(head) - len(digits)] or digits
-    subscript = [part for part in (digits if digits != head else "", *tail.split("_")) if part]
-    base = f"\\{head}" if head in _GREEK else head if len(head) == 1 else f"\\mathit{{{head}}}" if head else "\\_"
+    head, subscript = split_name(name)
+    base = f"\\{head}" if head in GREEK else head if len(head) == 1 else f"\\mathit{{{head}}}" if head else "\\_"
     if not subscript:
         return base
     shown = [part if part.isdigit() or len(part) == 1 else f"\\mathrm{{{part}}}" for part in subscript]
