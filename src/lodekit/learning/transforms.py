@@ -122,9 +122,11 @@ class Layout:
         theta = self.fixed.copy()
         for position, number in enumerate(self.free):
             theta[number] = self.transforms[number].forward(float(x[position]))
-        rest = np.exp(np.clip(x[len(self.free) :], -300, 300))
-        cuts = np.cumsum([self.sources, self.sources, self.groups])
-        return Hyperparameters(theta, *np.split(rest, cuts))
+        rest = np.exp(np.clip(x[len(self.transforms) :], -300, 300))
+        first, second = 2 * self.sources, 2 * self.sources + self.groups
+        return Hyperparameters(
+            theta, rest[: self.sources], rest[self.sources : first], rest[first:second], rest[second:]
+        )
 
     def pack(self, hyper: Hyperparameters) -> Array:
         """Return the vector of natural values."""

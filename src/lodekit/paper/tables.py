@@ -238,10 +238,11 @@ def _runtime(results: Results) -> Table:
     rows = list(_runtime_rows(results))
     return Table(
         "Runtime",
-        "Construction and training, median seconds, in one run on one machine, the three ways in turn on the same "
-        "data sets. The paper's "
-        "way and the GP take 300 steps of Adam from one start; lodekit follows starts until two agree, and computes "
-        "standard errors.",
+        "Construction and training, median seconds, in one run on one machine, one thread each, the three ways in "
+        "turn on the "
+        "same data sets. The paper's way and the GP take 300 steps of Adam from one start; lodekit follows starts "
+        "until two "
+        "agree, and computes standard errors where there are parameters.",
         ["system", "model", "seconds", "published", "loss", "times faster than the paper's way"],
         rows,
     )
