@@ -184,8 +184,7 @@ def _fit_file(
         if any(key != "t" for key in columns) or header is not None:
             raise LodekitError(
                 "files that are read in pieces must name their columns as the channels are named; expected no --map "
-                "but t=, "
-                "and no --header"
+                "but t=, and no --header"
             )
         gp.fit(data, noise_std=known or None, time=columns.get("t"))
         gp.label(title=file.title, units=file.units)

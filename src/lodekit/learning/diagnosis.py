@@ -71,8 +71,7 @@ def find_warnings(
     if not optimum.converged:
         found.append(
             "the search did not converge; parameters may be far from their best values: give start values or bounds, "
-            "more "
-            "restarts, or check for channels that are constant"
+            "more restarts, or check for channels that are constant"
         )
     found += [f"parameter {name} is {estimate.note}" for name, estimate in estimates.items() if not estimate.identified]
     noises = len(hyper.noise)

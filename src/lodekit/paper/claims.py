@@ -86,8 +86,7 @@ def _against_published(results: Results, system: str) -> Iterator[Claim]:
             continue
         yield Claim(
             f"{TITLES[system]}: lodekit's {_NAMES[column]} is as good as that of the better published model, within "
-            f"its "
-            "spread",
+            "its spread",
             ours.median <= best.median + best.std,
             f"{number(ours.median)} against {best}",
         )
@@ -108,8 +107,7 @@ def _same_data(results: Results, system: str) -> Iterator[Claim]:
             # Both LODE-GPs satisfy the equations exactly: differences see the size of the curve's derivatives, no more.
             yield Claim(
                 f"{TITLES[system]}: lodekit's ODE error by differences is below that of the GP, and at most {_SLACK} "
-                f"times "
-                "what differences leave of the exact solution",
+                "times what differences leave of the exact solution",
                 better["baseline"] and float(np.median(ours)) <= _SLACK * floor(system),
                 f"{', '.join(parts)}, the exact solution {number(floor(system))}",
             )
@@ -126,8 +124,7 @@ def _strict(results: Results, system: str) -> Claim:
     errors = results.values("strict_error", system, "lodekit")
     return Claim(
         f"{TITLES[system]}: the median ODE error in closed form, at the learned parameters, is below 1e-9 relative, "
-        f"in every "
-        "run",
+        "in every run",
         bool(errors.max() < 1e-9),
         f"median over runs {number(float(np.median(errors)))}, largest {number(float(errors.max()))}",
     )
@@ -197,35 +194,27 @@ def _reason(results: Results, system: str, method: str, column: str) -> str:
             symbolic, boxes = published()["symbolic_solution_ode_error"], published()["bipendulum_ode_boxplot"]
             return (
                 "Not reproduced, because the published measure cannot be the described one: the paper gives its "
-                "printed "
-                f"solution itself {number(symbolic)}, while forward differences with step 1e-3 leave "
-                f"{number(floor(system))} of "
-                "it, and the rounded coefficient in it (errata) alone up to 4e-4 in equation 2. Means of squares "
-                "would be "
-                f"{' and '.join(number(float(value)) for value in squares)} for the two equations, near the published "
-                f"median of "
-                f"{number(boxes['lodegp_ode1']['median'])}, but on the other two systems mean absolute errors are what "
-                f"agrees. Of the runs here, {count} ended in a nearly constant zero function, with a median error of "
+                f"printed solution itself {number(symbolic)}, while forward differences with step 1e-3 leave "
+                f"{number(floor(system))} of it, and the rounded coefficient in it (errata) alone up to 4e-4 in "
+                f"equation 2. Means of squares would be {' and '.join(number(float(value)) for value in squares)} for "
+                f"the two equations, near the published median of {number(boxes['lodegp_ode1']['median'])}, but on the "
+                f"other two systems mean absolute errors are what agrees. Of the runs here, {count} ended in a nearly "
+                "constant zero function, with a median error of "
                 f"{number(float(np.median(errors[poor]))) if poor.any() else 'none'}; those that fit the data have "
                 f"{number(float(np.median(errors[~poor]))) if (~poor).any() else 'none'}. In closed form the error is "
-                f"at "
-                f"rounding in all of them (largest "
-                f"{number(float(results.values('strict_error', system, method).max()))} "
-                "relative)."
+                "at rounding in all of them (largest "
+                f"{number(float(results.values('strict_error', system, method).max()))} relative)."
             )
         return (
             f"Adam from random starts ends in a poor optimum in {count} (training RMSE above 0.05, nearly constant "
-            f"zero), "
-            "and the median depends on whether more or less than half of the runs do. The best run here has a "
-            "training RMSE "
-            f"of {number(float(rmse.min()))} and a loss of {number(float(loss.min()))}: the model is right, the "
-            f"optimiser is not."
+            "zero), and the median depends on whether more or less than half of the runs do. The best run here has a "
+            f"training RMSE of {number(float(rmse.min()))} and a loss of {number(float(loss.min()))}: the model is "
+            "right, the optimiser is not."
         )
     if column == "eval_rmse":
         return (
             "Beyond the data the mean is decided by the prior and by the noise of the data set; the published noise "
-            "is not known, and "
-            f"over the data sets here the value runs from "
+            "is not known, and over the data sets here the value runs from "
             f"{number(float(results.values(column, system, method).min()))} to "
             f"{number(float(results.values(column, system, method).max()))}."
         )
@@ -246,9 +235,9 @@ def _reason(results: Results, system: str, method: str, column: str) -> str:
 def _optimum(results: Results, system: str) -> str:
     paper, own = (float(np.median(results.values("loss", system, method))) for method in ("paper", "lodekit"))
     return (
-        f"The optimum of the same evidence, found with lodekit's search on the same data, has a loss of "
-        f"{number(own)}; the paper's "
-        f"way here ends at {number(paper)}. What remains is the noise of the data sets, which the paper does not list."
+        f"The optimum of the same evidence, found with lodekit's search on the same data, has a loss of {number(own)}; "
+        f"the paper's way here ends at {number(paper)}. What remains is the noise of the data sets, which the paper "
+        "does not list."
     )
 
 

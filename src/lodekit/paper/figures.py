@@ -105,8 +105,7 @@ def _posterior(experiment: Experiment) -> Picture:
     title = TITLES[experiment.name]
     caption = (
         f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
-        f"sample from the first "
-        "(bottom), with 95 % bands; extrapolation is shaded."
+        "sample from the first (bottom), with 95 % bands; extrapolation is shaded."
     )
     return Picture(f"posterior-{experiment.name.replace('_', '-')}", caption, _png(figure))
 
@@ -147,10 +146,9 @@ def _boxes(results: Results) -> Picture:
     axis.set_xlabel("ODE error by forward differences")
     caption = (
         "Bipendulum: the error in satisfying each equation, by forward differences, noisy data. The dashed line is "
-        "what "
-        "this measure leaves of the exact solution. Runs of the paper's way far to its left have ended in a nearly "
-        "constant "
-        "zero function. The published boxes, without whiskers here, stand on another measure (see the main results)."
+        "what this measure leaves of the exact solution. Runs of the paper's way far to its left have ended in a "
+        "nearly constant zero function. The published boxes, without whiskers here, stand on another measure (see the "
+        "main results)."
     )
     return Picture("ode-errors", caption, _png(figure))
 
@@ -192,7 +190,6 @@ def _extrapolation(experiment: Experiment) -> Picture:
     add_legend(figure, axes, outside=True)
     caption = (
         "Bipendulum, beyond the data: the mean of a LODE-GP (left) has to satisfy the equations on its way back to "
-        "zero, that of a GP (right) "
-        "has not. The bands say what each of them knows."
+        "zero, that of a GP (right) has not. The bands say what each of them knows."
     )
     return Picture("extrapolation", caption, _png(figure))

@@ -22,10 +22,8 @@ _TITLE = "The paper, reproduced"
 _LEAD = (
     "Besginow and Lange-Hegermann, Constraining Gaussian Processes to Systems of Linear ODEs (NeurIPS 2022): every "
     "experiment, trained in three ways on the same data sets. The paper's way is lodekit's kernel in GPyTorch with "
-    "300 steps of "
-    "Adam from random starts, as published; lodekit's way is its own engine and search; the GP is an unconstrained "
-    "multitask "
-    "process, trained like the paper's."
+    "300 steps of Adam from random starts, as published; lodekit's way is its own engine and search; the GP is an "
+    "unconstrained multitask process, trained like the paper's."
 )
 _NAMES = {"paper": "LODE-GP, the paper's way", "baseline": "GP"}
 _COLUMNS = {
@@ -36,8 +34,7 @@ _COLUMNS = {
 }
 _ERRATA = (
     "The bipendulum solution printed in the paper satisfies equation 2 to about 4e-4 only, because 41/100 is rounded "
-    "(4.095/10 would be exact); "
-    "the data here are the printed ones.",
+    "(4.095/10 would be exact); the data here are the printed ones.",
     "The second row of the printed bipendulum operator matrix has g/l1; g/l2 is meant.",
     "Heating parameters: the text says 2.8 % noise-free and 5.3 % noisy, the table beside it 3.1 % and 3.2 %.",
 )
@@ -69,8 +66,7 @@ def _setting(plan: Plan) -> str:
     size = "quick" if plan.noisy < 10 else "full"
     return (
         f"A {size} run, reported on {date.today().isoformat()}: {plan.noisy} noisy data sets, and {plan.exact} "
-        f"searches on the "
-        f"noise-free one, for each system; {made_by()}."
+        f"searches on the noise-free one, for each system; {made_by()}."
     )
 
 

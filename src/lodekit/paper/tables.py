@@ -82,20 +82,17 @@ def _main(results: Results) -> Table:
     return Table(
         "Main results",
         f"Noisy data, 25 points; median ± standard deviation over {count} data sets, the same for the three ways. "
-        f"RMSE against "
-        "the noise-free solution in the training and the evaluation interval; loss is the negative log evidence for "
-        "each number of "
-        "the data; ODE error by forward differences at the true parameters, as in the paper. The last column is the "
-        "median relative "
-        "residual in closed form, at the learned parameters, which needs no differences.",
+        "RMSE against the noise-free solution in the training and the evaluation interval; loss is the negative log "
+        "evidence for each number of the data; ODE error by forward differences at the true parameters, as in the "
+        "paper. The last column is the median relative residual in closed form, at the learned parameters, which "
+        "needs no differences.",
         ["system", "model", "training RMSE", "evaluation RMSE", "loss", "ODE error", "ODE error, exact"],
         rows,
         [
             "Beyond the data a LODE-GP of the bipendulum is worse than a GP, in the paper and here, however well it "
-            "is trained: the "
-            "truth decays, which a GP does by itself, and a LODE-GP only by a motion that satisfies the equations. A "
-            "prior on "
-            "the channels instead of the free functions (docs/spectral.md) extrapolates better."
+            "is trained: the truth decays, which a GP does by itself, and a LODE-GP only by a motion that satisfies "
+            "the equations. A prior on the channels instead of the free functions (docs/spectral.md) extrapolates "
+            "better."
         ]
         if "bipendulum" in results.systems
         else [],
@@ -119,9 +116,8 @@ def _hyperparameters(results: Results) -> Table:
     return Table(
         "Hyperparameters",
         "Variances, as in the paper; means over several free functions or tasks. Where the paper's likelihood has a "
-        "noise for each task "
-        "and one for all, the one for all is shown; lodekit has the sum. Noise-free data are the same for all seeds: "
-        "only starts differ.",
+        "noise for each task and one for all, the one for all is shown; lodekit has the sum. Noise-free data are the "
+        "same for all seeds: only starts differ.",
         ["system", "model", "data", "hyperparameter", "here", "range", "published", "published range"],
         rows,
         words=4,
@@ -153,8 +149,7 @@ def _heating(results: Results) -> Table:
     return Table(
         "Heating: the learned parameters",
         "The truth is a = 3 and b = 1. lodekit's estimates with 95 % intervals on noisy data. The published rows are "
-        "runs on "
-        "other noise, so they are not paired with ours.",
+        "runs on other noise, so they are not paired with ours.",
         ["data", "run", "a, lodekit", "b, lodekit", "a, paper's way", "b, paper's way", "a, published", "b, published"],
         rows,
         notes,
@@ -181,15 +176,13 @@ def _eigenvalues(results: Results) -> Table:
         fine = [row["eigenvalues"] for row in runs if row["train_rmse"] <= 0.05]
         if poor and fine:
             notes.append(
-                f"Bipendulum, the paper's way: runs in the poor optimum have {np.median(poor):g} such eigenvalues, "
-                f"the others "
-                f"{np.median(fine):g}; the count measures the signal variance as much as the constraint."
+                f"Bipendulum, the paper's way: runs in the poor optimum have {np.median(poor):g} such eigenvalues, the "
+                f"others {np.median(fine):g}; the count measures the signal variance as much as the constraint."
             )
     return Table(
         "Eigenvalues",
         "How many eigenvalues of the prior covariance of all channels at 1000 points of the evaluation interval "
-        "exceed 1e-6, in "
-        "the median over noisy data sets.",
+        "exceed 1e-6, in the median over noisy data sets.",
         ["system", "model", "here", "published", "of"],
         rows,
         notes,
@@ -213,23 +206,18 @@ def _latent_force(results: Results) -> Table:
     return Table(
         "Latent force model, three tank",
         "ODE error of each equation with all hyperparameters at one. The latent force model and the marginalised "
-        "LODE-GP "
-        "see the three tanks only, and the original inputs stand in for theirs.",
+        "LODE-GP see the three tanks only, and the original inputs stand in for theirs.",
         ["model", "data", "ODE 1", "ODE 2", "ODE 3", "published 1", "published 2", "published 3"],
         rows,
         [
             "The paper does not say on which data, and with which noise, its table stands. The error of the full "
-            "LODE-GP is that "
-            "of noise-free data, and these are put beside it. There the order of the models is the published one; on "
-            "noisy data "
-            "the latent force model and the marginalised LODE-GP are alike.",
-            "The two marginalised models are not reproduced. On noise-free data their errors depend on the noise that "
-            "is "
-            f"assumed: with standard deviations from 1e-3 to 1e-7 those of the latent force model run over {spans}. "
-            f"No such choice "
-            f"gives the published 0.507 in equation 2, which is {0.507 / idle:.0f} times what a constant f2 would give "
-            f"({number(idle)}). The double integral behind the model is in closed form here, and checked by "
-            f"quadrature.",
+            "LODE-GP is that of noise-free data, and these are put beside it. There the order of the models is the "
+            "published one; on noisy data the latent force model and the marginalised LODE-GP are alike.",
+            "The two marginalised models are not reproduced. On noise-free data their errors depend on the noise "
+            "that is assumed: with standard deviations from 1e-3 to 1e-7 those of the latent force model run over "
+            f"{spans}. No such choice gives the published 0.507 in equation 2, which is {0.507 / idle:.0f} times what "
+            f"a constant f2 would give ({number(idle)}). The double integral behind the model is in closed form here, "
+            "and checked by quadrature.",
         ],
     )
 
@@ -239,10 +227,8 @@ def _runtime(results: Results) -> Table:
     return Table(
         "Runtime",
         "Construction and training, median seconds, in one run on one machine, one thread each, the three ways in "
-        "turn on the "
-        "same data sets. The paper's way and the GP take 300 steps of Adam from one start; lodekit follows starts "
-        "until two "
-        "agree, and computes standard errors where there are parameters.",
+        "turn on the same data sets. The paper's way and the GP take 300 steps of Adam from one start; lodekit "
+        "follows starts until two agree, and computes standard errors where there are parameters.",
         ["system", "model", "seconds", "published", "loss", "times faster than the paper's way"],
         rows,
     )
