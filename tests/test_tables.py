@@ -140,7 +140,7 @@ def test_columns_are_found_by_name_case_and_unit(read: Reader) -> None:
         "separator ';', decimal point",
         "T1 is in column T1 [degC]",
         "T2 is in column t2",
-        "no column for TH: not measured",
+        "no column for TH: not measured (columns not used: Q, remark)",
     )
     # An exact name wins over similar ones; a capital T is no time.
     same(read("t,T,t [K],T [K]\n0,1,2,3\n", "T", mapping={"t": "t"}), [0], T=[1])

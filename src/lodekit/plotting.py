@@ -28,6 +28,7 @@ __all__ = [
     "draw_residual",
     "draw_spectrum",
     "frame",
+    "import_matplotlib",
     "label_bottom",
     "make_panels",
     "name_with_unit",
@@ -64,7 +65,8 @@ _REGIONS = {-float(np.log(20.0)): "95 %", -float(np.log(2.0)): "50 %"}
 _DEEPEST = -6.0
 
 
-def _import_matplotlib() -> Any:
+def import_matplotlib() -> Any:
+    """Return matplotlib, or say what to install."""
     try:
         import matplotlib as mpl
         import matplotlib.figure
@@ -103,7 +105,7 @@ def make_panels(
     >>> len(axes)
     3
     """
-    mpl = _import_matplotlib()
+    mpl = import_matplotlib()
     if count < 1 or columns < 1:
         raise LodekitError(f"expected at least one panel and one column, got {count} and {columns}")
     columns = min(columns, count)
@@ -137,7 +139,7 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
     """Return the figure, one axes for each name, and whether they are new: the user's axes, or a fresh figure's."""
     if axes is None:
         return (*make_panels(len(names), **layout), True)
-    _import_matplotlib()
+    import_matplotlib()
     from matplotlib.axes import Axes
 
     if isinstance(axes, Axes):
@@ -423,7 +425,7 @@ def draw_evidence(
         return
     drop = np.ma.masked_invalid(np.where(np.isfinite(heights), heights, np.nan) - finite.max())
     filled = np.maximum(drop, 1.5 * _DEEPEST)
-    colours = _import_matplotlib().colormaps["Blues"].with_extremes(under="white")
+    colours = import_matplotlib().colormaps["Blues"].with_extremes(under="white")
     surface = ax.contourf(first, second, filled, levels=np.linspace(_DEEPEST, 0.0, 25), cmap=colours, extend="min")
     lines = [level for level in _REGIONS if float(drop.min()) < level]
     if lines:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lodekit.files import check_folder
 from lodekit.progress import waiting
 
 __all__ = ["Topic", "reproduce"]
@@ -42,7 +43,11 @@ def reproduce(
     from lodekit.paper.report import write_report
     from lodekit.paper.results import Results
     from lodekit.paper.runner import collect, make_plan
+    from lodekit.plotting import import_matplotlib
 
+    # Known now, and not after a quarter of an hour.
+    import_matplotlib()
+    check_folder(out)
     plan = make_plan(topic.value, quick=quick)
     rows = []
     with waiting("reproducing", len(plan.jobs())) as advance:

@@ -98,7 +98,7 @@ def read_table(
     ...     print(note)
     separator ';', decimal comma
     level is in column Level [m]
-    no column for inflow: not measured
+    no column for inflow: not measured (columns not used: remark)
     """
     if not isinstance(path, str | Path):
         raise DataError(f"expected the path of a measurement file, got {type(path).__name__}")
