@@ -20,7 +20,7 @@ from lodekit.inference.observations import DataError, read_observations
 from lodekit.tables import Table, read_mapping, read_table
 from lodekit.tables.text import read_text
 
-DATA = Path("/work/shared/data")
+DATA = Path(__file__).parents[2] / "shared" / "data"
 Reader = Callable[..., Table]
 
 
