@@ -21,9 +21,11 @@ from lodekit.inference.residuals import equation_terms
 from lodekit.learning.transforms import Layout
 from lodekit.system.system import System
 
-__all__ = ["Answers", "Certificate", "NotFittedError"]
+__all__ = ["ROUNDING", "Answers", "Certificate", "NotFittedError"]
 
 Array = NDArray[np.float64]
+#: A relative residual above this is more than rounding.
+ROUNDING = 1e-6
 
 
 class NotFittedError(LodekitError):
@@ -44,6 +46,11 @@ class Certificate:
 
     identities: tuple[str, ...]
     residual: float
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the residual is no more than rounding."""
+        return self.residual < ROUNDING
 
     def __str__(self) -> str:
         lines = ["Proved exactly:", *(f"  {line}" for line in self.identities)]

@@ -343,9 +343,7 @@ class Figures:
 def _times(model: Fitted, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
     """Return ascending times, and where they stood."""
     if t is None:
-        first, last = model._measurements.window
-        more = 0.1 * (last - first) or 1.0
-        return np.linspace(first - more, last + more, _TIMES), np.arange(_TIMES)
+        return np.linspace(*model._measurements.surroundings, _TIMES), np.arange(_TIMES)
     times = read_times(t)
     order = np.argsort(times, kind="stable")
     if len(times) < 2 or times[order[0]] == times[order[-1]]:

@@ -33,6 +33,7 @@ __all__ = [
     "make_panels",
     "name_with_unit",
     "read_axes",
+    "to_png",
 ]
 
 Array = NDArray[np.float64]
@@ -125,13 +126,14 @@ def make_panels(
     for axis in axes[-columns:]:
         axis.tick_params(labelbottom=True)
     # IPython asks a figure for this where no backend of pyplot has told it how to show one.
-    figure._repr_png_ = partial(_to_png, figure)
+    figure._repr_png_ = partial(to_png, figure)
     return figure, axes
 
 
-def _to_png(figure: Any) -> bytes:
+def to_png(figure: Any) -> bytes:
+    """Return a figure as the bytes of a PNG; without metadata, so that the same figure gives the same bytes."""
     target = BytesIO()
-    figure.savefig(target, format="png", dpi=150)
+    figure.savefig(target, format="png", dpi=150, metadata={"Software": None})
     return target.getvalue()
 
 

@@ -21,7 +21,7 @@ from lodekit.system.files import read_system_file
 from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
 
-__all__ = ["ChannelsOption", "JsonOption", "ParamOption", "app", "read_names", "read_source", "run"]
+__all__ = ["ChannelsOption", "JsonOption", "OutOption", "ParamOption", "app", "read_names", "read_source", "run"]
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -38,6 +38,7 @@ ParamOption = Annotated[
 ChannelsOption = Annotated[
     list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
 ]
+OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
 
 def _version(asked: bool) -> None:
@@ -57,13 +58,14 @@ def _options(
 
 def read_source(source: str, parameters: list[str], channels: list[str]) -> System:
     """Return a system from a system file, or from equations as text."""
-    if re.fullmatch(r"[\w.-]+", source) and not (source.endswith(".toml") or _is_file(source)):
+    is_file = source.endswith(".toml") or _is_file(source)
+    if re.fullmatch(r"[\w.-]+", source) and not is_file:
         names = ", ".join(example.name for example in examples.examples())
         raise LodekitError(
             f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog has '
             f"{names}"
         )
-    if not (source.endswith(".toml") or _is_file(source)):
+    if not is_file:
         return System(source, parameters=read_parameters(parameters), channels=channels or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
@@ -99,11 +101,9 @@ def run() -> None:
         finally:
             sys.stdout.flush()
     except LodekitError as problem:
-        console = Console(stderr=True)
-        console.print(Text("error: ", "bold red") + Text(str(problem)), soft_wrap=True)
-        if isinstance(problem, EquationError) and problem.undeclared:
-            console.print(Text(f"try: --param {','.join(problem.undeclared)}"), soft_wrap=True)
-        sys.exit(1 if isinstance(problem, FitError) else 2)
+        undeclared = problem.undeclared if isinstance(problem, EquationError) else ()
+        hint = f"try: --param {','.join(undeclared)}" if undeclared else ""
+        _fail(str(problem), hint, code=1 if isinstance(problem, FitError) else 2)
     except MemoryError:
         _fail("there is not enough memory for this; ask for fewer times, or for fewer samples")
     except OSError as problem:
@@ -112,6 +112,9 @@ def run() -> None:
         _fail(f"cannot write the results: {problem.strerror or problem}")
 
 
-def _fail(text: str) -> None:
-    Console(stderr=True).print(Text("error: ", "bold red") + Text(text), soft_wrap=True)
-    sys.exit(2)
+def _fail(text: str, hint: str = "", code: int = 2) -> None:
+    console = Console(stderr=True)
+    console.print(Text("error: ", "bold red") + Text(text), soft_wrap=True)
+    if hint:
+        console.print(Text(hint), soft_wrap=True)
+    sys.exit(code)

@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lodekit.cli.app import ChannelsOption, JsonOption, ParamOption, read_names
-from lodekit.cli.inputs import add_columns, date_column, format_columns, read_numbers
+from lodekit.cli.app import ChannelsOption, JsonOption, OutOption, ParamOption, read_names
+from lodekit.cli.inputs import MODEL, check_parameters, deliver, format_columns, prediction_columns, read_numbers
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder, make_folder, write_file
 from lodekit.progress import waiting
@@ -35,7 +35,7 @@ __all__ = ["demo", "fit", "init"]
 _LARGE = 200_000_000
 #: What a fit may write.
 _NAMES = {
-    *("report.html", "predictions.csv", "model.lodekit", "data.csv"),
+    *("report.html", "predictions.csv", MODEL, "data.csv"),
     *("channels.png", "residual.png", "parameters.png", "modes.png"),
 }
 _GRID = 400
@@ -63,9 +63,7 @@ def init(
     param: ParamOption = None,
     channel: ChannelsOption = None,
     title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")
-    ] = None,
+    out: OutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a commented system file from equations, to be filled in.
@@ -73,13 +71,11 @@ def init(
     Example: lodekit init "tau*y' + y = K*u" --param tau,K --out plant.toml
     """
     text = format_system_file(equations, read_names(param), read_names(channel) or None, title=title)
-    if out is None:
-        sys.stdout.write(text)
-        return
-    if out.exists() and not force:
+    if out is not None and out.exists() and not force:
         raise LodekitError(f"{out} is there already; expected a new name, or --force")
-    write_file(out, text)
-    _say(f"wrote {out}; next: lodekit fit {shlex.quote(str(out))} DATA.csv")
+    deliver(text, out)
+    if out is not None:
+        _say(f"wrote {out}; next: lodekit fit {shlex.quote(str(out))} DATA.csv")
 
 
 def fit(
@@ -196,13 +192,13 @@ def _fit_file(
         return Product(gp, data, command, tuple(notes))
     table = read_table(data, file.system.channels, mapping=columns, header=header)
     noise = {**{key: value for key, value in known.items() if key in table.values}, **table.noise}
-    gp.fit(table.times, table.values, noise_std=noise or None)
     origin = "" if table.origin is None else table.origin.isoformat()
     units = {**file.units, **({"t": "s"} if origin else {})}
     if origin and file.units.get("t", "s") != "s":
         raise LodekitError(
             f'times are dates, and dates become seconds; expected t = "s" in [units], got {file.units["t"]!r}'
         )
+    gp.fit(table.times, table.values, noise_std=noise or None)
     gp.label(title=file.title, units=units, origin=origin)
     if table.notes and not quiet:
         _say(f"{Path(data).name}: {'; '.join(table.notes)}")
@@ -222,10 +218,8 @@ def _with_values(system: System, known: Mapping[str, float], starts: Mapping[str
         return system
     parameters = dict(system.parameters)
     for role, values in (("fixed", known), ("start", starts)):
+        check_parameters(system, values)
         for name, value in values.items():
-            if name not in parameters:
-                names = ", ".join(parameters) or "none"
-                raise LodekitError(f"unknown parameter {name!r}; expected some of: {names}")
             own = parameters[name].definition() | {role: value}
             try:
                 parameters[name] = Parameter.from_definition(own)
@@ -239,8 +233,6 @@ def _write(
     product: Product, folder: Path, *, figures: bool, columns: Mapping[str, Any] | None = None
 ) -> dict[str, Path]:
     """Compute everything first, then write it: an interruption leaves no half of anything."""
-    import tempfile
-
     from lodekit.report import make_report
 
     gp = product.gp
@@ -257,42 +249,34 @@ def _write(
         )
         advance(1, "predictions")
         contents["predictions.csv"] = _predictions(gp)
-        with tempfile.TemporaryDirectory() as place:
-            gp.save(Path(place) / "model")
-            contents["model.lodekit"] = (Path(place) / "model").read_bytes()
         if figures:
             advance(1, "figures")
             contents |= _figures(gp)
         if columns is not None:
             contents["data.csv"] = format_columns(columns)
     make_folder(folder)
+    gp.save(folder / MODEL)
     for name, content in contents.items():
         write_file(folder / name, content)
-    for name in _NAMES - contents.keys():
+    for name in _NAMES - {MODEL, *contents}:
         # What an earlier fit has left here would be taken for a part of this one.
         (folder / name).unlink(missing_ok=True)
-    return {name: folder / name for name in contents}
+    return {name: folder / name for name in (*contents, MODEL)}
 
 
 def _predictions(gp: LODEGP) -> str:
     import numpy as np
 
-    first, last = gp._measurements.window
-    more = 0.1 * (last - first) or 1.0
-    times = np.linspace(first - more, last + more, _GRID)
-    mean, std = gp.predict(times, return_std=True)
-    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_["origin"], times)}
-    for number, name in enumerate(gp.system.channels):
-        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
-    return format_columns(columns)
+    times = np.linspace(*gp._measurements.surroundings, _GRID)
+    return format_columns(prediction_columns(gp, times, list(gp.system.channels)))
 
 
 def _figures(gp: LODEGP) -> dict[str, bytes]:
-    from io import BytesIO
+    from lodekit.plotting import import_matplotlib, to_png
 
     try:
-        import matplotlib as mpl
-    except ImportError:
+        import_matplotlib()
+    except LodekitError:
         _say("no figures: matplotlib is missing; try: pip install 'lodekit[plot]'")
         return {}
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
@@ -300,13 +284,7 @@ def _figures(gp: LODEGP) -> dict[str, bytes]:
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
     if gp.system.modes:
         drawn["modes.png"] = gp.plot_modes
-    found = {}
-    with mpl.rc_context({"savefig.dpi": 150}):
-        for name, draw in drawn.items():
-            target = BytesIO()
-            draw().savefig(target, format="png")
-            found[name] = target.getvalue()
-    return found
+    return {name: to_png(draw()) for name, draw in drawn.items()}
 
 
 def _show(product: Product, paths: Mapping[str, Path]) -> None:

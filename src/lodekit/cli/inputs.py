@@ -12,14 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
+from lodekit.progress import waiting
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from lodekit.model import LODEGP
+    from lodekit.system.system import System
 
-__all__ = ["add_columns", "date_column", "deliver", "format_columns", "read_model", "read_numbers", "read_times"]
+__all__ = [
+    "MODEL",
+    "add_columns",
+    "check_parameters",
+    "date_column",
+    "deliver",
+    "format_columns",
+    "prediction_columns",
+    "read_model",
+    "read_numbers",
+    "read_times",
+]
+
+
+#: What a fitted model is called in the folder of its fit.
+MODEL = "model.lodekit"
+#: How many times are predicted at once.
+_BLOCK = 5000
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
@@ -39,13 +58,23 @@ def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
     return found
 
 
+def check_parameters(system: System, names: Iterable[str]) -> None:
+    """Refuse names that are no parameters of a system."""
+    for name in names:
+        if name not in system.parameters:
+            known = ", ".join(system.parameters) or "none"
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {known}")
+
+
 def read_model(path: Path) -> LODEGP:
     """Return a saved model; a folder that ``lodekit fit`` has written is as good as the model in it."""
     from lodekit.model import LODEGP
 
-    if path.is_dir() and not (path / "model.lodekit").exists():
-        raise LodekitError(f"expected a folder that lodekit fit has written, {path} has no model.lodekit in it")
-    return LODEGP.load(path / "model.lodekit" if path.is_dir() else path)
+    if not path.is_dir():
+        return LODEGP.load(path)
+    if not (path / MODEL).exists():
+        raise LodekitError(f"expected a folder that lodekit fit has written, {path} has no {MODEL} in it")
+    return LODEGP.load(path / MODEL)
 
 
 def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None) -> NDArray[np.float64]:
@@ -128,6 +157,24 @@ def add_columns(columns: dict[str, Any], more: Mapping[str, Any]) -> None:
                 f"two columns would be called {name!r}; ask for each observable once, and rename channels"
             )
         columns[name] = values
+
+
+def prediction_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]) -> dict[str, Any]:
+    """Return times, dates where there are any, and means with standard deviations, as columns."""
+    import numpy as np
+
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
+    # In blocks, so that memory does not grow with the number of times.
+    blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
+    with waiting("predicting", len(blocks)) as advance:
+        parts = []
+        for block in blocks:
+            parts.append(gp.predict(block, names, return_std=True))
+            advance()
+    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
+    for number, name in enumerate(names):
+        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
+    return columns
 
 
 def format_columns(columns: Mapping[str, Sequence[Any]]) -> str:

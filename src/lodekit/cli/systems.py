@@ -51,7 +51,7 @@ def catalog(
     everything = {example.name: example for example in examples.examples()}
     console = Console()
     if name is not None:
-        example = everything.get(name.replace("-", "_"))
+        example = examples.find_example(name)
         if example is None:
             raise LodekitError(f"no example is called {name!r}; expected one of {', '.join(everything)}")
         if as_json:

@@ -9,18 +9,25 @@ from typing import Annotated, Any
 
 import typer
 
-from lodekit.cli.app import JsonOption, ParamOption, read_names, read_source
-from lodekit.cli.inputs import add_columns, date_column, deliver, format_columns, read_model, read_numbers, read_times
+from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
+from lodekit.cli.inputs import (
+    add_columns,
+    check_parameters,
+    date_column,
+    deliver,
+    format_columns,
+    prediction_columns,
+    read_model,
+    read_numbers,
+    read_times,
+)
 from lodekit.errors import LodekitError
-from lodekit.progress import waiting
 from lodekit.system import catalog as examples
 
 __all__ = ["check", "predict", "sample", "simulate"]
 
-#: A relative residual above this is more than rounding.
-_ROUNDING = 1e-6
-#: How many times are predicted at once, and how many numbers are made at most.
-_BLOCK, _MOST = 5000, 20_000_000
+#: How many numbers are drawn at most.
+_MOST = 20_000_000
 
 ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
 FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
@@ -31,7 +38,6 @@ ObservableOption = Annotated[
     list[str] | None,
     typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
 
 def predict(
@@ -48,22 +54,9 @@ def predict(
 
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
-    import numpy as np
-
     gp = read_model(model)
     times = read_times(gp, start, stop, count, at)
-    names = observable or list(gp.system.channels)
-    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
-    # In blocks, so that memory does not grow with the number of times.
-    blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
-    with waiting("predicting", len(blocks)) as advance:
-        parts = []
-        for block in blocks:
-            parts.append(gp.predict(block, names, return_std=True))
-            advance()
-    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
-    for number, name in enumerate(names):
-        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
+    columns = prediction_columns(gp, times, observable or list(gp.system.channels))
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
 
 
@@ -110,14 +103,13 @@ def check(
     """
     gp = read_model(model)
     found = gp.certificate(read_times(gp, start, stop, count, None))
-    strict = found.residual < _ROUNDING
     if as_json:
-        content = {"identities": list(found.identities), "residual": found.residual, "strict": strict}
+        content = {"identities": list(found.identities), "residual": found.residual, "strict": found.is_strict}
         typer.echo(json.dumps(content, indent=2))
     else:
         typer.echo(str(found))
-        typer.echo("The curves satisfy the equations." if strict else "The residual is more than rounding.")
-    if not strict:
+        typer.echo("The curves satisfy the equations." if found.is_strict else "The residual is more than rounding.")
+    if not found.is_strict:
         raise typer.Exit(1)
 
 
@@ -151,7 +143,7 @@ def simulate(
         raise LodekitError(f"expected --from before --to, got {low} and {high}")
     times, generator = np.linspace(low, high, count), np.random.default_rng(seed)
     numbers = read_numbers(values or [], "--set")
-    example = {item.name: item for item in examples.examples()}.get(source.replace("-", "_"))
+    example = examples.find_example(source)
     if example is not None:
         if numbers or lengthscale is not None or param:
             raise LodekitError(
@@ -160,10 +152,7 @@ def simulate(
         system, table = example.system, example.solution_at(times)
     else:
         system = read_source(source, read_names(param), [])
-        unknown = [name for name in numbers if name not in system.parameters]
-        if unknown:
-            known = ", ".join(system.parameters) or "none"
-            raise LodekitError(f"unknown parameter {unknown[0]!r}; expected some of: {known}")
+        check_parameters(system, numbers)
         for name, own in system.parameters.items():
             if name not in numbers and own.fixed is None and own.start is None:
                 raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")

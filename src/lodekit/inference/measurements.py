@@ -121,6 +121,13 @@ class Measurements:
         return min(float(item.times[0]) for item in self.series), max(float(item.times[-1]) for item in self.series)
 
     @property
+    def surroundings(self) -> tuple[float, float]:
+        """The window and a tenth more on either side: what is shown where nobody says otherwise."""
+        first, last = self.window
+        more = 0.1 * (last - first) or 1.0
+        return first - more, last + more
+
+    @property
     def has_exact_values(self) -> bool:
         """Whether some measurement has no noise at all."""
         return any((item.std == 0).any() for item in self.series)

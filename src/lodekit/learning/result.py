@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from lodekit.learning.transforms import Layout
 
-__all__ = ["Estimate", "estimate_parameters", "format_summary"]
+__all__ = ["NORMAL_95", "Estimate", "estimate_parameters", "format_summary"]
 
 Array = NDArray[np.float64]
-_NORMAL_95 = 1.959963984540054
+#: A 95 % interval reaches this many standard deviations to either side.
+NORMAL_95 = 1.959963984540054
 #: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
 _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
@@ -93,11 +94,11 @@ def estimate_parameters(layout: Layout, x: Array, hessian: Array, at_bound: NDAr
             found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
             continue
         if constrained:
-            reach = _NORMAL_95 * spread
+            reach = NORMAL_95 * spread
             ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
         else:
             # The scale of the search is only a means there: it knows zero, which the data need not know.
-            ends = [value - _NORMAL_95 * error, value + _NORMAL_95 * error]
+            ends = [value - NORMAL_95 * error, value + NORMAL_95 * error]
         found[name] = Estimate(value, error, (ends[0], ends[1]))
     return found
 

@@ -9,18 +9,12 @@ import numpy as np
 
 from lodekit.paper.experiments import find_experiment, published
 from lodekit.paper.measures import difference_residual
-from lodekit.paper.results import COLUMNS, TITLES, Results, floor, number, published_spread
+from lodekit.paper.results import COLUMN_TITLES, COLUMNS, TITLES, Results, floor, number, published_spread
 
 __all__ = ["Claim", "Difference", "claims", "differences"]
 
 #: Forward differences leave something of the exact solution, too; of a good fit they leave about as much.
 _SLACK = 1.5
-_NAMES = {
-    "train_rmse": "training RMSE",
-    "eval_rmse": "evaluation RMSE",
-    "loss": "loss",
-    "ode_error": "ODE error",
-}
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,8 @@ def _against_published(results: Results, system: str) -> Iterator[Claim]:
             )
             continue
         yield Claim(
-            f"{TITLES[system]}: lodekit's {_NAMES[column]} is as good as that of the better published model, within "
+            f"{TITLES[system]}: lodekit's {COLUMN_TITLES[column]} is as good as that of the better published model, "
+            f"within "
             "its spread",
             ours.median <= best.median + best.std,
             f"{number(ours.median)} against {best}",
@@ -113,7 +108,8 @@ def _same_data(results: Results, system: str) -> Iterator[Claim]:
             )
             continue
         yield Claim(
-            f"{TITLES[system]}: lodekit's {_NAMES[column]} is the best of the three ways, data set by data set in the "
+            f"{TITLES[system]}: lodekit's {COLUMN_TITLES[column]} is the best of the three ways, data set by data set "
+            f"in the "
             "median",
             all(better.values()),
             ", ".join(parts),
@@ -192,6 +188,9 @@ def _reason(results: Results, system: str, method: str, column: str) -> str:
             experiment = find_experiment(system)
             squares = np.mean(difference_residual(experiment, experiment.truth) ** 2, axis=0)
             symbolic, boxes = published()["symbolic_solution_ode_error"], published()["bipendulum_ode_boxplot"]
+            fitting, ended = (
+                number(float(np.median(part))) if len(part) else "none" for part in (errors[~poor], errors[poor])
+            )
             return (
                 "Not reproduced, because the published measure cannot be the described one: the paper gives its "
                 f"printed solution itself {number(symbolic)}, while forward differences with step 1e-3 leave "
@@ -199,10 +198,8 @@ def _reason(results: Results, system: str, method: str, column: str) -> str:
                 f"equation 2. Means of squares would be {' and '.join(number(float(value)) for value in squares)} for "
                 f"the two equations, near the published median of {number(boxes['lodegp_ode1']['median'])}, but on the "
                 f"other two systems mean absolute errors are what agrees. Of the runs here, {count} ended in a nearly "
-                "constant zero function, with a median error of "
-                f"{number(float(np.median(errors[poor]))) if poor.any() else 'none'}; those that fit the data have "
-                f"{number(float(np.median(errors[~poor]))) if (~poor).any() else 'none'}. In closed form the error is "
-                "at rounding in all of them (largest "
+                f"constant zero function, with a median error of {ended}; those that fit the data have {fitting}. In "
+                "closed form the error is at rounding in all of them (largest "
                 f"{number(float(results.values('strict_error', system, method).max()))} relative)."
             )
         return (
@@ -221,8 +218,7 @@ def _reason(results: Results, system: str, method: str, column: str) -> str:
     if method == "paper" and system == "three_tank":
         return (
             "The free functions are f1 and f3 here, f1 and f2 in the paper: the Smith form leaves the choice, and the "
-            "prior depends "
-            "on it. " + _optimum(results, system)
+            f"prior depends on it. {_optimum(results, system)}"
         )
     if method == "baseline":
         return (

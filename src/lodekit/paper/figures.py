@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from lodekit.paper.experiments import Experiment, experiments, find_experiment, published
 from lodekit.paper.methods import train
 from lodekit.paper.results import TITLES, Results, floor
-from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels
+from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
 
 __all__ = ["Picture", "pictures"]
 
@@ -46,13 +45,6 @@ def pictures(results: Results) -> Iterator[Picture]:
         yield _extrapolation(find_experiment("bipendulum"))
 
 
-def _png(figure: Any) -> bytes:
-    target = BytesIO()
-    # Without metadata the same figure gives the same bytes.
-    figure.savefig(target, format="png", dpi=150, metadata={"Software": None})
-    return target.getvalue()
-
-
 def _solutions() -> Picture:
     figure, axes = make_panels(3, height_each=2.3, columns=3, share=False)
     colours = [OKABE_ITO[name] for name in ("blue", "vermillion", "green", "orange", "purple")]
@@ -65,7 +57,7 @@ def _solutions() -> Picture:
         axis.set_title(TITLES[name], fontsize=9)
         axis.set_xlabel("t")
         axis.legend(fontsize=7, frameon=False, ncols=2, handlelength=2.2, loc="best")
-    return Picture("solutions", "The three solutions that the data are made from.", _png(figure))
+    return Picture("solutions", "The three solutions that the data are made from.", to_png(figure))
 
 
 def _posterior(experiment: Experiment) -> Picture:
@@ -107,7 +99,7 @@ def _posterior(experiment: Experiment) -> Picture:
         f"{title}: posterior LODE-GP trained lodekit's way on noisy data (top) and noise-free data (middle), and a "
         "sample from the first (bottom), with 95 % bands; extrapolation is shaded."
     )
-    return Picture(f"posterior-{experiment.name.replace('_', '-')}", caption, _png(figure))
+    return Picture(f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure))
 
 
 def _boxes(results: Results) -> Picture:
@@ -150,7 +142,7 @@ def _boxes(results: Results) -> Picture:
         "nearly constant zero function. The published boxes, without whiskers here, stand on another measure (see the "
         "main results)."
     )
-    return Picture("ode-errors", caption, _png(figure))
+    return Picture("ode-errors", caption, to_png(figure))
 
 
 def _five(values: Any) -> dict[str, float]:
@@ -192,4 +184,4 @@ def _extrapolation(experiment: Experiment) -> Picture:
         "Bipendulum, beyond the data: the mean of a LODE-GP (left) has to satisfy the equations on its way back to "
         "zero, that of a GP (right) has not. The bands say what each of them knows."
     )
-    return Picture("extrapolation", caption, _png(figure))
+    return Picture("extrapolation", caption, to_png(figure))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,17 @@ from numpy.typing import NDArray
 from lodekit.paper.experiments import experiments, find_experiment, published
 from lodekit.paper.measures import ode_error
 
-__all__ = ["COLUMNS", "MODELS", "TITLES", "Results", "Spread"]
+__all__ = ["COLUMNS", "COLUMN_TITLES", "MODELS", "TITLES", "Results", "Spread", "floor", "number", "published_spread"]
 
 Array = NDArray[np.float64]
-COLUMNS = ("train_rmse", "eval_rmse", "loss", "ode_error")
+#: The columns of the main table, in the order of the paper, and what they are called.
+COLUMN_TITLES = {
+    "train_rmse": "training RMSE",
+    "eval_rmse": "evaluation RMSE",
+    "loss": "loss",
+    "ode_error": "ODE error",
+}
+COLUMNS = tuple(COLUMN_TITLES)
 #: Which published model belongs to which way of training.
 MODELS = {"paper": "lodegp", "lodekit": "lodegp", "baseline": "gp"}
 TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
@@ -119,6 +127,7 @@ def published_spread(system: str, method: str, column: str) -> Spread:
     return Spread(figures[place], figures[place + 1])
 
 
+@cache
 def floor(system: str) -> float:
     """Return the ODE error that the measure of the paper gives to the exact solution itself."""
     experiment = find_experiment(system)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.observations import Series
+from lodekit.learning.result import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin
@@ -16,7 +17,6 @@ from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin
 __all__ = ["add_curves"]
 
 Array = NDArray[np.float64]
-_NORMAL_95 = 1.959963984540054
 #: So many points are drawn small and pale.
 _MANY = 1000
 # Okabe and Ito's colours, which everyone can tell apart.
@@ -27,7 +27,7 @@ def add_curves(page: Page, subject: Subject) -> None:
     """Add the channels: data, mean, band."""
     page.section("The channels")
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
-    panels = [_panel(subject, name, mean[:, i], _NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
+    panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
     caption = "The mean of all curves that fit, and the band in which 95 % of them lie (without noise)."
     start, stop = subject.gp._measurements.window
     if subject.span[0] < start or subject.span[1] > stop:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from lodekit.answers import ROUNDING
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.result import Estimate
 from lodekit.mathml import equations_to_mathml
@@ -19,9 +20,6 @@ from lodekit.report.wording import count, digits, format_uncertain, join, senten
 from lodekit.system.display import sections
 
 __all__ = ["make_report"]
-
-#: A relative residual above this is more than rounding.
-_ROUNDING = 1e-6
 
 
 def make_report(
@@ -238,7 +236,7 @@ def _add_certificate(page: Page, subject: Subject) -> None:
     except AlgebraError as problem:
         proved = ()
         page.paragraph(f"The algebra could not check itself: {problem}.", "warning")
-    if worst <= _ROUNDING:
+    if worst < ROUNDING:
         exactly = "exactly, as proved by the algebra; " if proved else ""
         rest = f"at most {worst:.1g} of the size of the terms" if worst else "nothing"
         page.paragraph(

@@ -28,6 +28,7 @@ __all__ = [
     "coupled_tanks",
     "dc_motor",
     "examples",
+    "find_example",
     "free_decay",
     "heating",
     "mass_chain",
@@ -467,3 +468,14 @@ def examples() -> tuple[Example, ...]:
         two_room,
     )
     return tuple(make() for make in makers)
+
+
+def find_example(name: str) -> Example | None:
+    """Return the example of a name, written with ``-`` or ``_``; None where there is none.
+
+    Examples
+    --------
+    >>> find_example("three-tank").name
+    'three_tank'
+    """
+    return next((example for example in examples() if example.name == name.replace("-", "_")), None)
