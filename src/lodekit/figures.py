@@ -372,8 +372,7 @@ def _units(model: Fitted, units: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def _series_of(model: Fitted, name: str) -> Series | None:
     """Return the measurements of an observable, however it was written; averages where there are only sums."""
-    found = model._measurements
-    for series in found.series if found.sums is None else found.thumbnail():
+    for series in model._measurements.shown:
         if series.observable == name or model._reader.read([series.observable]) == model._reader.read([name]):
             return series
     return None

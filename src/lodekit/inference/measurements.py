@@ -121,6 +121,11 @@ class Measurements:
         return min(float(item.times[0]) for item in self.series), max(float(item.times[-1]) for item in self.series)
 
     @property
+    def shown(self) -> list[Series]:
+        """The measurements, or averages of them where only sums are kept."""
+        return list(self.series) if self.sums is None else self.thumbnail()
+
+    @property
     def surroundings(self) -> tuple[float, float]:
         """The window and a tenth more on either side: what is shown where nobody says otherwise."""
         first, last = self.window

@@ -56,8 +56,7 @@ class Subject:
     @cached_property
     def series(self) -> dict[str, Series]:
         """The measurements, or averages where only sums are kept."""
-        kept = self.gp._measurements
-        return {item.observable: item for item in (kept.thumbnail() if kept.sums is not None else kept.series)}
+        return {item.observable: item for item in self.gp._measurements.shown}
 
     @property
     def names(self) -> list[str]:
