@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
 from lodekit.inference.assembly import make_prior, make_problem
 from lodekit.inference.dense import evaluate
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import Observations
 from lodekit.inference.problem import Hyperparameters, Problem
 
 Array = NDArray[np.float64]

@@ -24,13 +24,13 @@ from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
 from lodekit.inference.assembly import make_prior, make_problem
 from lodekit.inference.batch import evaluate_batch
 from lodekit.inference.dense import evaluate
 from lodekit.inference.device import evaluate_on
 from lodekit.inference.engines import make_spectral
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import Observations
 from lodekit.inference.problem import Hyperparameters, Problem
 
 Array = NDArray[np.float64]

@@ -21,7 +21,7 @@ from scipy.linalg import expm
 from scipy.optimize import least_squares
 
 import lodekit as lk
-from lodekit.tables import read_table
+from lodekit.data.tables import read_table
 
 Array = NDArray[np.float64]
 POSITIVE = lk.Parameter(positive=True)

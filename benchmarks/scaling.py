@@ -35,14 +35,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.nufft import backend
+from lodekit.data.observations import read_observations
+from lodekit.data.statistics import DEGREE, Statistics, _angles
+from lodekit.data.streams import read_stream
 from lodekit.inference.assembly import make_prior
 from lodekit.inference.engines import make_spectral
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.nufft import backend
-from lodekit.inference.observations import read_observations
 from lodekit.inference.problem import Hyperparameters
-from lodekit.inference.sources import read_stream
-from lodekit.inference.statistics import DEGREE, Statistics, _angles
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]

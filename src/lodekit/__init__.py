@@ -11,8 +11,8 @@ from lodekit.system.system import System
 
 _LAZY = {
     "LODEGP": "lodekit.model",
-    "Observations": "lodekit.inference.observations",
-    "Statistics": "lodekit.inference.statistics",
+    "Observations": "lodekit.data.observations",
+    "Statistics": "lodekit.data.statistics",
 }
 
 
@@ -40,6 +40,6 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lodekit.inference.observations import Observations
-    from lodekit.inference.statistics import Statistics
+    from lodekit.data.observations import Observations
+    from lodekit.data.statistics import Statistics
     from lodekit.model import LODEGP

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.errors import LodekitError
+from lodekit.data.measurements import Measurements, merge, typical_noise
+from lodekit.data.observations import Observations, read_observations
+from lodekit.errors import DataError, LodekitError
 from lodekit.inference.checks import check_count, check_finite, check_seed, read_times
 from lodekit.inference.engine import Engine, Posterior
-from lodekit.inference.measurements import Measurements, merge, typical_noise
-from lodekit.inference.observations import DataError, Observations, read_observations
 from lodekit.inference.problem import Hyperparameters, Rows
 from lodekit.inference.reading import ObservableReader
 from lodekit.inference.residuals import equation_terms

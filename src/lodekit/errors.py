@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "AlgebraError",
+    "DataError",
     "EquationError",
     "FitError",
     "InconsistentSystemError",
@@ -107,6 +108,10 @@ class VerificationError(LodekitError):
         """Raise with the statement unless it holds."""
         if not holds:
             raise cls(f"the exact check failed: expected that {statement}, and it does not hold")
+
+
+class DataError(LodekitError):
+    """Measurements that cannot be used as they are."""
 
 
 class FitError(LodekitError):

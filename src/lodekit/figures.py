@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit import plotting
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
 from lodekit.inference.checks import check_count, read_times
 from lodekit.inference.densities import prior_density
 from lodekit.inference.engine import Engine
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import Series
 from lodekit.inference.problem import Hyperparameters
 from lodekit.inference.reading import ObservableReader
 from lodekit.learning.fit import Penalty

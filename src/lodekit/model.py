@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from lodekit.answers import Answers, Certificate, NotFittedError
-from lodekit.errors import FitError, LodekitError
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import read_observations
+from lodekit.data.statistics import Statistics
+from lodekit.data.streams import is_stream, read_stream
+from lodekit.errors import DataError, FitError, LodekitError
 from lodekit.figures import Figures
 from lodekit.inference.assembly import make_engine, make_prior
 from lodekit.inference.checks import check_count, check_exact_values_met, check_seed
@@ -22,11 +26,7 @@ from lodekit.inference.dense_posterior import DensePosterior
 from lodekit.inference.device import find_device
 from lodekit.inference.engine import Engine
 from lodekit.inference.engines import Choice, choose
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import DataError, read_observations
 from lodekit.inference.problem import Hyperparameters, Scaling
-from lodekit.inference.sources import is_stream, read_stream
-from lodekit.inference.statistics import Statistics
 from lodekit.learning.diagnosis import describe_hyperparameters, describe_noise, find_warnings
 from lodekit.learning.fit import Penalty, learn
 from lodekit.learning.result import Estimate, estimate_parameters, format_summary

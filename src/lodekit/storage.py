@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.data.statistics import Statistics
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import Observations
-from lodekit.inference.statistics import Statistics
 
 __all__ = ["FORMAT", "StorageError", "pack_measurements", "read_state", "unpack_measurements", "write_state"]
 

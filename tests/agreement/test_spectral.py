@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
 from lodekit.inference import engines, evaluation, spectral
 from lodekit.inference.assembly import make_prior
 from lodekit.inference.engines import DenseEngine, make_spectral
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import Series
 from lodekit.inference.problem import Hyperparameters, Problem
 from lodekit.inference.spectral import SpectralEngine
 from lodekit.learning.search import _matched, _Sizes

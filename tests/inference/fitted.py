@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
 from lodekit.inference.assembly import make_prior, make_problem
 from lodekit.inference.engines import DenseEngine
-from lodekit.inference.measurements import Measurements
-from lodekit.inference.observations import Observations
 from lodekit.inference.problem import Hyperparameters, Problem
 from lodekit.learning.search import _matched, _Sizes
 from lodekit.learning.transforms import Layout, parameter_transforms

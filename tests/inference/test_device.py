@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
 from lodekit.inference import device
 from lodekit.inference.batch import evaluate_batch
 from lodekit.inference.dense import evaluate
 from lodekit.inference.engines import make_spectral
-from lodekit.inference.measurements import Measurements
 from tests.agreement.test_spectral import series_of
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, solution_table
 

@@ -170,8 +170,8 @@ def _folder(data: str) -> Path:
 def _fit_file(
     file: SystemFile, data: str, options: Mapping[str, Any], mapping: list[str], header: bool | None, *, quiet: bool
 ) -> Product:
+    from lodekit.data.tables import read_mapping, read_table
     from lodekit.model import LODEGP
-    from lodekit.tables import read_mapping, read_table
 
     gp, columns = LODEGP(file.system, **options), {**file.columns, **read_mapping(mapping)}
     known = dict(file.noise) if isinstance(file.noise, dict) else {}

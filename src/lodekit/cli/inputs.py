@@ -98,7 +98,7 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
 
 
 def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
-    from lodekit.tables import read_list, read_table
+    from lodekit.data.tables import read_list, read_table
 
     found = read_list(path)
     if found is None:
@@ -109,7 +109,7 @@ def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
 
 
 def _read_time(gp: LODEGP, text: str, option: str) -> float:
-    from lodekit.tables import read_date
+    from lodekit.data.tables import read_date
 
     try:
         number = float(text)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.measurements import Measurements, Summary, check_exact_values
+from lodekit.data.observations import Series
+from lodekit.errors import DataError
 from lodekit.inference.engine import Engine
 from lodekit.inference.engines import Choice, DenseEngine, make_spectral
-from lodekit.inference.measurements import Measurements, Summary, check_exact_values
-from lodekit.inference.observations import DataError, Series
 from lodekit.inference.problem import Prior, Problem, Rows, Scaling, mode_groups
 from lodekit.prior.latents import Latent
 

@@ -7,9 +7,8 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.errors import LodekitError
+from lodekit.errors import DataError, LodekitError
 from lodekit.inference.dense_posterior import DensePosterior
-from lodekit.inference.observations import DataError
 
 __all__ = ["check_count", "check_exact_values_met", "check_finite", "check_seed", "read_times"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.measurements import Measurements
 from lodekit.errors import LodekitError
 from lodekit.inference.dense import Factorization, evaluate, factorize
 from lodekit.inference.dense_posterior import DensePosterior
 from lodekit.inference.device import evaluate_on, factorize_on, find_device
 from lodekit.inference.engine import Evidence
-from lodekit.inference.measurements import Measurements
 from lodekit.inference.problem import Hyperparameters, Prior, Problem
 from lodekit.inference.spectral import SpectralEngine
 from lodekit.inference.views import RawData, SpectralData, SummedData

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from lodekit.inference.observations import Series, by_noise
+from lodekit.data.observations import Series, by_noise
+from lodekit.data.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
 from lodekit.inference.problem import Rows
-from lodekit.inference.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
 
 __all__ = ["RawData", "RootView", "SpectralData", "SummedData", "View"]
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
+from lodekit.data.measurements import Summary
 from lodekit.errors import AlgebraError
 from lodekit.inference.engine import Posterior
-from lodekit.inference.measurements import Summary
 from lodekit.inference.problem import Hyperparameters, Prior
 from lodekit.learning.result import Estimate
 from lodekit.learning.search import Optimum

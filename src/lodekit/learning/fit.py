@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.observations import Series
 from lodekit.errors import FitError
 from lodekit.inference.engine import Engine
-from lodekit.inference.observations import Series
 from lodekit.learning.matching import match_derivatives
 from lodekit.learning.search import AGREE, Optimum, search, starting_points, trouble
 from lodekit.learning.transforms import Layout

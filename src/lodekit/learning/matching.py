@@ -17,8 +17,8 @@ from lodekit.algebra.decomposition import combine
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.reduction import kernel_and_image
 from lodekit.algebra.scalars import Scalar
+from lodekit.data.observations import Series
 from lodekit.errors import AlgebraError
-from lodekit.inference.observations import Series
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.latents import SquaredExponential

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import Series
+from lodekit.data.observations import Series
 
 __all__ = ["is_stepped", "warn_of_steps"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import Series
+from lodekit.data.observations import Series
 from lodekit.learning.result import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack

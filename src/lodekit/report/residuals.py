@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import Series
+from lodekit.data.observations import Series
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
-from lodekit.inference.observations import Series
 from lodekit.model import LODEGP
 from lodekit.page import plot_text
 from lodekit.report.wording import digits

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lodekit as lk
-from lodekit.inference.nufft import cosine_sums
-from lodekit.inference.observations import Series
-from lodekit.inference.statistics import Statistics, nodes_of, quadrature
+from lodekit.data.nufft import cosine_sums
+from lodekit.data.observations import Series
+from lodekit.data.statistics import Statistics, nodes_of, quadrature
 
 
 def make_series(

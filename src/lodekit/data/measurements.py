@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError, Observations, Series
-from lodekit.inference.statistics import Statistics
+from lodekit.data.observations import Observations, Series
+from lodekit.data.statistics import Statistics
+from lodekit.errors import DataError
 
 __all__ = ["Measurements", "Summary", "check_exact_values", "merge", "typical_noise"]
 

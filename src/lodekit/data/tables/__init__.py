@@ -1,7 +1,7 @@
 """Measurement files: CSV in its many dialects, white space and Parquet, with columns found by name."""
 
-from lodekit.tables.columns import read_mapping
-from lodekit.tables.lists import read_date, read_list
-from lodekit.tables.reading import Table, read_table
+from lodekit.data.tables.columns import read_mapping
+from lodekit.data.tables.lists import read_date, read_list
+from lodekit.data.tables.reading import Table, read_table
 
 __all__ = ["Table", "read_date", "read_list", "read_mapping", "read_table"]

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.errors import LodekitError
-from lodekit.inference.observations import DataError
-from lodekit.tables.cells import clean, read_numbers
-from lodekit.tables.columns import Columns, find_columns, list_columns
-from lodekit.tables.dates import is_date, read_dates
-from lodekit.tables.rows import Rows
-from lodekit.tables.text import read_bytes, read_text, separator_name
+from lodekit.data.tables.cells import clean, read_numbers
+from lodekit.data.tables.columns import Columns, find_columns, list_columns
+from lodekit.data.tables.dates import is_date, read_dates
+from lodekit.data.tables.rows import Rows
+from lodekit.data.tables.text import read_bytes, read_text, separator_name
+from lodekit.errors import DataError, LodekitError
 
 __all__ = ["Table", "read_table"]
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lodekit.errors import LodekitError
-from lodekit.inference.observations import DataError, read_observations
-from lodekit.tables import Table, read_mapping, read_table
-from lodekit.tables.text import read_text
+from lodekit.data.observations import read_observations
+from lodekit.data.tables import Table, read_mapping, read_table
+from lodekit.data.tables.text import read_text
+from lodekit.errors import DataError, LodekitError
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 Reader = Callable[..., Table]

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError, Series
-from lodekit.inference.sources import is_stream, read_stream
-from lodekit.inference.statistics import Statistics
+from lodekit.data.observations import Series
+from lodekit.data.statistics import Statistics
+from lodekit.data.streams import is_stream, read_stream
+from lodekit.errors import DataError
 
 pandas = pytest.importorskip("pandas")
 frames = pytest.importorskip("dask.dataframe")
@@ -101,7 +102,7 @@ def test_a_frame_that_cannot_be_used_says_why(table: Mapping[str, Any], message:
 
 
 def test_dask_is_never_imported_without_a_dask_object() -> None:
-    lines = "import sys, lodekit.inference.sources as s; s.is_stream(1.0); s.is_stream('a'); s.is_stream(['a'])"
+    lines = "import sys, lodekit.data.streams as s; s.is_stream(1.0); s.is_stream('a'); s.is_stream(['a'])"
     check = "sys.exit(any(name in sys.modules for name in ('dask', 'distributed', 'polars', 'pyarrow')))"
     subprocess.run([sys.executable, "-c", f"{lines}; {check}"], check=True)
 

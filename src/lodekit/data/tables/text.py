@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError
-from lodekit.tables.cells import MISSING, is_value
+from lodekit.data.tables.cells import MISSING, is_value
+from lodekit.errors import DataError
 
 __all__ = ["Cells", "read_bytes", "read_text", "separator_name"]
 

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
-from lodekit.inference.nufft import cosine_sums
-from lodekit.inference.observations import DataError, Observations, Series, by_noise
+from lodekit.data.nufft import cosine_sums
+from lodekit.data.observations import Observations, Series, by_noise
+from lodekit.errors import DataError
 
 __all__ = ["DEGREE", "Cell", "Statistics", "nodes_of", "quadrature"]
 

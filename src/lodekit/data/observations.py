@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.errors import LodekitError
+from lodekit.errors import DataError
 
-__all__ = ["DataError", "Observations", "Series", "by_noise", "read_observations"]
+__all__ = ["Observations", "Series", "by_noise", "read_observations"]
 
 Array = NDArray[np.float64]
-
-
-class DataError(LodekitError):
-    """Measurements that cannot be used as they are."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from lodekit.errors import LodekitError
-from lodekit.inference.observations import DataError, Series
-from lodekit.inference.statistics import Statistics
+from lodekit.data.observations import Series
+from lodekit.data.statistics import Statistics
+from lodekit.errors import DataError, LodekitError
 from lodekit.progress import waiting
 
 __all__ = ["is_stream", "read_stream"]

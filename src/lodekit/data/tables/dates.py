@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError
-from lodekit.tables.rows import Rows
+from lodekit.data.tables.rows import Rows
+from lodekit.errors import DataError
 
 __all__ = ["is_date", "read_dates"]
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lodekit.errors import LodekitError
-from lodekit.inference import sources
-from lodekit.inference.observations import DataError, Series
-from lodekit.inference.sources import is_stream, read_stream
-from lodekit.inference.statistics import Statistics
+from lodekit.data import streams
+from lodekit.data.observations import Series
+from lodekit.data.statistics import Statistics
+from lodekit.data.streams import is_stream, read_stream
+from lodekit.errors import DataError, LodekitError
 
 polars = pytest.importorskip("polars")
 
@@ -74,7 +74,7 @@ def assert_same(found: Statistics, expected: Statistics) -> None:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_ROWS", 1000)
+    monkeypatch.setattr(streams, "_ROWS", 1000)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -163,9 +163,9 @@ def test_the_window_comes_from_the_footer_where_there_is_one(tmp_path: Path, sta
     pytest.importorskip("pyarrow")
     table = make_table(2500)
     polars.DataFrame(table).write_parquet(tmp_path / "a.parquet", statistics=statistics, row_group_size=600)
-    plan = sources._Plan(str(tmp_path / "a.parquet"), "t", {"x": None})
+    plan = streams._Plan(str(tmp_path / "a.parquet"), "t", {"x": None})
     expected = (table["t"].min(), table["t"].max(), 2500) if statistics else None
-    assert sources._footer(plan) == expected
+    assert streams._footer(plan) == expected
     assert_same(read_stream(tmp_path / "a.parquet", CHANNELS), in_memory(table))
 
 
@@ -178,8 +178,8 @@ def test_the_sums_do_not_depend_on_the_threads(tmp_path: Path) -> None:
 def test_channels_measured_together_share_their_times(tmp_path: Path) -> None:
     table = make_missing(make_table(100), "x")
     table["u"] = np.where(np.isnan(table["x"]), np.nan, table["u"])
-    plan = sources._Plan("a", "t", {"x": None, "u": None, "y": None})
-    x, u, y = sources._series(polars.DataFrame(table), plan)
+    plan = streams._Plan("a", "t", {"x": None, "u": None, "y": None})
+    x, u, y = streams._series(polars.DataFrame(table), plan)
     assert x.times is u.times
     assert x.std is u.std
     assert y.times is not x.times
@@ -280,10 +280,10 @@ def test_a_damaged_parquet_file_is_named_and_never_cut_short(tmp_path: Path) -> 
 
 def test_a_file_that_changes_between_the_looks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.parquet", make_table(2000))
-    monkeypatch.setattr(sources, "_footer", lambda _: (-3.0, 8.0, 1999))
+    monkeypatch.setattr(streams, "_footer", lambda _: (-3.0, 8.0, 1999))
     with pytest.raises(DataError, match="expected 1999 rows, got 2000; did the file change"):
         read_stream(path, CHANNELS)
-    monkeypatch.setattr(sources, "_footer", lambda _: (0.0, 8.0, 2000))
+    monkeypatch.setattr(streams, "_footer", lambda _: (0.0, 8.0, 2000))
     with pytest.raises(DataError, match=r"a\.parquet: expected times between 0.0 and 8.0"):
         read_stream(path, CHANNELS)
 

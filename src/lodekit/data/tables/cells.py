@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError
-from lodekit.tables.dates import is_date
-from lodekit.tables.rows import Rows
+from lodekit.data.tables.dates import is_date
+from lodekit.data.tables.rows import Rows
+from lodekit.errors import DataError
 
 __all__ = ["MISSING", "clean", "is_value", "read_numbers"]
 

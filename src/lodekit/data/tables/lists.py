@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.observations import DataError
-from lodekit.tables.dates import is_date, read_dates
-from lodekit.tables.rows import Rows
+from lodekit.data.tables.dates import is_date, read_dates
+from lodekit.data.tables.rows import Rows
+from lodekit.errors import DataError
 
 __all__ = ["read_date", "read_list"]
 

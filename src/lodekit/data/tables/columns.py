@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lodekit.inference.observations import DataError
+from lodekit.errors import DataError
 
 __all__ = ["Columns", "find_columns", "list_columns", "read_mapping"]
 
