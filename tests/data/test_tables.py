@@ -20,7 +20,7 @@ from lodekit.data.tables import Table, read_mapping, read_table
 from lodekit.data.tables.text import read_text
 from lodekit.errors import DataError, LodekitError
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 Reader = Callable[..., Table]
 
 
