@@ -23,9 +23,10 @@ from scipy.linalg import lapack
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.assembly import make_prior, make_problem
-from lodekit.inference.dense import evaluate
-from lodekit.inference.problem import Hyperparameters, Problem
+from lodekit.fitted import Arguments
+from lodekit.fitting import prepare
+from lodekit.inference.engine import Engine
+from lodekit.prior.hyperparameters import Hyperparameters
 
 Array = NDArray[np.float64]
 HEATING = lk.catalog.heating()
@@ -35,18 +36,15 @@ def heating_table(times: Array) -> Array:
     return HEATING.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((len(times), 3))
 
 
-def heating_problem(rows: int) -> tuple[Problem, Hyperparameters]:
+def heating_engine(rows: int) -> tuple[Engine, Hyperparameters]:
     times = np.linspace(-5, 5, rows // 3)
     table = heating_table(times)
     data = Observations()
     for channel, column in zip(HEATING.system.channels, table.T, strict=True):
         data = data.add(times, channel, column)
-    model = lk.LODEGP(HEATING.system)
-    measurements = Measurements.of(data)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
-    problem = make_problem(prior, measurements.series)
+    engine = prepare(HEATING.system, Arguments(engine="dense"), Measurements.of(data)).engine
     values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
-    return problem, Hyperparameters(*values)
+    return engine, Hyperparameters(*values)
 
 
 def best(run: Callable[[], Any], seconds: float) -> float:
@@ -59,15 +57,15 @@ def best(run: Callable[[], Any], seconds: float) -> float:
 
 
 def cholesky_ratio(rows: int) -> dict[str, float]:
-    problem, hyper = heating_problem(rows)
-    size = problem.size
+    engine, hyper = heating_engine(rows)
+    size = engine.size
     generator = np.random.default_rng(0)
     half = generator.standard_normal((size, 50))
     matrix = np.asfortranarray(half @ half.T + size * np.eye(size))
     bare = best(lambda: lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0), 6.0)
-    whole = best(lambda: evaluate(problem, hyper), 12.0)
+    whole = best(lambda: engine.evaluate(hyper), 12.0)
     tracemalloc.start()
-    evaluate(problem, hyper)
+    engine.evaluate(hyper)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {

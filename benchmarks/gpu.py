@@ -1,6 +1,6 @@
 """Claim: on a GPU the dense evidence with its gradient costs at most four bare Cholesky factorizations.
 
-Also the largest problem that fits, the same on the CPU, and the spectral evidence for many restarts at once. Needs
+Also the largest data that fits, the same on the CPU, and the spectral evidence for many restarts at once. Needs
 PyTorch and a CUDA device; without one only the CPU part runs.
 
     python benchmarks/gpu.py [--json FILE] [--rows N ...] [--cpu-rows N]
@@ -26,32 +26,41 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.inference.assembly import make_prior, make_problem
-from lodekit.inference.batch import evaluate_batch
-from lodekit.inference.dense import evaluate
-from lodekit.inference.device import evaluate_on
-from lodekit.inference.engines import make_spectral
-from lodekit.inference.problem import Hyperparameters, Problem
+from lodekit.fitted import Arguments
+from lodekit.fitting import prepare
+from lodekit.inference.dense import DenseEngine
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.device import evaluate_on
+from lodekit.inference.dense.evidence import evaluate
+from lodekit.inference.spectral import SpectralEngine
+from lodekit.inference.spectral.batch import evaluate_batch
+from lodekit.prior.hyperparameters import Hyperparameters
 
 Array = NDArray[np.float64]
 HYPER = Hyperparameters(np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))
 
 
-def heating_measurements(rows: int) -> tuple[lk.LODEGP, Measurements]:
+def heating_measurements(rows: int) -> tuple[lk.System, Measurements]:
     times = np.linspace(-5, 5, rows // 3)
     generator = np.random.default_rng(0)
     table = np.exp(-0.1 * times**2)[:, None] * np.ones(3) + 0.02 * generator.standard_normal((len(times), 3))
-    model = lk.LODEGP(lk.catalog.heating().system)
+    system = lk.catalog.heating().system
     data = Observations()
-    for channel, column in zip(model.system.channels, table.T, strict=True):
+    for channel, column in zip(system.channels, table.T, strict=True):
         data = data.add(times, channel, column)
-    return model, Measurements.of(data)
+    return system, Measurements.of(data)
 
 
-def heating_problem(rows: int) -> Problem:
-    model, measurements = heating_measurements(rows)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
-    return make_problem(prior, measurements.series)
+def heating_data(rows: int) -> DenseData:
+    # The device is the CPU only so that no number of rows is refused.
+    engine = prepare(*heating_setup(rows, engine="dense", device="cpu")).engine
+    assert isinstance(engine, DenseEngine)
+    return engine.data
+
+
+def heating_setup(rows: int, **options: Any) -> tuple[lk.System, Arguments, Measurements]:
+    system, measurements = heating_measurements(rows)
+    return system, Arguments(**options), measurements
 
 
 def best(run: Callable[[], Any], wait: Callable[[], None], times: int) -> float:
@@ -69,11 +78,11 @@ def on_gpu(rows: int, repeats: int = 3) -> dict[str, float]:
     import torch
 
     device = torch.device("cuda")
-    problem = heating_problem(rows)
-    size = problem.size
+    data = heating_data(rows)
+    size = data.size
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    whole = best(lambda: evaluate_on(problem, HYPER, device), torch.cuda.synchronize, repeats)
+    whole = best(lambda: evaluate_on(data, HYPER, device), torch.cuda.synchronize, repeats)
     peak = torch.cuda.max_memory_allocated()
     torch.cuda.empty_cache()
     times = torch.arange(size, dtype=torch.float64, device=device)
@@ -90,7 +99,7 @@ def on_gpu(rows: int, repeats: int = 3) -> dict[str, float]:
 
 
 def largest(start: int) -> dict[str, float]:
-    """Return the largest problem that fits, to a tenth."""
+    """Return the largest data that fits, to a tenth."""
     import torch
 
     rows, found = start, {}
@@ -104,22 +113,21 @@ def largest(start: int) -> dict[str, float]:
 
 
 def on_cpu(rows: int) -> dict[str, float]:
-    problem = heating_problem(rows)
-    half = np.random.default_rng(0).standard_normal((problem.size, 50))
-    matrix = np.asfortranarray(half @ half.T + problem.size * np.eye(problem.size))
+    data = heating_data(rows)
+    half = np.random.default_rng(0).standard_normal((data.size, 50))
+    matrix = np.asfortranarray(half @ half.T + data.size * np.eye(data.size))
     with threadpool_limits(2, user_api="blas"):
         bare = best(lambda: lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0), lambda: None, 2)
-        whole = best(lambda: evaluate(problem, HYPER), lambda: None, 2)
-    return {"rows": problem.size, "cholesky_seconds": bare, "evaluation_seconds": whole, "ratio": whole / bare}
+        whole = best(lambda: evaluate(data, HYPER), lambda: None, 2)
+    return {"rows": data.size, "cholesky_seconds": bare, "evaluation_seconds": whole, "ratio": whole / bare}
 
 
 def batched(device: str, count: int) -> dict[str, float]:
     """Many restarts of the spectral evidence, one by one and at once."""
     import torch
 
-    model, measurements = heating_measurements(300_000)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
-    engine = make_spectral(prior, measurements, 1e-10)
+    engine = prepare(*heating_setup(300_000, engine="spectral")).engine
+    assert isinstance(engine, SpectralEngine)
     generator = np.random.default_rng(0)
     hypers = [
         replace(HYPER, theta=HYPER.theta * np.exp(0.2 * generator.standard_normal(2)), lengthscales=np.array([ell]))

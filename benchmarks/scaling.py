@@ -38,11 +38,11 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.nufft import backend
 from lodekit.data.observations import read_observations
-from lodekit.data.statistics import DEGREE, Statistics, _angles
+from lodekit.data.statistics import DEGREE, Statistics, angles_of
 from lodekit.data.streams import read_stream
-from lodekit.inference.assembly import make_prior
-from lodekit.inference.engines import make_spectral
-from lodekit.inference.problem import Hyperparameters
+from lodekit.fitted import Arguments
+from lodekit.fitting import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]
@@ -64,7 +64,11 @@ def heating_data(points: int, seed: int = 0) -> tuple[Array, Array]:
 
 def describe(gp: lk.LODEGP) -> Found:
     parameters = {name: [e.value, e.std_error] for name, e in gp.parameters_.items()}
-    return {"parameters": parameters, "noise": gp.noise_["shared"], "loss": -float(gp.log_evidence_) / gp._engine.size}
+    return {
+        "parameters": parameters,
+        "noise": gp.noise_["shared"],
+        "loss": -float(gp.log_evidence_) / gp.fit_.setup.engine.size,
+    }
 
 
 def fit_lodekit(engine: str, points: int) -> Run:
@@ -164,12 +168,11 @@ def fastest(runs: Mapping[Any, Callable[[], Any]], seconds: float) -> dict[Any, 
 
 def measure_evaluation(seconds: float) -> Run:
     """One evidence with gradient on one core, at the same hyperparameters for few points and for many."""
-    model, runs = lk.LODEGP(HEATING.system), {}
+    runs = {}
     values = (np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([NOISE]))
     for points in (1000, 1_000_000):
         measurements = Measurements.of(read_observations(HEATING.system.channels, *heating_data(points), None))
-        prior = make_prior(measurements, model._reader.rows, model._latents(), "shared")
-        engine = make_spectral(prior, measurements, model.tolerance)
+        engine = prepare(HEATING.system, Arguments(engine="spectral"), measurements).engine
         runs[f"{points:.0e}"] = partial(engine.evaluate, Hyperparameters(*values))
 
     def measure() -> Found:
@@ -184,7 +187,7 @@ def measure_statistics(seconds: float) -> Run:
     """All sums over three channels of a million points, against one bare transform for each column of numbers."""
     measurements = Measurements.of(read_observations(HEATING.system.channels, *heating_data(1_000_000), None))
     series, (start, stop) = measurements.series, measurements.window
-    angles = _angles(series[0].times, start, stop)
+    angles = angles_of(series[0].times, start, stop)
     strengths = [np.ones(len(angles), dtype=complex), *(item.values.astype(complex) for item in series)]
     library, modes = importlib.import_module(backend()), 2 * (2 * DEGREE) + 1
     ducc0 = {"coord": angles[:, None], "forward": False, "epsilon": 3e-15, "nthreads": 0}

@@ -12,10 +12,8 @@ import pytest
 from scipy.integrate import trapezoid
 
 import lodekit as lk
-from lodekit.inference.evaluation import point_of
-from lodekit.inference.problem import Hyperparameters
 from lodekit.prior.covariance import free_variance
-from lodekit.prior.spectra import ChannelSpectrum
+from lodekit.prior.spectra import ChannelSpectrum, Point
 
 HEATING = lk.catalog.heating()
 TIMES = np.linspace(-5, 5, 25)
@@ -208,16 +206,17 @@ def test_the_area_below_a_spectrum_is_the_prior_variance(latent: str, prior: str
     figure = model.plot_spectrum(units={"t": "s", "x": "m"})
     assert figure.axes[0].get_ylabel() == "density of x\n(m² s)"
     assert figure.axes[1].get_xlabel() == "frequency (cycles per s)"
-    hyper: Hyperparameters = model._hyper
-    rows = model._reader.rows(["x", "u"], model._engine.prior.rows.scaling, np.ones(2)).evaluate(hyper.theta)
+    fit = model.fit_
+    hyper = fit.hyperparameters
+    rows = fit.observables(["x", "u"]).evaluate(hyper.theta)
     if prior == "latent":
-        own = model._engine.prior.latents[0]
+        own = fit.prior.latents[0]
         expected = free_variance(own, rows.free[:, 0], float(hyper.lengthscales[0]), float(hyper.deviations[0]))
     else:
-        channels = model._engine.prior.channels
+        channels = fit.prior.channels
         assert channels is not None
-        point = point_of(rows, channels.evaluate(hyper.theta), hyper)
-        waves = ChannelSpectrum().waves(point, 1e-10, 1.0)
+        point = Point.at(rows, channels.evaluate(hyper.theta), hyper)
+        waves = ChannelSpectrum().frequencies(point, 1e-10, 1.0)
         expected = np.sum(np.abs(ChannelSpectrum().coefficients(waves, point)) ** 2, axis=1)
     for ax, variance in zip(figure.axes, expected, strict=True):
         frequencies, density = ax.get_lines()[0].get_data()

@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import read_observations
+from lodekit.fitting import prepare
+from lodekit.inference.spectral.engine import SpectralEngine
+from lodekit.inference.spectral.evaluation import solve
 from tests.inference.fitted import solution_table
 
 HEATING = lk.catalog.heating()
@@ -25,7 +30,7 @@ def many() -> lk.LODEGP:
 
 
 def test_many_measurements_are_fitted_on_waves(many: lk.LODEGP) -> None:
-    assert many.engine_ == "spectral: 60 000 rows; more than 200 rows"
+    assert many.engine_ == "spectral: 60 000 measurements; more than 200"
     assert many.converged_
     for name, truth in (("a", 3.0), ("b", 1.0)):
         estimate = many.parameters_[name]
@@ -72,10 +77,10 @@ def test_prediction_far_from_the_data_is_the_prior(many: lk.LODEGP) -> None:
 def test_mean_and_deviation_cross_into_the_far_without_a_step(prior: str) -> None:
     times, table = heating_data(200)
     gp = lk.LODEGP(HEATING.system, prior=prior, engine="spectral", random_state=0, restarts=1).fit(times, table)
-    solution = gp._posterior._solutions or gp._posterior._solve(0.0, 0)  # type: ignore[attr-defined]
-    reach = gp._posterior._solve(0.0, 0).waves.reach[0] * gp._engine.prior.rows.scaling.span  # type: ignore[attr-defined]
-    edge = times[-1] + reach
-    assert solution is not None
+    engine = gp.fit_.setup.engine
+    assert isinstance(engine, SpectralEngine)
+    solution = solve(engine.workspace, gp.fit_.hyperparameters)
+    edge = times[-1] + gp.fit_.prior.units.user_lengths(solution.frequencies.reach[0])
     near, far = edge * (1 - 1e-9), edge * (1 + 1e-9)
     mean, cov = gp.predict([near, far], return_cov=True)
     scale = np.sqrt(np.einsum("ioio->io", cov))
@@ -90,14 +95,14 @@ def test_an_update_without_learning_is_the_posterior_of_everything(count: int) -
     first = times < 1.0
     gp = lk.LODEGP(HEATING.system, random_state=0, restarts=1).fit(times[first], table[first])
     learned = {name: estimate.value for name, estimate in gp.parameters_.items()}
-    hyper = gp._hyper
+    hyper = gp.fit_.hyperparameters
     gp.update(times[~first], table[~first], relearn=False)
     assert {name: estimate.value for name, estimate in gp.parameters_.items()} == learned
-    whole = lk.LODEGP(HEATING.system, random_state=0, restarts=1)
-    measurements = whole._read(times, table, None, None)
-    scales = dict(zip(gp._measurements.names, gp._engine.prior.rows.scales.tolist(), strict=True))
-    _, engine, _ = whole._prepare_fit(measurements, gp._engine.prior.rows.scaling, scales)
-    assert gp.log_evidence_ == pytest.approx(-engine.value(hyper), rel=1e-9)
+    measurements = Measurements.of(read_observations(HEATING.system.channels, times, table))
+    units = gp.fit_.prior.units
+    scales = dict(zip(gp.fit_.measurements.names, units.scales.tolist(), strict=True))
+    whole = prepare(HEATING.system, gp.fit_.arguments, measurements, time=units, scales=scales)
+    assert gp.log_evidence_ == pytest.approx(whole.engine.value(hyper), rel=1e-9)
 
 
 def test_an_update_learns_from_where_it_is(many: lk.LODEGP, tmp_path: Path) -> None:
@@ -106,7 +111,7 @@ def test_an_update_learns_from_where_it_is(many: lk.LODEGP, tmp_path: Path) -> N
     gp = lk.LODEGP.load(path)
     before = gp.parameters_["a"].std_error
     gp.update(*heating_data(40_000, seed=1, low=-5.0, high=6.0))
-    assert gp._engine.size == 180_000
+    assert gp.fit_.setup.engine.size == 180_000
     assert gp.parameters_["a"].std_error < before
     assert abs(gp.parameters_["a"].value - 3.0) < 4 * gp.parameters_["a"].std_error
     assert gp.converged_
@@ -134,7 +139,7 @@ def test_files_of_measurements_are_fitted_saved_and_updated(many: lk.LODEGP, tmp
         columns = {"time": times[part], **{n: table[part, i] for i, n in enumerate(HEATING.system.channels)}}
         polars.DataFrame(columns).write_parquet(tmp_path / f"log_{k}.parquet")
     gp = lk.LODEGP(HEATING.system, random_state=0).fit(tmp_path / "log_*.parquet")
-    assert gp.engine_ == "spectral: 60 000 rows; the data are streamed"
+    assert gp.engine_ == "spectral: 60 000 measurements; the data are streamed"
     assert gp.log_evidence_ == pytest.approx(many.log_evidence_, rel=1e-9)
     assert gp.parameters_["a"].value == pytest.approx(many.parameters_["a"].value, rel=1e-4)
     gp.save(tmp_path / "streamed.lodekit")
@@ -143,7 +148,7 @@ def test_files_of_measurements_are_fitted_saved_and_updated(many: lk.LODEGP, tmp
     for a, b in zip(loaded.predict(new, return_std=True), gp.predict(new, return_std=True), strict=True):
         np.testing.assert_array_equal(a, b)
     loaded.update([5.5, 5.6], solution_table(HEATING, np.array([5.5, 5.6])), noise_std=0.02)
-    assert loaded._engine.size == 60_006
+    assert loaded.fit_.setup.engine.size == 60_006
     with pytest.raises(lk.LodekitError, match="the data are streamed"):
         lk.LODEGP(HEATING.system, engine="dense").fit(str(tmp_path / "log_*.parquet"))
     with pytest.raises(lk.LodekitError, match="alone"):
@@ -155,7 +160,7 @@ def test_a_dask_dataframe_is_fitted(many: lk.LODEGP) -> None:
     times, table = heating_data(20_000)
     columns = {"t": times, **{name: table[:, i] for i, name in enumerate(HEATING.system.channels)}}
     gp = lk.LODEGP(HEATING.system, random_state=0).fit(frames.from_pandas(pandas.DataFrame(columns), npartitions=5))
-    assert gp.engine_ == "spectral: 60 000 rows; the data are streamed"
+    assert gp.engine_ == "spectral: 60 000 measurements; the data are streamed"
     assert gp.log_evidence_ == pytest.approx(many.log_evidence_, rel=1e-9)
 
 
@@ -270,7 +275,7 @@ def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:
     near = {"a": lk.Parameter(positive=True, start=3), "b": lk.Parameter(positive=True, start=1)}
     system = lk.System(list(HEATING.system.equations), parameters=near)
     gp = lk.LODEGP(system, prior="channels", random_state=0, restarts=1).fit(times, table)
-    assert gp.engine_ == "spectral: 120 rows; the channel prior lives on waves"
+    assert gp.engine_ == "spectral: 120 measurements; the channel prior lives on waves"
     names = {f"{kind} of {name}" for kind in ("lengthscale", "deviation") for name in system.channels}
     assert set(gp.hyperparameters_) == names
     assert gp.parameters_["a"].value == pytest.approx(3.0, abs=0.3)

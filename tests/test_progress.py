@@ -11,7 +11,7 @@ import pytest
 
 import lodekit as lk
 from lodekit import progress
-from lodekit.learning import fit as fitting
+from lodekit.learning import learn
 from lodekit.learning.search import search
 
 
@@ -43,7 +43,7 @@ def test_a_fit_shows_that_it_is_alive_during_its_first_search(monkeypatch: pytes
         return search(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(fitting, "search", slow)
+    monkeypatch.setattr(learn, "search", slow)
     monkeypatch.setattr(sys, "stderr", stream)
     times = np.linspace(0, 4, 12)
     lk.LODEGP(lk.System("x'' + x = u"), random_state=0, restarts=1).fit(times, {"x": np.sin(2 * times)})

@@ -1,35 +1,38 @@
-"""What a fitted model answers: predictions, samples, residuals, the evidence and scores."""
+"""What a fit answers: predictions, samples, residuals, the evidence and scores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.data.measurements import Measurements, merge, typical_noise
+from lodekit.arguments import check_count, check_finite, check_seed, read_times
+from lodekit.data.measurements import merge
 from lodekit.data.observations import Observations, read_observations
 from lodekit.errors import DataError, LodekitError
-from lodekit.inference.checks import check_count, check_finite, check_seed, read_times
-from lodekit.inference.engine import Engine, Posterior
-from lodekit.inference.problem import Hyperparameters, Rows
-from lodekit.inference.reading import ObservableReader
-from lodekit.inference.residuals import equation_terms
-from lodekit.learning.transforms import Layout
-from lodekit.system.system import System
+from lodekit.fitted import Fit
+from lodekit.learning.summary import format_summary
+from lodekit.prior.equations import equation_terms
 
-__all__ = ["ROUNDING", "Answers", "Certificate", "NotFittedError"]
+__all__ = [
+    "ROUNDING",
+    "Certificate",
+    "certificate",
+    "log_evidence",
+    "predict",
+    "residual",
+    "sample",
+    "score",
+    "summary",
+]
 
 Array = NDArray[np.float64]
 #: A relative residual above this is more than rounding.
 ROUNDING = 1e-6
-
-
-class NotFittedError(LodekitError):
-    """The estimator has not seen any data yet."""
 
 
 @dataclass(frozen=True)
@@ -57,180 +60,247 @@ class Certificate:
         return "\n".join([*lines, f"Largest relative residual in floats: {self.residual:.2g}"])
 
 
-class Answers:
-    """The questions that a fitted model answers; `lodekit.LODEGP` adds how it comes to be fitted."""
+def predict(
+    fit: Fit,
+    t: ArrayLike,
+    observable: str | Sequence[str] | None = None,
+    return_std: bool = False,
+    return_cov: bool = False,
+) -> Any:
+    """Return the posterior mean, and its standard deviation or covariance on request.
 
-    system: System
-    noise: str
-    noise_: dict[str, float]
-    _measurements: Measurements
-    _engine: Engine
-    _layout: Layout
-    _hyper: Hyperparameters
-    _posterior: Posterior
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times.
+    observable : str or sequence of str, optional
+        Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default.
+    return_std, return_cov : bool
+        Whether standard deviations, or covariances, are wanted as well.
 
-    @property
-    def _reader(self) -> ObservableReader:
-        return ObservableReader(self.system)
+    Returns
+    -------
+    mean : array, shape (n, channels), or (n,) for a single observable
+    std : array of the same shape
+    cov : array, shape (n, o, n, o), or (n, n) for a single observable
 
-    def _require_fitted(self) -> Posterior:
-        if not hasattr(self, "_posterior"):
-            raise NotFittedError("this LODEGP has not been fitted yet; call fit(t, Y) first")
-        return self._posterior
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.predict([0.5, 1.5]).shape
+    (2, 2)
+    >>> speed, std = gp.predict([0.5, 1.5], "x'", return_std=True)
+    >>> speed.shape, std.shape
+    ((2,), (2,))
+    """
+    texts, single = _read_observables(fit, observable)
+    times, observables = read_times(t), fit.observables(texts)
+    with np.errstate(all="ignore"):
+        mean = fit.posterior.mean(observables, times)
+        found: list[Array] = [mean[:, 0] if single else mean]
+        if return_std:
+            std = np.sqrt(fit.posterior.variance(observables, times))
+            found.append(std[:, 0] if single else std)
+        if return_cov:
+            covariance = fit.posterior.covariance(observables, times)
+            found.append(covariance[:, 0, :, 0] if single else covariance)
+    for part in found:
+        check_finite(part, times)
+    return found[0] if len(found) == 1 else tuple(found)
 
-    def predict(
-        self,
-        t: ArrayLike,
-        observable: str | Sequence[str] | None = None,
-        return_std: bool = False,
-        return_cov: bool = False,
-    ) -> Any:
-        """Return the posterior mean, and its standard deviation or covariance on request.
 
-        Parameters
-        ----------
-        t : array-like, shape (n,)
-        observable : str or sequence of str, optional
-            Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default.
-        return_std, return_cov : bool
+def sample(
+    fit: Fit,
+    t: ArrayLike,
+    size: int = 1,
+    random_state: int | None = None,
+    observable: str | Sequence[str] | None = None,
+) -> Array:
+    """Return functions drawn from the posterior, shape (size, n, channels), or (size, n) for one observable.
 
-        Returns
-        -------
-        mean : array, shape (n, channels), or (n,) for a single observable
-        std : array of the same shape
-        cov : array, shape (n, o, n, o), or (n, n) for a single observable
-        """
-        posterior, times, rows, single = self._prepare(t, observable)
-        with np.errstate(all="ignore"):
-            mean = posterior.mean(rows, times)
-            found: list[Array] = [mean[:, 0] if single else mean]
-            if return_std:
-                std = np.sqrt(posterior.variance(rows, times))
-                found.append(std[:, 0] if single else std)
-            if return_cov:
-                covariance = posterior.covariance(rows, times)
-                found.append(covariance[:, 0, :, 0] if single else covariance)
-        for part in found:
-            check_finite(part, times)
-        return found[0] if len(found) == 1 else tuple(found)
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times.
+    size : int
+        How many functions.
+    random_state : int, optional
+        Seed of the draws.
+    observable : str or sequence of str, optional
+        As in `predict`.
 
-    def sample(
-        self,
-        t: ArrayLike,
-        size: int = 1,
-        random_state: int | None = None,
-        observable: str | Sequence[str] | None = None,
-    ) -> Array:
-        """Return functions drawn from the posterior, shape (size, n, channels), or (size, n) for one observable."""
-        posterior, times, rows, single = self._prepare(t, observable)
-        check_count("size", size)
-        check_seed(random_state)
-        with np.errstate(all="ignore"):
-            drawn = posterior.sample(rows, times, int(size), np.random.default_rng(random_state))
-        check_finite(drawn.transpose(1, 0, 2), times)
-        return drawn[:, :, 0] if single else drawn
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.sample([0.0, 1.0, 2.0], size=5, random_state=0).shape
+    (5, 3, 2)
+    """
+    texts, single = _read_observables(fit, observable)
+    times, observables = read_times(t), fit.observables(texts)
+    check_count("size", size)
+    check_seed(random_state)
+    with np.errstate(all="ignore"):
+        drawn = fit.posterior.sample(observables, times, int(size), np.random.default_rng(random_state))
+    check_finite(drawn.transpose(1, 0, 2), times)
+    return drawn[:, :, 0] if single else drawn
 
-    def residual(
-        self, t: ArrayLike, *, samples: int = 0, random_state: int | None = None, relative: bool = False
-    ) -> Array:
-        """Apply A(d) in closed form to the posterior mean, or to samples, and subtract b(t).
 
-        Parameters
-        ----------
-        t : array-like, shape (n,)
-        samples : int
-            How many samples to take instead of the mean.
-        relative : bool
-            Divide by the sum of the sizes of the terms of each equation.
+def residual(
+    fit: Fit, t: ArrayLike, *, samples: int = 0, random_state: int | None = None, relative: bool = False
+) -> Array:
+    """Return what is left of the equations: A(d) in closed form on the posterior mean, or on samples, less b(t).
 
-        Returns
-        -------
-        array, shape (n, equations), or (samples, n, equations)
-        """
-        self._require_fitted()
-        equations, times = equation_terms(self.system), read_times(t)
-        if samples:
-            values = self.sample(times, samples, random_state, equations.observables)
-        else:
-            values = np.asarray(self.predict(times, equations.observables))[None]
-        found = equations.residual(self._hyper.theta, times, values, relative=relative)
-        return found if samples else found[0]
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times.
+    samples : int
+        How many samples to take instead of the mean.
+    random_state : int, optional
+        Seed of the samples.
+    relative : bool
+        Divide by the sum of the sizes of the terms of each equation.
 
-    def certificate(self, t: ArrayLike | None = None) -> Certificate:
-        """Return the exact identities of the algebra and the largest numerical residual, in one printable object."""
-        self._require_fitted()
-        times = self._measurements.times() if t is None else read_times(t)
-        residual = self.residual(times, relative=True)
-        return Certificate(self.system.verify(), float(np.max(np.abs(residual), initial=0.0)))
+    Returns
+    -------
+    array, shape (n, equations), or (samples, n, equations)
 
-    def log_evidence(self, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:
-        """Return the log evidence at the learned hyperparameters, with some parameters changed, and its gradient.
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
+    True
+    """
+    equations, times = equation_terms(fit.system), read_times(t)
+    if samples:
+        values = sample(fit, times, samples, random_state, equations.observables)
+    else:
+        values = np.asarray(predict(fit, times, equations.observables))[None]
+    found = equations.residual(fit.hyperparameters.theta, times, values, relative=relative)
+    return found if samples else found[0]
 
-        Parameters
-        ----------
-        values : dict of str to float, optional
-            Parameters of the system to change.
-        return_gradient : bool
-            Also return the derivatives in the parameters of the system, as a dict.
-        """
-        self._require_fitted()
-        theta = self._hyper.theta.copy()
-        if values is not None and not isinstance(values, Mapping):
-            raise LodekitError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
-        for name, value in (values or {}).items():
-            if name not in self._layout.names:
-                known = ", ".join(self._layout.names) or "none"
-                raise LodekitError(f"unknown parameter {name!r}; expected some of: {known}")
-            if not isinstance(value, Real) or not np.isfinite(value):
-                raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
-            theta[self._layout.names.index(name)] = float(value)
-        hyper = Hyperparameters(
-            theta, self._hyper.lengthscales, self._hyper.deviations, self._hyper.mode_deviations, self._hyper.noise
-        )
-        found = self._engine.evaluate(hyper)
-        if return_gradient:
-            return -found.value, {n: -float(g) for n, g in zip(self._layout.names, found.theta, strict=True)}
-        return -found.value
 
-    def score(self, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> float:
-        """Return the mean log predictive density of measurements, noise included.
+def certificate(fit: Fit, t: ArrayLike | None = None) -> Certificate:
+    """Return the exact identities of the algebra and the largest numerical residual, in one printable object.
 
-        Where `noise_std` is not given, the noise is the learned one, or the typical known one of the training data.
-        """
-        posterior = self._require_fitted()
-        total, count = 0.0, 0
-        for series in merge(read_observations(self.system.channels, t, Y, noise_std)):
-            rows = self._reader.rows([series.observable], self._engine.prior.rows.scaling, np.ones(1))
-            mean = posterior.mean(rows, series.times)[:, 0]
-            noise = np.where(np.isnan(series.std), self._typical_noise(series.observable), series.std)
-            variance = posterior.variance(rows, series.times)[:, 0] + noise**2
-            if not (variance > 0).all():
-                raise DataError("the predictive density is infinite without noise; give noise_std= for the new data")
-            total += float(np.sum(-0.5 * (series.values - mean) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)))
-            count += len(mean)
-        return total / count
+    Parameters
+    ----------
+    t : array-like, shape (n,), optional
+        Where the residual is taken; by default at the measurements.
 
-    def _typical_noise(self, observable: str) -> float:
-        """Return the standard deviation of the noise of one more measurement of an observable."""
-        if self.noise == "shared" and self.noise_:
-            return self.noise_["shared"]
-        if observable in self.noise_:
-            return self.noise_[observable]
-        known = typical_noise(self._measurements.summaries, observable)
-        return known if not np.isnan(known) else max(self.noise_.values(), default=0.0)
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.certificate().is_strict
+    True
+    """
+    times = fit.measurements.times() if t is None else read_times(t)
+    left = residual(fit, times, relative=True)
+    return Certificate(fit.system.verify(), float(np.max(np.abs(left), initial=0.0)))
 
-    def _prepare(self, t: ArrayLike, observable: str | Sequence[str] | None) -> tuple[Posterior, Array, Rows, bool]:
-        posterior, times = self._require_fitted(), read_times(t)
-        single = isinstance(observable, str)
-        if observable is None:
-            texts = list(self.system.channels)
-        elif isinstance(observable, str):
-            texts = [observable]
-        elif isinstance(observable, Iterable):
-            texts = [str(text) for text in observable]
-        else:
-            raise LodekitError(f"expected an observable as text, or a list of texts, got {type(observable).__name__}")
-        if not texts:
-            raise LodekitError("expected at least one observable, got an empty list")
-        rows = self._reader.rows(texts, self._engine.prior.rows.scaling, np.ones(len(texts)))
-        return posterior, times, rows, single
+
+def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:
+    """Return the log evidence at the learned hyperparameters, with some parameters changed, and its gradient.
+
+    Parameters
+    ----------
+    values : dict of str to float, optional
+        Parameters of the system to change.
+    return_gradient : bool
+        Also return the derivatives in the parameters of the system, as a dict.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> gp.log_evidence() > gp.log_evidence({"a": 2.0})
+    True
+    """
+    names, theta = fit.layout.names, fit.hyperparameters.theta.copy()
+    if values is not None and not isinstance(values, Mapping):
+        raise LodekitError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
+    for name, value in (values or {}).items():
+        if name not in names:
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(names) or 'none'}")
+        if not isinstance(value, Real) or not np.isfinite(value):
+            raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
+        theta[names.index(name)] = float(value)
+    found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
+    if return_gradient:
+        return found.value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
+    return found.value
+
+
+def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> float:
+    """Return the mean log predictive density of measurements, noise included.
+
+    Where `noise_std` is not given, the noise is the learned one, or the typical known one of the training data.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), or Observations
+        Times.
+    Y : array (n, channels), dict of observable to array, or DataFrame
+        NaN for missing values.
+    noise_std : number, array or dict, optional
+        Known noise.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.score([1.5], {"x": [1.5]}) > gp.score([1.5], {"x": [9.0]})
+    True
+    """
+    total, count = 0.0, 0
+    for series in merge(read_observations(fit.system.channels, t, Y, noise_std)):
+        observables = fit.observables([series.observable])
+        mean = fit.posterior.mean(observables, series.times)[:, 0]
+        noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
+        variance = fit.posterior.variance(observables, series.times)[:, 0] + noise**2
+        if not (variance > 0).all():
+            raise DataError("the predictive density is infinite without noise; give noise_std= for the new data")
+        total += float(np.sum(-0.5 * (series.values - mean) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)))
+        count += len(mean)
+    return total / count
+
+
+def summary(fit: Fit) -> str:
+    """Return the result as a table: parameters with standard errors and intervals, noise, evidence, convergence.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> print(gp.summary().splitlines()[0].strip())
+    LODE-GP Results
+    """
+    title = [
+        ("Channels", str(len(fit.system.channels))),
+        ("Observations", str(fit.setup.engine.size)),
+        ("Free functions", str(fit.system.free_functions)),
+        ("Log evidence", f"{fit.log_evidence:.3f}"),
+        ("Converged", "yes" if fit.optimum.converged else "no"),
+        ("Engine", fit.choice.name),
+    ]
+    others = {**fit.described, **{f"noise ({name})": value for name, value in fit.noise.items()}}
+    return format_summary(title, fit.estimates, others, fit.warnings)
+
+
+def _read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """Return observables as texts, and whether a single one was asked for."""
+    if observable is None:
+        return list(fit.system.channels), False
+    if isinstance(observable, str):
+        return [observable], True
+    if not isinstance(observable, Iterable):
+        raise LodekitError(f"expected an observable as text, or a list of texts, got {type(observable).__name__}")
+    texts = [str(text) for text in observable]
+    if not texts:
+        raise LodekitError("expected at least one observable, got an empty list")
+    return texts, False

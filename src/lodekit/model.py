@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from numbers import Integral, Real
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
-
-from lodekit.answers import Answers, Certificate, NotFittedError
+from lodekit import answers, figures, storage
+from lodekit.answers import Certificate
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import read_observations
 from lodekit.data.statistics import Statistics
 from lodekit.data.streams import is_stream, read_stream
-from lodekit.errors import DataError, FitError, LodekitError
-from lodekit.figures import Figures
-from lodekit.inference.assembly import make_engine, make_prior
-from lodekit.inference.checks import check_count, check_exact_values_met, check_seed
-from lodekit.inference.dense_posterior import DensePosterior
-from lodekit.inference.device import find_device
-from lodekit.inference.engine import Engine
-from lodekit.inference.engines import Choice, choose
-from lodekit.inference.problem import Hyperparameters, Scaling
-from lodekit.learning.diagnosis import describe_hyperparameters, describe_noise, find_warnings
-from lodekit.learning.fit import Penalty, learn
-from lodekit.learning.result import Estimate, estimate_parameters, format_summary
-from lodekit.learning.search import Optimum, hessian
-from lodekit.learning.steps import warn_of_steps
-from lodekit.learning.transforms import Layout, parameter_transforms
-from lodekit.prior.latents import Latent, read_latent
-from lodekit.storage import StorageError, pack_measurements, read_state, unpack_measurements, write_state
+from lodekit.errors import DataError, LodekitError
+from lodekit.fitted import Arguments, Fit, Labels
+from lodekit.fitting import extend, fit_measurements, prepare
+from lodekit.learning.estimates import Estimate
+from lodekit.prior.observables import ObservableReader
 from lodekit.system.system import System
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
-Array = NDArray[np.float64]
-_NOISES = ("shared", "channel")
-_PRIORS = ("latent", "channels")
-_ENGINES = ("auto", "dense", "spectral")
-#: Below this many rows one thread is enough.
-_SMALL = 1000
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class LODEGP(Answers, Figures):
+class NotFittedError(LodekitError, AttributeError):
+    """The estimator has not seen any data yet."""
+
+
+def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[LODEGP, P], R]:
+    """Return a function over a fit as a method of the estimator, with the same arguments and documentation."""
+
+    @wraps(function)
+    def method(self: LODEGP, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.fit_, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    first, *others = signature.parameters.values()
+    vars(method)["__signature__"] = signature.replace(parameters=[first.replace(name="self"), *others])
+    return method
+
+
+class LODEGP:
     """A Gaussian process over the solutions of a system of linear ODEs.
 
     Parameters
@@ -87,6 +85,9 @@ class LODEGP(Answers, Figures):
     True
     """
 
+    #: The fit as one value, once there is one.
+    fit_: Fit
+
     def __init__(
         self,
         system: System,
@@ -112,25 +113,80 @@ class LODEGP(Answers, Figures):
         self.n_jobs = n_jobs
         self.device = device
 
+    @classmethod
+    def from_fit(cls, fit: Fit) -> LODEGP:
+        """Return an estimator that is fitted already.
+
+        Parameters
+        ----------
+        fit : Fit
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> lk.LODEGP.from_fit(gp.fit_).log_evidence_ == gp.log_evidence_
+        True
+        """
+        model = cls(fit.system, **fit.arguments.to_dict())
+        model.fit_ = fit
+        return model
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the estimator, as scikit-learn does."""
-        return {name: getattr(self, name) for name in self._argument_names()}
+        """Return the arguments of the estimator, as scikit-learn does.
+
+        Parameters
+        ----------
+        deep : bool
+            Of no effect; scikit-learn asks with it.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
+        3
+        """
+        return {name: getattr(self, name) for name in ("system", *(item.name for item in fields(Arguments)))}
 
     def set_params(self, **arguments: Any) -> LODEGP:
-        """Change arguments of the estimator, as scikit-learn does."""
+        """Change arguments of the estimator, as scikit-learn does, and return it.
+
+        Parameters
+        ----------
+        **arguments
+            By name, as in the constructor.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.LODEGP(lk.System("x' = v")).set_params(restarts=3).restarts
+        3
+        """
+        known = self.get_params()
         for name, value in arguments.items():
-            if name not in self._argument_names():
-                known = ", ".join(self._argument_names())
-                raise LodekitError(f"unknown argument {name!r}; expected one of {known}")
+            if name not in known:
+                raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
             setattr(self, name, value)
         return self
 
-    @classmethod
-    def _argument_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
     def __repr__(self) -> str:
         return f"LODEGP({self.system!r}, latent={self.latent!r}, noise={self.noise!r})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Only what is not there is asked for here; all that a fit brings is there through `fit_`.
+            if name == "fit_" or isinstance(vars(LODEGP).get(name), property):
+                raise NotFittedError("this LODEGP has not been fitted yet; call fit(t, Y) first")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _arguments(self) -> Arguments:
+        """Return the arguments beside the system, checked."""
+        if not isinstance(self.system, System):
+            raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
+        found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
+        found.check()
+        return found
 
     def fit(self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None) -> LODEGP:
         """Learn parameters, hyperparameters and noise from measurements.
@@ -150,42 +206,20 @@ class LODEGP(Answers, Figures):
         Returns
         -------
         self : LODEGP
-            With ``parameters_``, ``hyperparameters_``, ``noise_``, ``log_evidence_``, ``converged_``, ``engine_``.
+            With ``parameters_``, ``hyperparameters_``, ``noise_``, ``log_evidence_``, ``converged_``, ``engine_``; all
+            of them come from ``fit_``, the fit as one value.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> gp.engine_
+        'dense: 4 measurements; exact, and fast up to 200'
         """
-        self._check_arguments()
+        arguments = self._arguments()
         measurements = self._read(t, Y, noise_std, time)
-        choice, engine, layout = self._prepare_fit(measurements)
-        self._learn(measurements, choice, engine, layout)
-        # Other data, other names.
-        self.labels_: dict[str, Any] = {}
+        self.fit_ = fit_measurements(prepare(self.system, arguments, measurements))
         return self
-
-    def _learn(
-        self, measurements: Measurements, choice: Choice, engine: Engine, layout: Layout, known: Array | None = None
-    ) -> LODEGP:
-        """Learn everything, from a point of an earlier fit where there is one."""
-        scatter, groups = measurements.scatter(), engine.prior.noise_group
-        if scatter is not None:
-            scatter = np.array([np.median(scatter[np.equal(groups, group)]) for group in range(max(groups) + 1)])
-        # Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        with self._threads(choice, engine):
-            optimum = learn(
-                self.system,
-                engine,
-                layout,
-                measurements.thumbnail(),
-                restarts=self.restarts,
-                random_state=self.random_state,
-                n_jobs=self.n_jobs,
-                scatter=scatter,
-                known=known,
-            )
-            curvature = self._curvature_at(engine, layout, optimum)
-        return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)
-
-    @staticmethod
-    def _threads(choice: Choice, engine: Engine) -> Any:
-        return threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas")
 
     def update(
         self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
@@ -202,48 +236,27 @@ class LODEGP(Answers, Figures):
         Returns
         -------
         self : LODEGP
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> gp.update([4, 5], {"x": [4.1, 5.0]}).fit_.measurements.size
+        6
         """
-        self._require_fitted()
-        measurements = self._measurements + self._read(t, Y, noise_std, time)
-        old = self._engine.prior
-        scales = dict(zip(self._measurements.names, old.rows.scales.tolist(), strict=True))
-        choice, engine, layout = self._prepare_fit(measurements, old.rows.scaling, scales)
-        x = self._carry_over(engine, layout, measurements.names)
-        if not np.isfinite(engine.value(layout.unpack(x))):
-            # The posterior says what is wrong; the model stays as it was.
-            engine.posterior(layout.unpack(x)).mean(engine.prior.rows, np.array(measurements.window))
-        if relearn and layout.size:
-            return self._learn(measurements, choice, engine, layout, x)
-        return self._keep(measurements, choice, engine, layout, x)
-
-    def _keep(self, measurements: Measurements, choice: Choice, engine: Engine, layout: Layout, x: Array) -> LODEGP:
-        """Take a point as it is; nothing is learned."""
-        with self._threads(choice, engine):
-            value = engine.value(layout.unpack(x))
-            optimum = Optimum(x, value, True, "kept", 1, np.zeros(layout.size, dtype=bool))
-            curvature = self._curvature_at(engine, layout, optimum)
-        return self._set_fitted(measurements, choice, engine, layout, optimum, curvature)
-
-    def _carry_over(self, engine: Engine, layout: Layout, names: Sequence[str]) -> Array:
-        """Return what was learned, in a new layout; noise of new observables starts at a tenth of their size."""
-        old = self._hyper
-        noise = 0.1 * engine.prior.noise_units[: layout.noises]
-        known = dict(zip(self._measurements.names, self._engine.prior.noise_group, strict=True))
-        for name, group in zip(names, engine.prior.noise_group, strict=True):
-            if layout.noises and name in known and len(old.noise):
-                noise[group] = old.noise[known[name]]
-        return layout.pack(
-            Hyperparameters(old.theta, old.lengthscales, old.deviations, old.mode_deviations, np.array(noise))
-        )
+        fit, arguments = self.fit_, self._arguments()
+        self.fit_ = extend(fit, self._read(t, Y, noise_std, time), arguments, relearn=relearn)
+        return self
 
     def _read(self, t: Any, Y: Any, noise_std: Any, time: str | None) -> Measurements:
         """Return measurements from anything that `fit` accepts."""
+        reader = ObservableReader(self.system)
         if isinstance(t, Statistics):
             if Y is not None or noise_std is not None:
                 raise DataError("expected Statistics alone: they hold values and noise themselves")
             if not t.size:
                 raise DataError("expected at least one measurement; the sums are empty")
-            self._reader.read(t.observables)
+            reader.read(t.observables)
             return Measurements(sums=t)
         if is_stream(t):
             if Y is not None:
@@ -252,72 +265,48 @@ class LODEGP(Answers, Figures):
         if time is not None:
             raise DataError("time= names a column of files or of a Dask DataFrame; expected none with arrays")
         observations = read_observations(self.system.channels, t, Y, noise_std)
-        self._reader.read(observations.observables)
+        reader.read(observations.observables)
         return Measurements.of(observations)
 
-    def _prepare_fit(
-        self, measurements: Measurements, scaling: Scaling | None = None, scales: Mapping[str, float] | None = None
-    ) -> tuple[Choice, Engine, Layout]:
-        latents = self._latents()
-        choice = choose(
-            self.engine,
-            size=measurements.size,
-            latents=latents,
-            exact=measurements.has_exact_values,
-            on_channels=self.prior == "channels" and bool(latents),
-            in_memory=measurements.sums is None,
-            device=self.device,
-        )
-        channels = self.system.channels if self.prior == "channels" else None
-        prior = make_prior(
-            measurements, self._reader.rows, latents, self.noise, channels=channels, scaling=scaling, scales=scales
-        )
-        engine = make_engine(choice, prior, measurements, tolerance=self.tolerance, device=self.device)
-        names = prior.rows.compiled.parameters
-        summaries = measurements.summaries
-        unit = float(np.median([np.hypot(item.mean, item.spread) for item in summaries])) or 1.0
-        fixed, transforms = parameter_transforms(names, self.system.parameters, unit)
-        learned_noise = any(item.learned for item in summaries)
-        noises = len(prior.noise_units) if learned_noise else 0
-        return choice, engine, Layout(names, fixed, transforms, prior.sources, len(prior.groups), noises)
+    @property
+    def parameters_(self) -> dict[str, Estimate]:
+        """The parameters of the system with standard errors and intervals, by name."""
+        return self.fit_.estimates
 
-    def _curvature_at(self, engine: Engine, layout: Layout, optimum: Optimum) -> Array:
-        if not layout.free:
-            # Standard errors are those of the parameters: without these nobody asks for the curvature.
-            return np.zeros((layout.size, layout.size))
-        return hessian(engine, layout, optimum.x, penalty=Penalty(layout, self.system.parameters))
+    @property
+    def hyperparameters_(self) -> dict[str, float]:
+        """Lengthscales and deviations by name, in the user's units."""
+        return self.fit_.described
 
-    def _set_fitted(
-        self,
-        measurements: Measurements,
-        choice: Choice,
-        engine: Engine,
-        layout: Layout,
-        optimum: Optimum,
-        curvature: Array,
-    ) -> LODEGP:
-        hyper = layout.unpack(optimum.x)
-        posterior = engine.posterior(hyper)
-        value = posterior.value
-        if not np.isfinite(value):
-            raise FitError("the evidence is not finite at the optimum; check units and starting values")
-        if isinstance(posterior, DensePosterior):
-            check_exact_values_met(posterior)
-        self._measurements, self._engine, self._layout, self._choice = measurements, engine, layout, choice
-        self._fitted_arguments = {key: value for key, value in self.get_params().items() if key != "system"}
-        self._optimum, self._curvature, self._hyper = optimum, curvature, hyper
-        self._posterior = posterior
-        self.parameters_: dict[str, Estimate] = estimate_parameters(layout, optimum.x, curvature, optimum.at_bound)
-        self.log_evidence_ = -value
-        self.converged_ = optimum.converged
-        self.engine_ = str(choice)
-        self.noise_ = describe_noise(measurements.summaries, hyper, self.noise)
-        self.hyperparameters_ = describe_hyperparameters(engine.prior, hyper, self.system.channels)
-        self.warnings_ = find_warnings(self.system, posterior, hyper, optimum, self.parameters_)
-        if measurements.sums is None and self._latents():
-            self.warnings_ += warn_of_steps(measurements.series, self.noise_, self.system.channels)
-        self.labels_ = dict(getattr(self, "labels_", {}))
-        return self
+    @property
+    def noise_(self) -> dict[str, float]:
+        """Learned standard deviations of the noise by name, in the user's units."""
+        return self.fit_.noise
+
+    @property
+    def log_evidence_(self) -> float:
+        """The log evidence at the optimum."""
+        return self.fit_.log_evidence
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the search converged."""
+        return self.fit_.optimum.converged
+
+    @property
+    def engine_(self) -> str:
+        """The engine that was used, and why."""
+        return str(self.fit_.choice)
+
+    @property
+    def warnings_(self) -> list[str]:
+        """What to know before believing the fit."""
+        return self.fit_.warnings
+
+    @property
+    def labels_(self) -> dict[str, Any]:
+        """What `label` has said: title, units and origin."""
+        return self.fit_.labels.to_dict()
 
     def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str = "") -> LODEGP:
         """Say what figures, reports and files call things; kept when the model is saved.
@@ -325,48 +314,56 @@ class LODEGP(Answers, Figures):
         Parameters
         ----------
         title : str
+            Of reports.
         units : dict of str to str, optional
             Of channels, parameters and ``t``.
         origin : str
             The date that is time zero, where times are seconds since then.
-        """
-        self._require_fitted()
-        self.labels_ = {"title": title, "units": dict(units or {}), "origin": origin}
-        return self
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model to a file: JSON and arrays, whole or not at all."""
-        self._require_fitted()
-        rows = self._engine.prior.rows
-        data, arrays = pack_measurements(self._measurements)
-        arrays |= {"x": self._optimum.x, "curvature": self._curvature, "at_bound": self._optimum.at_bound}
-        state = {
-            "system": self.system.definition(),
-            "arguments": self._fitted_arguments,
-            "labels": self.labels_,
-            "scaling": [rows.scaling.start, rows.scaling.span],
-            "scales": dict(zip(self._measurements.names, rows.scales.tolist(), strict=True)),
-            "optimum": [self._optimum.value, self._optimum.converged, self._optimum.message, self._optimum.evaluations],
-        }
-        write_state(path, state | data, arrays)
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> gp.label(title="A walk", units={"t": "s", "x": "m"}).labels_["title"]
+        'A walk'
+        """
+        self.fit_ = replace(self.fit_, labels=Labels(title, dict(units or {}), origin))
+        return self
 
     @classmethod
     def load(cls, path: str | Path) -> LODEGP:
-        """Return a model that `save` has written, ready to predict."""
-        state, arrays = read_state(path)
-        try:
-            model = cls(System.from_definition(state["system"]), **state["arguments"])
-            measurements = unpack_measurements(state, arrays)
-            value, converged, message, evaluations = state["optimum"]
-            optimum = Optimum(arrays["x"], value, converged, message, evaluations, arrays["at_bound"])
-            start, span = state["scaling"]
-            choice, engine, layout = model._prepare_fit(measurements, Scaling(start, span), state["scales"])
-            if arrays["x"].shape != (layout.size,) or arrays["curvature"].shape != (layout.size, layout.size):
-                raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
-            model.labels_ = _read_labels(state.get("labels", {}))
-            return model._set_fitted(measurements, choice, engine, layout, optimum, arrays["curvature"])
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem_found:
-            raise StorageError(f"{path} is not a complete lodekit model: {problem_found}") from None
+        """Return a model that `save` has written, ready to predict.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gp.save(f"{folder}/walk.lodekit")
+        ...     lk.LODEGP.load(f"{folder}/walk.lodekit").system.channels
+        ('x', 'v')
+        """
+        return cls.from_fit(storage.load_fit(path))
+
+    save = _of_fit(storage.save_fit)
+    predict = _of_fit(answers.predict)
+    sample = _of_fit(answers.sample)
+    residual = _of_fit(answers.residual)
+    certificate = _of_fit(answers.certificate)
+    log_evidence = _of_fit(answers.log_evidence)
+    score = _of_fit(answers.score)
+    summary = _of_fit(answers.summary)
+    plot = _of_fit(figures.plot)
+    plot_parameters = _of_fit(figures.plot_parameters)
+    plot_residual = _of_fit(figures.plot_residual)
+    plot_evidence = _of_fit(figures.plot_evidence)
+    plot_modes = _of_fit(figures.plot_modes)
+    plot_spectrum = _of_fit(figures.plot_spectrum)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
@@ -377,56 +374,3 @@ class LODEGP(Answers, Figures):
             regressor_tags=RegressorTags(),
             input_tags=InputTags(one_d_array=True, two_d_array=False, allow_nan=False),
         )
-
-    def _check_arguments(self) -> None:
-        if not isinstance(self.system, System):
-            raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
-        if self.noise not in _NOISES:
-            raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
-        if self.prior not in _PRIORS:
-            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
-        if self.engine not in _ENGINES:
-            raise LodekitError(f"expected engine='auto', 'dense' or 'spectral', got {self.engine!r}")
-        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
-            raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
-        if self.device is not None:
-            find_device(self.device)
-        check_count("restarts", self.restarts)
-        check_seed(self.random_state)
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
-            raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
-
-    def _latents(self) -> tuple[Latent, ...]:
-        count = self.system.free_functions
-        if not isinstance(self.latent, str | Sequence):
-            raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
-        names = [self.latent] * count if isinstance(self.latent, str) else list(self.latent)
-        if len(names) != count:
-            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
-        return tuple(read_latent(name) for name in names)
-
-    def summary(self) -> str:
-        """Return the result as a table."""
-        self._require_fitted()
-        title = [
-            ("Channels", str(len(self.system.channels))),
-            ("Observations", str(self._engine.size)),
-            ("Free functions", str(self.system.free_functions)),
-            ("Log evidence", f"{self.log_evidence_:.3f}"),
-            ("Converged", "yes" if self.converged_ else "no"),
-            ("Engine", self._choice.name),
-        ]
-        others = {**self.hyperparameters_, **{f"noise ({name})": value for name, value in self.noise_.items()}}
-        return format_summary(title, self.parameters_, others, self.warnings_)
-
-
-def _read_labels(labels: Any) -> dict[str, Any]:
-    """Return labels from a file, checked."""
-    found = dict(labels)
-    if found:
-        units, origin = found["units"], found["origin"]
-        if not all(isinstance(text, str) for text in (found["title"], origin, *units, *units.values())):
-            raise TypeError("labels are texts")
-        if origin:
-            datetime.fromisoformat(origin)
-    return found

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lodekit.arguments import check_count, check_finite, check_seed, read_times
+from lodekit.data.units import Units
 from lodekit.errors import LodekitError
-from lodekit.inference.checks import check_count, check_finite, check_seed, read_times
-from lodekit.inference.draws import draw_solutions, natural_hyperparameters
-from lodekit.inference.problem import Scaling
-from lodekit.inference.reading import ObservableReader
+from lodekit.prior.draws import draw_solutions, natural_hyperparameters
 from lodekit.prior.latents import read_latent
+from lodekit.prior.observables import ObservableReader
 from lodekit.system.system import System
 
 __all__ = ["simulate"]
@@ -45,6 +45,10 @@ def simulate(
         Covariance of the free functions.
     lengthscale : float, optional
         How quickly free functions change, in the unit of time; a fifth of the span of the times by default.
+    size : int
+        How many solutions.
+    random_state : int, optional
+        Seed of the draws.
 
     Examples
     --------
@@ -63,12 +67,13 @@ def simulate(
     if not np.isfinite(length) or length <= 0:
         raise LodekitError(f"expected a lengthscale above zero, got {lengthscale}")
     names = list(observable or system.channels)
-    rows = ObservableReader(system).rows(names, Scaling(float(times.min()), span), np.ones(len(names)))
-    theta = np.array([_value(system, name, values or {}) for name in rows.compiled.parameters])
+    units = Units(float(times.min()), span, np.ones(len(names)))
+    observables = ObservableReader(system).compile(names, units)
+    theta = np.array([_value(system, name, values or {}) for name in observables.compiled.parameters])
     latents = (read_latent(latent),) * system.free_functions
     with np.errstate(all="ignore"):
-        hyper = natural_hyperparameters(rows, latents, theta, length / span)
-        drawn = draw_solutions(rows, latents, hyper, times, int(size), np.random.default_rng(random_state))
+        hyper = natural_hyperparameters(observables, latents, theta, length / span)
+        drawn = draw_solutions(observables, latents, hyper, times, int(size), np.random.default_rng(random_state))
     check_finite(drawn.transpose(1, 0, 2), times)
     return drawn
 

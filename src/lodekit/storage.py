@@ -1,4 +1,4 @@
-"""Save and load plain state: JSON and arrays in one file, never pickle; written whole or not at all."""
+"""Save and load fits as plain state: JSON and arrays in one file, never pickle; written whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ import numpy as np
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.statistics import Statistics
+from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
+from lodekit.fitted import Arguments, Fit, Labels
+from lodekit.fitting import make_fit, prepare
+from lodekit.learning.search import Optimum
+from lodekit.system.system import System
 
-__all__ = ["FORMAT", "StorageError", "pack_measurements", "read_state", "unpack_measurements", "write_state"]
+__all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
-FORMAT = 2
+FORMAT = 3
+#: Format 2 held the negative of the log evidence.
+_READABLE = (2, FORMAT)
 _MARK = "lodekit-model"
 
 
@@ -28,7 +35,66 @@ class StorageError(LodekitError):
     """A file that cannot be written, or is not a saved model."""
 
 
-def pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:
+def save_fit(fit: Fit, path: str | Path) -> None:
+    """Write a fit to a file: JSON and arrays, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; an old one is replaced.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     gp.save(f"{folder}/walk.lodekit")
+    ...     again = lk.LODEGP.load(f"{folder}/walk.lodekit")
+    >>> bool(abs(again.log_evidence_ - gp.log_evidence_) < 1e-9)
+    True
+    """
+    units, optimum = fit.prior.units, fit.optimum
+    data, arrays = _pack_measurements(fit.measurements)
+    arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}
+    state = {
+        "system": fit.system.definition(),
+        "arguments": fit.arguments.to_dict(),
+        "labels": fit.labels.to_dict(),
+        "scaling": [units.start, units.span],
+        "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
+        "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
+    }
+    _write_state(path, state | data, arrays)
+
+
+def load_fit(path: str | Path) -> Fit:
+    """Return a fit that `save_fit` has written.
+
+    Parameters
+    ----------
+    path : str or Path
+    """
+    state, arrays = _read_state(path)
+    try:
+        measurements = _unpack_measurements(state, arrays)
+        value, converged, message, evaluations = state["optimum"]
+        value = -value if state["format"] == 2 else value
+        optimum = Optimum(arrays["x"], value, converged, message, evaluations, arrays["at_bound"])
+        start, span = state["scaling"]
+        arguments = Arguments(**state["arguments"])
+        system = System.from_definition(state["system"])
+        time, scales = Units(start, span, np.zeros(0)), state["scales"]
+        setup = prepare(system, arguments, measurements, time=time, scales=scales)
+        size = setup.layout.size
+        if arrays["x"].shape != (size,) or arrays["curvature"].shape != (size, size):
+            raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
+        return make_fit(setup, optimum, arrays["curvature"], Labels.read(state.get("labels", {})))
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
+        raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
+
+
+def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return measurements, or sums over them, as plain values and arrays."""
     sums = measurements.sums
     if sums is not None:
@@ -39,8 +105,8 @@ def pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[
     return {"observables": list(measurements.names)}, arrays
 
 
-def unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
-    """Return what `pack_measurements` took apart."""
+def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
+    """Return what `_pack_measurements` took apart."""
     if "sums" in state:
         return Measurements(sums=Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays))
     data = Observations()
@@ -49,7 +115,7 @@ def unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> 
     return Measurements.of(data)
 
 
-def write_state(path: str | Path, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+def _write_state(path: str | Path, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write plain values and arrays to one file; an interrupted write leaves the old file as it was."""
     target = _as_path(path)
     try:
@@ -73,7 +139,7 @@ def _as_path(path: str | Path) -> Path:
     return Path(path)
 
 
-def read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return plain values and arrays of a saved model."""
     source = _as_path(path)
     try:
@@ -95,9 +161,10 @@ def read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise StorageError(f"{source} is not a saved lodekit model: {problem}") from None
     if not isinstance(state, dict) or state.get("kind") != _MARK:
         raise StorageError(f"{source} is not a saved lodekit model")
-    if state.get("format") != FORMAT:
+    if state.get("format") not in _READABLE:
+        known = " and ".join(map(str, _READABLE))
         raise StorageError(
-            f"{source} has format {state.get('format')}, and this version of lodekit reads format {FORMAT}; "
+            f"{source} has format {state.get('format')}, and this version of lodekit reads formats {known}; "
             "load it with the version that wrote it"
         )
     return state, loaded

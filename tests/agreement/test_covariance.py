@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.prior.compile import compile_rows
+from lodekit.prior.compile import compile_observables
 from lodekit.prior.covariance import free_block
 from lodekit.prior.latents import Matern, SquaredExponential, read_latent
 
@@ -19,7 +19,9 @@ def symbolic_kernel(name: str) -> sympy.Expr:
     u = (s - t) / ell
     if name == "se":
         return sympy.exp(-(u**2) / 2)
-    p = read_latent(name).p  # type: ignore[union-attr]
+    latent = read_latent(name)
+    assert isinstance(latent, Matern)
+    p = latent.p
     r = sympy.sqrt(2 * p + 1) * u
     total = sum(
         sympy.factorial(p + i) / (sympy.factorial(i) * sympy.factorial(p - i)) * (2 * r) ** (p - i)
@@ -39,7 +41,7 @@ def test_covariance_is_the_symbolic_derivative(name: str, latent: str) -> None:
     kernel = symbolic_kernel(latent)
     point = {s: sympy.Rational(17, 10), t: sympy.Rational(9, 10), ell: sympy.Rational(3, 2)}
     rows = lk.algebra.operators.OperatorMatrix.identity(system.operator.ring, len(system.channels))
-    free = compile_rows(system, rows).evaluate(np.array([float(v) for v in example.values.values()])).free
+    free = compile_observables(system, rows).evaluate(np.array([float(v) for v in example.values.values()])).free
     for q in range(B.cols):
         ours = free_block(np, read_latent(latent), np.array([1.7]), np.array([0.9]), free[:, q], free[:, q], 1.5, 1.0)[
             :, 0, :, 0
@@ -56,7 +58,7 @@ def test_covariance_is_the_symbolic_derivative(name: str, latent: str) -> None:
 
 def test_matern_of_high_order_approaches_the_squared_exponential() -> None:
     u = np.linspace(-2, 2, 9)
-    smooth = SquaredExponential().stack(np, u, 2)
+    smooth = list(SquaredExponential().stack(np, u, 2))
     for m, part in enumerate(Matern(60).stack(np, u, 2)):
         np.testing.assert_allclose(part, smooth[m], atol=0.02)
 

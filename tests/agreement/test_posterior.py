@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.inference.dense import _assemble, factorize
-from lodekit.inference.dense_posterior import DensePosterior
-from lodekit.inference.problem import Rows
+from lodekit.data.observations import Series
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.evidence import assemble, factorize
+from lodekit.inference.dense.posterior import DensePosterior
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table
 
 CASES = [*EXAMPLES, *EXTRA]
@@ -16,34 +19,32 @@ CASES = [*EXAMPLES, *EXTRA]
 
 def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Condition the joint normal distribution of data and predictions directly, with a general solver."""
-    _, problem, _, hyper = make_case(name, count=6)
-    state = factorize(problem, hyper)
+    _, data, _, hyper = make_case(name, count=6)
+    state = factorize(data, hyper)
     assert state is not None
-    posterior = DensePosterior(problem, hyper, state)
-    rows = Rows(problem.rows.compiled, problem.rows.scaling, problem.rows.scales)
-    mean, covariance = posterior.mean(rows, new), posterior.covariance(rows, new)
-    variance = posterior.variance(rows, new)
+    posterior = DensePosterior(data, hyper, state)
+    observables = data.observables
+    mean, covariance = posterior.mean(observables, new), posterior.covariance(observables, new)
+    variance = posterior.variance(observables, new)
     # The joint covariance of old and new times comes from the assembly of the data covariance, an independent path.
-    both = np.concatenate([problem.times, new])
+    both = np.concatenate([data.times, new])
     order = np.argsort(both)
-    joint = type(problem)(
-        problem.prior, both[order],
-        [np.argsort(order)] * len(problem.values),
-        [np.zeros(len(both))] * len(problem.values),
-        [np.full(len(both), np.nan)] * len(problem.values),
-    )  # fmt: skip
+    unknown = np.full(len(both), np.nan)
+    names = data.prior.noise.observables
+    joint = DenseData.of(data.prior, [Series(name, both, np.zeros(len(both)), unknown) for name in names])
+    joint = replace(joint, times=both[order], index=[np.argsort(order)] * len(names))
     wide = factorize(joint, hyper)
     assert wide is not None
     basis = wide.basis
-    variances = problem.prior.mode_variance(hyper.mode_deviations)
-    K = _assemble(joint, wide.stacks, wide.weights, basis, variances)
+    variances = data.prior.mode_variance(hyper.mode_deviations)
+    K = assemble(joint, wide.stacks, wide.weights, basis, variances)
     K = np.tril(K) + np.tril(K, -1).T
-    n, total, count = len(problem.times), len(both), len(problem.values)
+    n, total, count = len(data.times), len(both), len(data.values)
     old = np.concatenate([np.arange(n) + o * total for o in range(count)])
     fresh = np.concatenate([np.arange(n, total) + o * total for o in range(count)])
-    noise = problem.noise_variance(hyper.noise)
+    noise = data.noise.variance(hyper.noise)
     gain = np.linalg.solve(K[np.ix_(old, old)] + np.diag(noise), K[np.ix_(old, fresh)]).T
-    means, _ = problem.rows.means(rows.evaluate(hyper.theta), new)
+    means, _ = observables.means(observables.evaluate(hyper.theta), new)
     expected_mean = (gain @ state.residual).reshape(count, -1).T + np.stack(means, axis=1)
     expected_cov = K[np.ix_(fresh, fresh)] - gain @ K[np.ix_(old, fresh)]
     shaped = expected_cov.reshape(count, len(new), count, len(new)).transpose(1, 0, 3, 2)

@@ -13,15 +13,23 @@ import pytest
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
-from lodekit.inference import engines, evaluation, spectral
-from lodekit.inference.assembly import make_prior
-from lodekit.inference.engines import DenseEngine, make_spectral
-from lodekit.inference.problem import Hyperparameters, Problem
-from lodekit.inference.spectral import SpectralEngine
-from lodekit.learning.search import _matched, _Sizes
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.spectral.engine import SpectralEngine
+from lodekit.learning.starts import Sizes, match_sizes
 from lodekit.prior.covariance import free_variance
+from lodekit.prior.hyperparameters import Hyperparameters
 from tests.agreement.test_evidence import reference_evidence
-from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, shifted, solution_table
+from tests.inference.fitted import (
+    EXAMPLES,
+    EXTRA,
+    gradient_vector,
+    make_case,
+    prior_of,
+    series_of,
+    shifted,
+    solution_table,
+)
 
 CASES = [*EXAMPLES, *EXTRA]
 #: From a fiftieth of the window to ten windows.
@@ -32,43 +40,38 @@ LENGTHSCALES = (0.02, 0.1, 0.6, 10.0)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Data as nodes of their own, or as sums over them."""
     if request.param == "sums":
-        monkeypatch.setattr(engines, "_RAW_ROWS", 0)
+        monkeypatch.setattr("lodekit.inference.spectral.engine._RAW", 0)
     return request.param  # type: ignore[no-any-return]
-
-
-def series_of(problem: Problem, names: Any) -> list[Series]:
-    parts = zip(names, problem.index, problem.values, problem.known_noise, strict=True)
-    return [Series(name, problem.times[i], v, s) for name, i, v, s in parts]
 
 
 def both_engines(name: str, lengthscale: float, **options: Any) -> tuple[Any, DenseEngine, SpectralEngine, Any]:
     """Return a model, both engines on the same data, and hyperparameters whose largest channel is that of the data."""
-    model, problem, _, hyper = make_case(name, count=25, lengthscale=lengthscale, missing=True, **options)
-    rows = problem.rows.evaluate(hyper.theta)
-    total = np.zeros(len(problem.values))
-    for number, latent in enumerate(problem.latents):
+    reader, data, _, hyper = make_case(name, count=25, lengthscale=lengthscale, missing=True, **options)
+    rows = data.observables.evaluate(hyper.theta)
+    total = np.zeros(len(data.values))
+    for number, latent in enumerate(data.latents):
         total += free_variance(latent, rows.free[:, number], lengthscale, float(hyper.deviations[number]))
     hyper = replace(hyper, deviations=hyper.deviations / np.sqrt(max(total.max(), 1e-300)))
-    measurements = Measurements(series_of(problem, model.system.channels))
-    return model, DenseEngine(problem), make_spectral(problem.prior, measurements, 1e-10), hyper
+    measurements = Measurements(series_of(data))
+    return reader, DenseEngine(data), SpectralEngine.of(data.prior, measurements, 1e-10), hyper
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_evidence_gradient_and_posterior_agree_with_the_dense_engine(name: str, form: str) -> None:
     for lengthscale in LENGTHSCALES:
-        model, dense, engine, hyper = both_engines(name, lengthscale)
+        reader, dense, engine, hyper = both_engines(name, lengthscale)
         a, b = dense.evaluate(hyper), engine.evaluate(hyper)
         assert b.value == pytest.approx(a.value, rel=1e-8)
         scale = np.abs(gradient_vector(a)).max()
         assert np.abs(gradient_vector(a) - gradient_vector(b)).max() < 1e-6 * scale
         assert engine.value(hyper) == pytest.approx(b.value, rel=1e-12)
-        times = np.linspace(dense.problem.times[0] - 1.0, dense.problem.times[-1] + 1.0, 30)
-        rows = model._reader.rows(model.system.channels, dense.problem.rows.scaling, dense.problem.rows.scales)
+        times = np.linspace(dense.data.times[0] - 1.0, dense.data.times[-1] + 1.0, 30)
+        observables = reader.compile(reader.system.channels, dense.prior.units)
         first, second = dense.posterior(hyper), engine.posterior(hyper)
-        np.testing.assert_allclose(second.mean(rows, times), first.mean(rows, times), rtol=0, atol=1e-7)
-        deviations = [np.sqrt(posterior.variance(rows, times)) for posterior in (first, second)]
+        np.testing.assert_allclose(second.mean(observables, times), first.mean(observables, times), rtol=0, atol=1e-7)
+        deviations = [np.sqrt(posterior.variance(observables, times)) for posterior in (first, second)]
         np.testing.assert_allclose(deviations[1], deviations[0], rtol=0, atol=1e-7)
-        covariances = [posterior.covariance(rows, times[::3]) for posterior in (first, second)]
+        covariances = [posterior.covariance(observables, times[::3]) for posterior in (first, second)]
         np.testing.assert_allclose(covariances[1], covariances[0], rtol=0, atol=1e-7)
 
 
@@ -77,8 +80,8 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
     name: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is precise enough for this: every regression is done by QR, never over the rows.
-    monkeypatch.setattr(spectral, "_LOSS", 0.0)
-    monkeypatch.setattr(evaluation, "_FEW_ROWS", 0.0)
+    monkeypatch.setattr("lodekit.inference.spectral.workspace._LOSS", 0.0)
+    monkeypatch.setattr("lodekit.inference.spectral.evaluation._FEW_ROWS", 0.0)
     _, dense, engine, hyper = both_engines(name, 0.3)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)
@@ -88,26 +91,26 @@ def test_the_root_of_the_design_agrees_with_the_dense_engine(
 @pytest.mark.parametrize("name", ["heating", "free_decay", "two_room", "growth"])
 def test_evidence_agrees_with_mpmath(name: str) -> None:
     with mpmath.workdps(50):
-        model, problem, _, hyper = make_case(name, count=6)
-        measurements = Measurements(series_of(problem, model.system.channels))
-        engine = make_spectral(problem.prior, measurements, 1e-10)
-        assert engine.value(hyper) == pytest.approx(float(reference_evidence(name, problem, hyper)), rel=1e-9)
+        _, data, _, hyper = make_case(name, count=6)
+        measurements = Measurements(series_of(data))
+        engine = SpectralEngine.of(data.prior, measurements, 1e-10)
+        assert engine.value(hyper) == pytest.approx(float(reference_evidence(name, data, hyper)), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["heating", "three_tank", "two_room"])
 def test_known_noise_and_learned_noise_mix(name: str, form: str) -> None:
-    model, problem, _, hyper = make_case(name, count=24, noise="channel")
+    reader, data, _, hyper = make_case(name, count=24, noise="channel")
     generator = np.random.default_rng(0)
     series = []
-    for item in series_of(problem, model.system.channels):
+    for item in series_of(data):
         known = 10.0 ** generator.uniform(-2, 1, len(item.times)) * item.values.std()
         series.append(
             Series(item.observable, item.times, item.values, np.where(generator.random(24) < 0.5, known, np.nan))
         )
     measurements = Measurements(series)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "channel")
-    dense = DenseEngine(replace(problem, prior=prior, known_noise=[item.std for item in series]))
-    engine = make_spectral(prior, measurements, 1e-10)
+    prior = prior_of(reader.system, measurements, noise="channel")
+    dense = DenseEngine(DenseData.of(prior, series))
+    engine = SpectralEngine.of(prior, measurements, 1e-10)
     a, b = dense.evaluate(hyper), engine.evaluate(hyper)
     assert b.value == pytest.approx(a.value, rel=1e-8)
     assert np.abs(gradient_vector(a) - gradient_vector(b)).max() < 1e-6 * np.abs(gradient_vector(a)).max()
@@ -117,11 +120,11 @@ def test_known_noise_and_learned_noise_mix(name: str, form: str) -> None:
 def test_low_noise_keeps_its_digits(level: float) -> None:
     """Against mpmath: the dense engine itself loses digits here."""
     with mpmath.workdps(60):
-        model, problem, _, hyper = make_case("heating", count=14, lengthscale=0.2)
-        hyper = replace(hyper, noise=level * problem.prior.noise_units)
-        measurements = Measurements(series_of(problem, model.system.channels))
-        engine = make_spectral(problem.prior, measurements, 1e-10)
-        exact = float(reference_evidence("heating", problem, hyper))
+        _, data, _, hyper = make_case("heating", count=14, lengthscale=0.2)
+        hyper = replace(hyper, noise=level * data.prior.noise.units)
+        measurements = Measurements(series_of(data))
+        engine = SpectralEngine.of(data.prior, measurements, 1e-10)
+        exact = float(reference_evidence("heating", data, hyper))
         assert engine.value(hyper) == pytest.approx(exact, rel=1e-8)
 
 
@@ -143,14 +146,14 @@ def test_truncation_never_breaks_the_equations(name: str, prior: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "mass_chain"])
 def test_gradient_of_the_channel_prior_is_that_of_differences(name: str, form: str) -> None:
-    model, problem, layout, hyper = make_case(name, count=20, lengthscale=0.3)
-    measurements = Measurements(series_of(problem, model.system.channels))
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared", channels=model.system.channels)
-    engine = make_spectral(prior, measurements, 1e-10)
-    sizes = _Sizes.at(engine, hyper.theta)
-    own = _matched(engine, replace(layout, sources=prior.sources), sizes, 0.3, 0.1 * prior.noise_units)
+    reader, data, layout, hyper = make_case(name, count=20, lengthscale=0.3)
+    measurements = Measurements(series_of(data))
+    prior = prior_of(reader.system, measurements, channels=True)
+    engine = SpectralEngine.of(prior, measurements, 1e-10)
+    sizes = Sizes.at(engine, hyper.theta)
+    own = match_sizes(engine, replace(layout, processes=prior.processes), sizes, 0.3, 0.1 * prior.noise.units)
     assert own is not None
-    stretched = own.lengthscales * np.linspace(1.0, 1.3, prior.sources)
+    stretched = own.lengthscales * np.linspace(1.0, 1.3, prior.processes)
     own = replace(own, lengthscales=stretched)
     gradient = gradient_vector(engine.evaluate(own))
     for k in range(len(gradient)):
@@ -168,9 +171,8 @@ def channel_evidence(text: str, channels: list[str], order: list[int]) -> float:
     data = {name: np.sin(times + k) + 0.1 * generator.standard_normal(15) for k, name in enumerate(names)}
     series = [Series(name, times, data[name], np.full(15, np.nan)) for name in channels]
     measurements = Measurements(series)
-    model = lk.LODEGP(system)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared", channels=channels)
-    engine = make_spectral(prior, measurements, 1e-10)
+    prior = prior_of(system, measurements, channels=True)
+    engine = SpectralEngine.of(prior, measurements, 1e-10)
     lengthscales, deviations = np.array([0.3, 0.4, 0.5])[order], np.array([1.0, 2.0, 0.5])[order]
     hyper = Hyperparameters(np.zeros(0), lengthscales, deviations, np.zeros(0), np.array([0.1]))
     return engine.value(hyper)
@@ -190,13 +192,12 @@ def test_the_channel_prior_of_free_channels_is_that_of_independent_processes() -
     times = np.linspace(0.0, 2.0, 12)
     values = np.cos(times)
     measurements = Measurements([Series("x", times, values, np.full(12, np.nan))])
-    model = lk.LODEGP(system)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), "shared", channels=["v", "w", "x"])
-    engine = make_spectral(prior, measurements, 1e-10)
+    prior = prior_of(system, measurements, channels=True)
+    engine = SpectralEngine.of(prior, measurements, 1e-10)
     hyper = Hyperparameters(
         np.zeros(0), np.array([0.5, 0.5, 0.4]), np.array([1.0, 1.0, 0.7]), np.zeros(0), np.array([0.1])
     )
     lag = (times[:, None] - times[None, :]) / 2.0
     K = 0.7**2 * np.exp(-0.5 * (lag / 0.4) ** 2) + 0.01 * np.eye(12)
-    expected = 0.5 * values @ np.linalg.solve(K, values) + 0.5 * np.linalg.slogdet(K)[1] + 6 * np.log(2 * np.pi)
+    expected = -0.5 * values @ np.linalg.solve(K, values) - 0.5 * np.linalg.slogdet(K)[1] - 6 * np.log(2 * np.pi)
     assert engine.value(hyper) == pytest.approx(expected, rel=1e-9)

@@ -1,22 +1,25 @@
-"""Problems and hyperparameters on every catalog system, for tests of the engines."""
+"""Data and hyperparameters on every catalog system, for tests of the engines."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Observations
-from lodekit.inference.assembly import make_prior, make_problem
-from lodekit.inference.engines import DenseEngine
-from lodekit.inference.problem import Hyperparameters, Problem
-from lodekit.learning.search import _matched, _Sizes
+from lodekit.data.observations import Observations, Series
+from lodekit.fitted import Arguments
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.engine import Evidence
+from lodekit.learning.starts import Sizes, match_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import ObservableReader
+from lodekit.prior.prior import Prior, make_prior
 
 Array = NDArray[np.float64]
 
@@ -59,8 +62,8 @@ def make_case(
     noise: str = "shared",
     lengthscale: float = 0.6,
     level: float = 0.2,
-) -> tuple[lk.LODEGP, Problem, Layout, Hyperparameters]:
-    """Return a problem with random data of moderate size, and hyperparameters near the truth."""
+) -> tuple[ObservableReader, DenseData, Layout, Hyperparameters]:
+    """Return random data of moderate size on a system, and hyperparameters near the truth."""
     system, values = system_of(name)
     generator = np.random.default_rng(seed)
     times = np.sort(generator.uniform(0.5, 4.0, count))
@@ -71,45 +74,44 @@ def make_case(
     table = table + 0.05 * table.std(axis=0) * generator.standard_normal(table.shape)
     if missing:
         table[generator.random(table.shape) < 0.25] = np.nan
-    data = Observations()
+    observations = Observations()
     for channel, column in zip(system.channels, table.T, strict=True):
-        data = data.add(times, channel, column)
-    model = lk.LODEGP(system, latent=latent, noise=noise)
-    measurements = Measurements.of(data)
-    prior = make_prior(measurements, model._reader.rows, model._latents(), noise)
-    problem = make_problem(prior, measurements.series)
-    names = problem.rows.compiled.parameters
+        observations = observations.add(times, channel, column)
+    measurements = Measurements.of(observations)
+    prior = prior_of(system, measurements, latent=latent, noise=noise)
+    data = DenseData.of(prior, measurements.series)
+    names = prior.observables.compiled.parameters
     fixed, transforms = parameter_transforms(names, system.parameters)
-    noises = 1 if noise == "shared" else len(problem.values)
-    layout = Layout(names, fixed, transforms, len(problem.latents), len(problem.groups), noises)
+    layout = Layout(names, fixed, transforms, prior.processes, len(prior.groups), prior.noise.count)
     theta = np.array(values) * (1.0 + 0.1 * generator.standard_normal(len(values)))
-    hyper = _matched(
-        DenseEngine(problem),
-        layout,
-        _Sizes.at(DenseEngine(problem), theta),
-        lengthscale,
-        level * problem.prior.noise_units[:noises],
-    )
+    engine = DenseEngine(data)
+    hyper = match_sizes(engine, layout, Sizes.at(engine, theta), lengthscale, level * prior.noise.units)
     assert hyper is not None
-    return model, problem, layout, hyper
+    return ObservableReader(system), data, layout, hyper
 
 
-def gradient_vector(evidence: Any) -> Array:
-    return np.concatenate(
-        [
-            evidence.theta,
-            evidence.log_lengthscales,
-            evidence.log_deviations,
-            evidence.log_mode_deviations,
-            evidence.log_noise,
-        ]
-    )
+def prior_of(
+    system: lk.System, measurements: Measurements, *, latent: str = "se", noise: str = "shared", channels: bool = False
+) -> Prior:
+    """Return the prior of measurements of a system."""
+    latents = Arguments(latent=latent).latents(system)
+    return make_prior(measurements, ObservableReader(system), latents, noise, on_channels=channels)
+
+
+def series_of(data: DenseData) -> list[Series]:
+    """Return the data as measurements whose noise is learned."""
+    names = data.prior.noise.observables
+    parts = zip(names, data.index, data.values, strict=True)
+    return [Series(name, data.times[i], v, np.full(len(v), np.nan)) for name, i, v in parts]
+
+
+def gradient_vector(evidence: Evidence) -> Array:
+    return np.concatenate(evidence.gradient.parts)
 
 
 def shifted(hyper: Hyperparameters, index: int, step: float) -> Hyperparameters:
     """Return hyperparameters with one entry of the gradient's vector moved: parameters plainly, others in logarithm."""
-    parts = [hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise]
-    moved = [part.copy() for part in parts]
+    moved = [part.copy() for part in hyper.parts]
     for number, part in enumerate(moved):
         if index < len(part):
             part[index] = part[index] + step if number == 0 else part[index] * np.exp(step)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.inference.dense import _assemble, evaluate, factorize
+from lodekit.inference.dense.evidence import assemble, evaluate, factorize
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table
 
 torch = pytest.importorskip("torch")
@@ -28,36 +28,36 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def make_kernel(name: str, latent: str = "se") -> tuple[Any, Any, Any, Any]:
-    """Return a kernel at the hyperparameters of a native problem."""
-    model, problem, _, hyper = make_case(name, count=7, latent=latent)
-    scaling = problem.rows.scaling
-    kernel = LODEKernel(model.system, latent=latent, window=(scaling.start, scaling.start + scaling.span)).double()
-    for parameter, value in zip(kernel._names, hyper.theta, strict=True):
+    """Return a kernel at the hyperparameters of a native data."""
+    reader, data, _, hyper = make_case(name, count=7, latent=latent)
+    units = data.prior.units
+    kernel = LODEKernel(reader.system, latent=latent, window=(units.start, units.start + units.span)).double()
+    for parameter, value in zip(kernel.parameter_names, hyper.theta, strict=True):
         kernel.set_value(parameter, value)
-    kernel.set_value("lengthscales", hyper.lengthscales * scaling.span)
+    kernel.set_value("lengthscales", hyper.lengthscales * units.span)
     kernel.set_value("deviations", hyper.deviations)
     kernel.set_value("mode_deviations", hyper.mode_deviations)
-    return model, problem, hyper, kernel
+    return reader, data, hyper, kernel
 
 
-def native_covariance(problem: Any, hyper: Any) -> Any:
+def native_covariance(data: Any, hyper: Any) -> Any:
     """The covariance of the data in the user's units, ordered by time, then by observable."""
-    state = factorize(problem, hyper)
+    state = factorize(data, hyper)
     assert state is not None
-    variance = problem.prior.mode_variance(hyper.mode_deviations)
-    K = _assemble(problem, state.stacks, state.weights, state.basis, variance)
+    variance = data.prior.mode_variance(hyper.mode_deviations)
+    K = assemble(data, state.stacks, state.weights, state.basis, variance)
     K = np.tril(K) + np.tril(K, -1).T
-    count, n = len(problem.values), len(problem.times)
-    scales = np.repeat(problem.rows.scales, n)
+    count, n = len(data.values), len(data.times)
+    scales = np.repeat(data.prior.units.scales, n)
     return (K * np.outer(scales, scales)).reshape(count, n, count, n).transpose(1, 0, 3, 2).reshape(n * count, -1)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_covariance_is_that_of_the_native_engine(name: str) -> None:
     for latent in ("se", "matern-41/2"):
-        _, problem, hyper, kernel = make_kernel(name, latent)
-        times = torch.as_tensor(problem.times)[:, None]
-        expected = native_covariance(problem, hyper)
+        _, data, hyper, kernel = make_kernel(name, latent)
+        times = torch.as_tensor(data.times)[:, None]
+        expected = native_covariance(data, hyper)
         found = kernel(times).to_dense().detach().numpy()
         scale = np.abs(expected).max()
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
@@ -65,22 +65,22 @@ def test_covariance_is_that_of_the_native_engine(name: str) -> None:
             kernel(times, diag=True).detach().numpy(), np.diag(expected), rtol=0, atol=1e-9 * scale
         )
         part = kernel(times[:3], times[2:]).to_dense().detach().numpy()
-        width = len(problem.values)
+        width = len(data.values)
         np.testing.assert_allclose(part, expected[: 3 * width, 2 * width :], rtol=0, atol=1e-9 * scale)
 
 
 @pytest.mark.parametrize("name", ["heating", "free_decay", "shaken_oscillator", "two_room", "three_tank", "growth"])
 def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None:
-    _, problem, hyper, kernel = make_kernel(name)
-    times = torch.as_tensor(problem.times)[:, None]
-    table = torch.as_tensor(np.stack(problem.values, axis=1))
+    _, data, hyper, kernel = make_kernel(name)
+    times = torch.as_tensor(data.times)[:, None]
+    table = torch.as_tensor(np.stack(data.values, axis=1))
     likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
-        num_tasks=len(problem.values), rank=0, has_task_noise=False
+        num_tasks=len(data.values), rank=0, has_task_noise=False
     ).double()
     likelihood.noise = torch.tensor(float(hyper.noise[0]) ** 2, dtype=torch.float64)
-    scaling = problem.rows.scaling
+    units = data.prior.units
     model = LODEExactGP(
-        times, table, likelihood, kernel.system, window=(scaling.start, scaling.start + scaling.span)
+        times, table, likelihood, kernel.system, window=(units.start, units.start + units.span)
     ).double()
     model.covar_module.load_state_dict(kernel.state_dict())
     model.train()
@@ -88,17 +88,18 @@ def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None
     with gpytorch.settings.max_cholesky_size(10_000):
         loss = -gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)(model(times), table) * table.numel()
         loss.backward()
-    native = evaluate(problem, hyper)
-    assert loss.item() == pytest.approx(native.value, rel=1e-9)
+    native = evaluate(data, hyper)
+    assert -loss.item() == pytest.approx(native.value, rel=1e-9)
     own = model.covar_module
-    for number, parameter in enumerate(own._names):
+    for number, parameter in enumerate(own.parameter_names):
         raw = getattr(own, f"raw_{parameter}")
         constraint = getattr(own, f"raw_{parameter}_constraint", None)
         slope = 1.0
         if constraint is not None:
             probe = raw.detach().clone().requires_grad_()
             slope = float(torch.autograd.grad(constraint.transform(probe).sum(), probe)[0])
-        assert raw.grad.item() / slope == pytest.approx(native.theta[number], rel=1e-6, abs=1e-6 * abs(native.value))
+        expected = native.gradient.theta[number]
+        assert -raw.grad.item() / slope == pytest.approx(expected, rel=1e-6, abs=1e-6 * abs(native.value))
 
 
 @pytest.mark.parametrize("noise", ["shared", "channel"])
@@ -165,8 +166,8 @@ def test_a_single_observable_with_known_noise() -> None:
     model = LODEExactGP(
         torch.as_tensor(times), torch.as_tensor(values), likelihood, example.system, observables=["f1"]
     ).double()
-    kernel, hyper = model.covar_module, fitted._hyper
-    for name, value in zip(kernel._names, hyper.theta, strict=True):
+    kernel, hyper = model.covar_module, fitted.fit_.hyperparameters
+    for name, value in zip(kernel.parameter_names, hyper.theta, strict=True):
         kernel.set_value(name, value)
     kernel.set_value("lengthscales", hyper.lengthscales * 10.0)
     kernel.set_value("deviations", hyper.deviations)

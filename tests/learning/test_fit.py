@@ -25,8 +25,8 @@ def test_transforms_have_inverses_and_slopes(low: float, high: float) -> None:
 @pytest.mark.parametrize("prior", [lk.Normal(2.0, 0.5), lk.LogNormal(2.0, 0.7)])
 def test_priors_have_right_slopes(prior: lk.Normal | lk.LogNormal) -> None:
     for value in (0.5, 2.0, 3.7):
-        difference = (prior.penalty(value + 1e-6)[0] - prior.penalty(value - 1e-6)[0]) / 2e-6
-        assert prior.penalty(value)[1] == pytest.approx(difference, rel=1e-6, abs=1e-8)
+        difference = (prior.log_density(value + 1e-6)[0] - prior.log_density(value - 1e-6)[0]) / 2e-6
+        assert prior.log_density(value)[1] == pytest.approx(difference, rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("wrong", [(1.0, 0.0), (math.nan, 1.0), (1.0, -2.0), ("x", 1.0)])

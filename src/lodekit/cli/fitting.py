@@ -185,7 +185,7 @@ def _fit_file(
         gp.fit(data, noise_std=known or None, time=columns.get("t"))
         gp.label(title=file.title, units=file.units)
         notes = ["read in pieces; only sums were kept"]
-        absent = [name for name in file.system.channels if name not in gp._measurements.names]
+        absent = [name for name in file.system.channels if name not in gp.fit_.measurements.names]
         notes += [f"no column for {', '.join(absent)}: not measured"] if absent else []
         if not quiet:
             _say(f"{data}: {'; '.join(notes)}")
@@ -267,7 +267,7 @@ def _write(
 def _predictions(gp: LODEGP) -> str:
     import numpy as np
 
-    times = np.linspace(*gp._measurements.surroundings, _GRID)
+    times = np.linspace(*gp.fit_.measurements.surroundings, _GRID)
     return format_columns(prediction_columns(gp, times, list(gp.system.channels)))
 
 
@@ -314,7 +314,7 @@ def _as_plain(product: Product, paths: Mapping[str, Path]) -> dict[str, Any]:
         "noise": dict(gp.noise_),
         "hyperparameters": dict(gp.hyperparameters_),
         "log_evidence": float(gp.log_evidence_),
-        "observations": int(gp._engine.size),
+        "observations": int(gp.fit_.setup.engine.size),
         "converged": bool(gp.converged_),
         "engine": gp.engine_,
         "warnings": list(gp.warnings_),

@@ -85,7 +85,7 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
         if start is not None or stop is not None:
             raise LodekitError("expected --at FILE, or --from and --to, got both")
         return _read_file(gp, at)
-    first, last = gp._measurements.window
+    first, last = gp.fit_.measurements.window
     low = first if start is None else _read_time(gp, start, "--from")
     high = last if stop is None else _read_time(gp, stop, "--to")
     if not low <= high:

@@ -34,6 +34,16 @@ class Series:
     values: Array
     std: Array
 
+    @property
+    def learned(self) -> NDArray[np.bool_]:
+        """Which measurements have noise that is to be learned, shape (n,)."""
+        return np.isnan(self.std)
+
+    @property
+    def exact(self) -> NDArray[np.bool_]:
+        """Which measurements have no noise at all, shape (n,)."""
+        return np.asarray(self.std == 0)
+
 
 def by_noise(item: Series) -> list[tuple[bool, Series]]:
     """Return the part whose noise is learned (True) and the part whose noise is known (False), where there are any."""

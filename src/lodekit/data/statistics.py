@@ -20,7 +20,7 @@ from lodekit.data.nufft import cosine_sums
 from lodekit.data.observations import Observations, Series, by_noise
 from lodekit.errors import DataError
 
-__all__ = ["DEGREE", "Cell", "Statistics", "nodes_of", "quadrature"]
+__all__ = ["DEGREE", "Cell", "Statistics", "angles_of", "nodes_of", "quadrature"]
 
 Array = NDArray[np.float64]
 #: Up to this degree single functions are kept, up to twice this products of two: about 600 oscillations in a window.
@@ -147,7 +147,7 @@ class Statistics:
         def move(sums: Array) -> Array:
             nodes, weights = quadrature(sums, len(sums))
             times = self.start + 0.5 * (nodes + 1.0) * (self.stop - self.start)
-            return np.asarray(cosine_sums(_angles(times, start, stop), [weights], len(sums) - 1)[0])
+            return np.asarray(cosine_sums(angles_of(times, start, stop), [weights], len(sums) - 1)[0])
 
         cells = {}
         for key, cell in self.cells.items():
@@ -230,7 +230,8 @@ def quadrature(sums: Array, count: int) -> tuple[Array, Array]:
     return nodes_of(count), dct(padded, type=3) / count
 
 
-def _angles(times: Array, start: float, stop: float) -> Array:
+def angles_of(times: Array, start: float, stop: float) -> Array:
+    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside."""
     x = (times - start) * (2.0 / (stop - start)) - 1.0
     if len(x) and not (x.min() >= -1.0 - 1e-9 and x.max() <= 1.0 + 1e-9):
         outside = times[(x < -1.0) | (x > 1.0)][0]
@@ -278,7 +279,7 @@ def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -
     counts, moments_of_time = np.bincount(where, minlength=_BINS), np.bincount(where, times, minlength=_BINS)
     centred = [item.values - item.values[0] for item in group]
     weighted = [weights * values if known else values for values in centred]
-    sums = cosine_sums(_angles(times, start, stop), [weights, *weighted], 2 * degree)
+    sums = cosine_sums(angles_of(times, start, stop), [weights, *weighted], 2 * degree)
     cells = {}
     for item, values, own, products in zip(group, centred, weighted, sums[1:], strict=True):
         bins = np.stack([counts, moments_of_time, np.bincount(where, item.values, minlength=_BINS)]).astype(float)

@@ -1,47 +1,64 @@
-"""What an engine is: the evidence of the data with its gradient, and the posterior, at any hyperparameters."""
+"""What an engine is: the log evidence with its gradient, and the posterior, at any hyperparameters.
+
+A new engine is a folder beside `dense` and `spectral` with a `Kind`, and one word in `choice.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.problem import Hyperparameters, Prior, Rows
-from lodekit.prior.compile import RowValues
+from lodekit.data.measurements import Measurements
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import Latent
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
 
-__all__ = ["Engine", "Evidence", "Posterior"]
+__all__ = ["Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The negative log evidence in the user's units, and its gradient.
+    """The log evidence in the user's units, and its gradient.
 
     Parameters
     ----------
     value : float
-    theta : array, shape (p,)
-        Derivatives in the parameters.
-    log_lengthscales, log_deviations : arrays, shape (q,)
-    log_mode_deviations : array, shape (g,)
-    log_noise : array
+        Minus infinity where nothing finite can be said.
+    gradient : Hyperparameters
+        Derivatives in the parameters, and in the logarithms of all else.
     """
 
     value: float
-    theta: Array
-    log_lengthscales: Array
-    log_deviations: Array
-    log_mode_deviations: Array
-    log_noise: Array
+    gradient: Hyperparameters
 
     @classmethod
-    def infinite(cls, hyper: Hyperparameters) -> Evidence:
+    def impossible(cls, hyper: Hyperparameters) -> Evidence:
         """Return what a search gets where nothing finite can be said."""
-        parts = (hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)
-        return cls(np.inf, *(np.zeros(len(part)) for part in parts))
+        return cls(-np.inf, hyper.map(np.zeros_like))
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """How far a search may take lengthscales.
+
+    Parameters
+    ----------
+    shortest : float
+        The shortest lengthscale that can be learned, in scaled time.
+    stride : float
+        By what factor a lengthscale may shrink in one search; infinite where that makes no evaluation dearer.
+    """
+
+    shortest: float
+    stride: float = np.inf
 
 
 class Posterior(Protocol):
@@ -49,21 +66,24 @@ class Posterior(Protocol):
 
     @property
     def value(self) -> float:
-        """The negative log evidence in the user's units."""
+        """The log evidence in the user's units."""
 
     def warnings(self) -> list[str]:
         """Return what a user should know about the accuracy of the answer."""
 
-    def mean(self, rows: Rows, times: Array) -> Array:
+    def check_exact_values(self) -> None:
+        """Raise where values that were said to be exact are not met."""
+
+    def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean of observables, shape (n, o)."""
 
-    def variance(self, rows: Rows, times: Array) -> Array:
+    def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of observables, shape (n, o)."""
 
-    def covariance(self, rows: Rows, times: Array) -> Array:
+    def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of observables, shape (n, o, n, o)."""
 
-    def sample(self, rows: Rows, times: Array, size: int, generator: np.random.Generator) -> Array:
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
 
 
@@ -79,23 +99,23 @@ class Engine(Protocol):
         """Number of measurements."""
 
     @property
-    def shortest(self) -> float:
-        """The shortest lengthscale that can be learned, in scaled time."""
+    def limits(self) -> SearchLimits:
+        """How far a search may go."""
 
     @property
-    def stride(self) -> float:
-        """By what factor a lengthscale may shrink in one search."""
+    def is_threaded(self) -> bool:
+        """Whether its matrices are so large that several threads pay."""
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the negative log evidence and its gradient; infinite where it is not finite."""
+        """Return the log evidence and its gradient; minus infinity where it is not finite."""
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the negative log evidence alone."""
+        """Return the log evidence alone."""
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior; raise where it is not finite."""
 
-    def powers(self, values: RowValues) -> tuple[Array, Array]:
+    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return the mean square of the data of each observable, and of each basis function of the modes.
 
         In scaled units, the particular solution taken off.
@@ -103,3 +123,54 @@ class Engine(Protocol):
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters; empty where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an engine is wanted for: all that decides which one can take it, and at what cost.
+
+    Parameters
+    ----------
+    size : int
+        Number of measurements.
+    latents : sequence of Latent
+        One for each free function.
+    exact : bool
+        Whether some values have no noise at all.
+    on_channels : bool
+        Whether the prior stands on the channels.
+    in_memory : bool
+        Whether the measurements themselves are there, or only sums over them.
+    tolerance : float
+        The largest error of the covariance, for engines that have one.
+    device : str, optional
+        Where PyTorch computes, for engines that use it.
+    """
+
+    size: int
+    latents: Sequence[Latent]
+    exact: bool = False
+    on_channels: bool = False
+    in_memory: bool = True
+    tolerance: float = 1e-10
+    device: str | None = None
+
+
+class Kind(Protocol):
+    """A kind of engine: what it can take, what it costs, how it is made."""
+
+    @property
+    def name(self) -> str:
+        """As users write it: ``engine="dense"``."""
+
+    def refuses(self, case: Case) -> str:
+        """Return why it cannot take a case, and what to do; empty where it can."""
+
+    def cost(self, case: Case) -> float:
+        """Return about how many operations an evaluation takes; infinite where only those who ask get this engine."""
+
+    def reason(self, case: Case) -> str:
+        """Return what speaks for it, where others could have taken the case as well."""
+
+    def make(self, prior: Prior, measurements: Measurements, case: Case) -> Engine:
+        """Return an engine on measurements."""

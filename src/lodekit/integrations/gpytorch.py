@@ -16,12 +16,18 @@ from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
 from gpytorch.priors import LogNormalPrior, NormalPrior
 from torch import Tensor
 
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import read_observations
+from lodekit.data.units import Units
 from lodekit.errors import LodekitError
-from lodekit.inference.problem import Hyperparameters, ModeGroup, Rows, Scaling, mode_groups
-from lodekit.inference.reading import ObservableReader
+from lodekit.fitted import Arguments
+from lodekit.fitting import keep_point, prepare
 from lodekit.model import LODEGP
-from lodekit.prior.compile import CompiledSignal
 from lodekit.prior.covariance import fold_matrix
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.means import CompiledSignal
+from lodekit.prior.modes import ModeGroup, mode_groups
+from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.system.parameters import LogNormal, Parameter
 from lodekit.system.system import System
 
@@ -71,13 +77,13 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         self.system = system
         self.observables = tuple(observables or system.channels)
         self.latent_names = [latent] * system.free_functions if isinstance(latent, str) else list(latent)
-        self._latents = LODEGP(system, latent=latent)._latents()
-        scaling = Scaling(start, stop - start)
-        self._rows: Rows = ObservableReader(system).rows(self.observables, scaling, np.ones(len(self.observables)))
-        self._groups: tuple[ModeGroup, ...] = mode_groups(self._rows.compiled)
-        self._names = self._rows.compiled.parameters
+        self._latents = Arguments(latent=latent).latents(system)
+        units = Units(start, stop - start, np.ones(len(self.observables)))
+        self.compiled: Observables = ObservableReader(system).compile(self.observables, units)
+        self._groups: tuple[ModeGroup, ...] = mode_groups(self.compiled.compiled)
+        self.parameter_names = self.compiled.compiled.parameters
         taken = set(dir(self))
-        for name in self._names:
+        for name in self.parameter_names:
             if name in taken:
                 raise LodekitError(f"the parameter {name!r} has the name of something in GPyTorch; rename it")
             self._add_system_parameter(name, system.parameters[name])
@@ -138,7 +144,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             raw.copy_(wanted if constraint is None else constraint.inverse_transform(wanted))
 
     def __getattr__(self, name: str) -> Any:
-        names = self.__dict__.get("_names", ())
+        names = self.__dict__.get("parameter_names", ())
         if name in names or name in ("lengthscales", "deviations", "mode_deviations"):
             return self.value_of(name)
         return super().__getattr__(name)
@@ -155,7 +161,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             raise LodekitError("last_dim_is_batch makes no sense for functions of time")
         kind = self.raw_deviations.dtype
         values, table = self._coefficients()
-        ells, sigmas = self.value_of("lengthscales") / self._rows.scaling.span, self.value_of("deviations")
+        ells, sigmas = self.value_of("lengthscales") / self.compiled.units.span, self.value_of("deviations")
         mode_deviations = self.value_of("mode_deviations")
         s1, s2 = (self._scaled(x[..., 0].to(kind)) for x in (x1, x2))
         if diag:
@@ -176,20 +182,20 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         return total.flatten(-2).reshape(*total.shape[:-4], total.shape[-4] * count, -1).to(x1.dtype)
 
     def _scaled(self, times: Tensor) -> Tensor:
-        return (times - self._rows.scaling.start) / self._rows.scaling.span
+        return (times - self.compiled.units.start) / self.compiled.units.span
 
     def theta(self) -> Tensor:
         """Return all parameters of the system, shape (batch, p)."""
-        if not self._names:
+        if not self.parameter_names:
             return self.raw_deviations.new_zeros((*self.batch_shape, 0))
-        return torch.cat([self.value_of(name) for name in self._names], dim=-1)
+        return torch.cat([self.value_of(name) for name in self.parameter_names], dim=-1)
 
     def _coefficients(self) -> tuple[Tensor, Tensor]:
         """Return the coefficients of the observables on the free functions in scaled time, and the whole table."""
-        compiled = self._rows.compiled
+        compiled = self.compiled.compiled
         table = compiled.table.evaluate_with(torch, self.theta())
         o, q, k = compiled.free_shape
-        powers = self._rows.scaling.span ** -torch.arange(k, dtype=table.dtype, device=table.device)
+        powers = self.compiled.units.span ** -torch.arange(k, dtype=table.dtype, device=table.device)
         return table[..., : o * q * k].reshape(*table.shape[:-1], o, q, k) * powers, table
 
     def _free_part(self, values: Tensor, s1: Tensor, s2: Tensor, ells: Tensor, sigmas: Tensor) -> Tensor:
@@ -215,7 +221,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
 
     def _modes(self, table: Tensor, times: Tensor) -> Tensor:
         """Return the basis functions of the modes seen through each observable, shape (..., n, o, r)."""
-        compiled, span = self._rows.compiled, self._rows.scaling.span
+        compiled, span = self.compiled.compiled, self.compiled.units.span
         columns = []
         start = int(np.prod(compiled.free_shape))
         for o, k in compiled.column_shapes:
@@ -306,8 +312,8 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
         """Return the mean of all observables."""
         kernel: LODEKernel = self.__dict__["_kernel"]
         times = x[..., 0]
-        table = kernel._rows.compiled.table.evaluate_with(torch, kernel.theta())
-        signals = kernel._rows.compiled.signals
+        table = kernel.compiled.compiled.table.evaluate_with(torch, kernel.theta())
+        signals = kernel.compiled.compiled.signals
         return torch.stack([_signal(signal, table, times) for signal in signals], dim=-1).to(x.dtype)
 
 
@@ -366,16 +372,16 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
 
     The measurements must be a full table with learned noise: multitask models of GPyTorch know no missing values.
     """
-    fitted._require_fitted()
-    series, prior, hyper = fitted._measurements.series, fitted._engine.prior, fitted._hyper
+    fit = fitted.fit_
+    series, prior, hyper = fit.measurements.series, fit.prior, fit.hyperparameters
     same = len({item.times.tobytes() for item in series}) == 1 if series else False
-    if not same or not all(np.isnan(item.std).all() for item in series) or prior.channels is not None:
+    if not same or not all(item.learned.all() for item in series) or prior.channels is not None:
         raise LodekitError(
             "GPyTorch's multitask models take full tables with learned noise and the latent prior; expected these"
         )
     times = torch.as_tensor(series[0].times)
     table = torch.as_tensor(np.stack([item.values for item in series], axis=1))
-    shared = fitted.noise == "shared"
+    shared = prior.noise.shared
     likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
         num_tasks=len(series),
         rank=0,
@@ -387,21 +393,21 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
         likelihood.noise = torch.tensor(float(hyper.noise[0]) ** 2, dtype=_DTYPE)
     else:
         likelihood.task_noises = torch.as_tensor(hyper.noise**2)
-    scaling = prior.rows.scaling
+    units = prior.units
     model = LODEExactGP(
         times,
         table,
         likelihood,
-        fitted.system,
+        fit.system,
         latent=[latent.name for latent in prior.latents],
-        observables=fitted._measurements.names,
-        window=(scaling.start, scaling.start + scaling.span),
+        observables=fit.measurements.names,
+        window=(units.start, units.start + units.span),
     ).to(_DTYPE)
     kernel = model.covar_module
-    for name, value in zip(kernel._names, hyper.theta, strict=True):
-        if fitted.system.parameters[name].fixed is None:
+    for name, value in zip(kernel.parameter_names, hyper.theta, strict=True):
+        if fit.system.parameters[name].fixed is None:
             kernel.set_value(name, value)
-    kernel.set_value("lengthscales", hyper.lengthscales * scaling.span)
+    kernel.set_value("lengthscales", hyper.lengthscales * units.span)
     kernel.set_value("deviations", hyper.deviations)
     kernel.set_value("mode_deviations", hyper.mode_deviations)
     return model.eval(), likelihood.eval()
@@ -413,13 +419,13 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
         raise LodekitError(f"expected a LODEExactGP, got {type(model).__name__}")
     kernel, likelihood = model.covar_module, model.likelihood
     shared = not getattr(likelihood, "has_task_noise", False)
-    fitted = LODEGP(kernel.system, latent=kernel.latent_names, noise="shared" if shared else "channel", engine="dense")
+    arguments = Arguments(latent=kernel.latent_names, noise="shared" if shared else "channel", engine="dense")
     times = model.train_inputs[0][:, 0].detach().cpu().numpy()
     table = model.train_targets.detach().cpu().numpy()
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}
-    measurements = fitted._read(times, columns, None, None)
-    scaling = kernel._rows.scaling
-    choice, engine, layout = fitted._prepare_fit(measurements, scaling, None)
+    measurements = Measurements.of(read_observations(kernel.system.channels, times, columns))
+    units = kernel.compiled.units
+    setup = prepare(kernel.system, arguments, measurements, time=units)
 
     def plain(name: str) -> Any:
         return kernel.value_of(name).detach().cpu().numpy().reshape(-1)
@@ -429,9 +435,9 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
         variance = variance + likelihood.noise
     hyper = Hyperparameters(
         kernel.theta().detach().cpu().numpy().reshape(-1),
-        plain("lengthscales") / scaling.span,
+        plain("lengthscales") / units.span,
         plain("deviations"),
         plain("mode_deviations"),
         np.sqrt(variance.detach().cpu().numpy().reshape(-1)),
     )
-    return fitted._keep(measurements, choice, engine, layout, layout.pack(hyper))
+    return LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))

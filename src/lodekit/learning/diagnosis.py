@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
-from lodekit.data.measurements import Summary
 from lodekit.errors import AlgebraError
 from lodekit.inference.engine import Posterior
-from lodekit.inference.problem import Hyperparameters, Prior
-from lodekit.learning.result import Estimate
+from lodekit.learning.estimates import Estimate
 from lodekit.learning.search import Optimum
+from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["describe_hyperparameters", "describe_noise", "find_warnings", "near_degeneracies"]
+__all__ = ["describe_hyperparameters", "find_warnings", "near_degeneracies"]
 
 #: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
 _CLOSE = 1e-2
@@ -40,23 +41,20 @@ def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
     return found
 
 
-def describe_noise(summaries: Sequence[Summary], hyper: Hyperparameters, kind: str) -> dict[str, float]:
-    """Return the learned noise by the names that users know."""
-    if not len(hyper.noise):
-        return {}
-    if kind == "shared":
-        return {"shared": float(hyper.noise[0])}
-    pairs = zip(summaries, hyper.noise, strict=True)
-    return {item.observable: float(value) for item, value in pairs if item.learned}
-
-
 def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
-    """Return lengthscales and deviations by name, in the user's units."""
-    span = prior.rows.scaling.span
-    names = [f"free function {i}" for i in range(1, prior.sources + 1)] if prior.channels is None else list(channels)
+    """Return lengthscales and deviations by name, in the user's units.
+
+    Parameters
+    ----------
+    prior : Prior
+    hyper : Hyperparameters
+    channels : sequence of str
+        Of the system.
+    """
+    names = [f"free function {i}" for i in range(1, prior.processes + 1)] if prior.channels is None else list(channels)
     found = {}
     for name, ell, sigma in zip(names, hyper.lengthscales, hyper.deviations, strict=True):
-        found[f"lengthscale of {name}"] = float(ell * span)
+        found[f"lengthscale of {name}"] = prior.units.user_lengths(float(ell))
         found[f"deviation of {name}"] = float(sigma)
     for i, sigma in enumerate(hyper.mode_deviations, 1):
         found[f"deviation of mode {i}"] = float(sigma)
@@ -64,9 +62,18 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
 
 
 def find_warnings(
-    system: System, posterior: Posterior, hyper: Hyperparameters, optimum: Optimum, estimates: Mapping[str, Estimate]
+    system: System, posterior: Posterior, layout: Layout, optimum: Optimum, estimates: Mapping[str, Estimate]
 ) -> list[str]:
-    """Return everything that users should know before they believe a fit."""
+    """Return everything that users should know before they believe a fit.
+
+    Parameters
+    ----------
+    system : System
+    posterior : Posterior
+    layout : Layout
+    optimum : Optimum
+    estimates : dict of str to Estimate
+    """
     found = []
     if not optimum.converged:
         found.append(
@@ -74,7 +81,6 @@ def find_warnings(
             "more restarts, or check for channels that are constant"
         )
     found += [f"parameter {name} is {estimate.note}" for name, estimate in estimates.items() if not estimate.identified]
-    noises = len(hyper.noise)
-    if noises and optimum.at_bound[-noises:].any():
+    if optimum.at_bound[layout.blocks.noise].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    return found + near_degeneracies(system, hyper.theta) + posterior.warnings()
+    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()

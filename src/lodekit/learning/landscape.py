@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from lodekit.inference.engine import Engine
-from lodekit.learning.fit import Penalty
+from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
-from lodekit.learning.transforms import Layout
 
 __all__ = ["Landscape"]
 
@@ -25,35 +23,24 @@ class Landscape:
 
     Parameters
     ----------
-    engine : Engine
-    layout : Layout
+    objective : Objective
     optimum : Optimum
         The estimate.
     curvature : array
-        The Hessian of the negative log evidence there.
-    penalty : Penalty
-        The priors of the parameters.
+        Minus the Hessian of the objective there.
     places : sequence of int
-        Which entries of the vector that is optimised move.
+        Which entries of the vector that is searched move.
     others : {"following", "fixed", "relearned"}
         What all else does: follow to first order, stay, or be learned anew.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        layout: Layout,
-        optimum: Optimum,
-        curvature: Array,
-        penalty: Penalty,
-        places: Sequence[int],
-        others: str,
+        self, objective: Objective, optimum: Optimum, curvature: Array, places: Sequence[int], others: str
     ) -> None:
-        self.engine, self.layout, self.penalty = engine, layout, penalty
-        self.centre, self.anew = optimum.x, others == "relearned"
+        self.objective, self.centre, self.anew = objective, optimum.x, others == "relearned"
         moving = list(places)
         self.rest = np.setdiff1d(np.flatnonzero(~optimum.at_bound), moving)
-        self.along = np.zeros((layout.size, len(moving)))
+        self.along = np.zeros((objective.layout.size, len(moving)))
         self.along[moving] = np.eye(len(moving))
         H = np.where(np.isfinite(curvature), curvature, 0.0)
         scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.rest]), 1e-12))
@@ -63,32 +50,29 @@ class Landscape:
         if others != "fixed":
             # Where the quadratic approximation has its optimum, given these parameters.
             self.along[self.rest] = -self.root @ (self.root.T @ H[self.rest][:, moving])
-        self.top = 0.0
-        self.top = -self.height(self.centre)
+        self.top = self.objective.value(self.centre)
 
     def height(self, x: Array) -> float:
         """Return the height at a point."""
-        value = self.engine.value(self.layout.unpack(x)) + self.penalty(x)[0]
-        return self.top - value if np.isfinite(value) else -np.inf
+        value = self.objective.value(x)
+        return value - self.top if np.isfinite(value) else -np.inf
 
     def settle(self, x: Array) -> Array:
         """Return the point where all else is learned anew, where that was asked for."""
         if not self.anew or not len(self.rest):
             return x
-        engine, layout = self.engine, self.layout
 
-        def objective(z: Array) -> tuple[float, Array]:
+        def descend(z: Array) -> tuple[float, Array]:
             full = x.copy()
             full[self.rest] += self.root @ z
-            found = engine.evaluate(layout.unpack(full))
-            value, slope = self.penalty(full)
-            gradient = self.root.T @ (layout.gradient(full, found) + slope)[self.rest]
-            finite = np.isfinite(found.value) and np.isfinite(gradient).all()
-            return (found.value + value, gradient) if finite else (1e12, np.zeros(len(z)))
+            value, slope = self.objective.evaluate(full)
+            gradient = self.root.T @ slope[self.rest]
+            finite = np.isfinite(value) and np.isfinite(gradient).all()
+            return (-value, -gradient) if finite else (1e12, np.zeros(len(z)))
 
         options = {"maxiter": 25, "ftol": 1e-8}
         best = x.copy()
-        found = minimize(objective, np.zeros(len(self.rest)), jac=True, method="L-BFGS-B", options=options)
+        found = minimize(descend, np.zeros(len(self.rest)), jac=True, method="L-BFGS-B", options=options)
         best[self.rest] += self.root @ found.x
         return best
 
@@ -98,7 +82,15 @@ class Landscape:
             return np.array([self.height(self.settle(self.centre + self.along @ move)) for move in moves])
 
     def curve(self, reach: float, points: int) -> tuple[Array, Array]:
-        """Return moves of one parameter to either side, and heights: each point starts where the last one ended."""
+        """Return moves of one parameter to either side, and heights: each point starts where the last one ended.
+
+        Parameters
+        ----------
+        reach : float
+            How far to go, on the scale of the search.
+        points : int
+            How many there are at least.
+        """
         longest = 2.0 * reach / (points - 1)
         found = {0.0: 0.0}
         with np.errstate(all="ignore"):

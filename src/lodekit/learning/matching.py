@@ -89,7 +89,7 @@ class _Equations:
         One for each term.
     features : array, shape (terms, n)
         The smoothed derivative that each term multiplies.
-    rows : int array, shape (terms,)
+    equation : int array, shape (terms,)
         The equation each term belongs to.
     sides : SignalTable
         The known right-hand sides.
@@ -102,7 +102,7 @@ class _Equations:
     grid: Array
     coefficients: ScalarTable
     features: Array
-    rows: NDArray[np.intp]
+    equation: NDArray[np.intp]
     sides: SignalTable
     operator: OperatorMatrix
     forcing: Sequence[Signal]
@@ -113,8 +113,8 @@ class _Equations:
         total, size = np.zeros(shape), np.zeros(shape)
         with np.errstate(all="ignore"):
             parts = self.coefficients.evaluate(theta)[0][:, None] * self.features
-            np.add.at(total, self.rows, parts)
-            np.add.at(size, self.rows, parts**2)
+            np.add.at(total, self.equation, parts)
+            np.add.at(size, self.equation, parts**2)
             for n, side in enumerate(self.sides.evaluate(theta, self.grid)):
                 total[n] -= side
                 size[n] += side**2
@@ -184,7 +184,7 @@ def _involved(equations: _Equations, layout: Layout) -> list[int]:
     seen = {
         k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
     }
-    return [number for number in layout.free if number in seen]
+    return [number for number in layout.learned if number in seen]
 
 
 def _smooth(item: Series, grid: Array, order: int) -> list[Array]:

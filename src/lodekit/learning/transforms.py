@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.engine import Evidence
-from lodekit.inference.problem import Hyperparameters
+from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.system.parameters import Parameter
 
-__all__ = ["Layout", "Transform", "parameter_transforms"]
+__all__ = ["Blocks", "Layout", "Transform", "parameter_transforms"]
 
 Array = NDArray[np.float64]
 
@@ -61,6 +62,21 @@ class Transform:
         share = 1.0 / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
         return (self.high - self.low) * share * (1.0 - share)
 
+    def log_slope(self, x: float) -> float:
+        """Return the logarithm of the derivative of `forward`."""
+        slope = self.slope(x)
+        return math.log(slope) if slope > 0 else -math.inf
+
+    def bend(self, x: float) -> float:
+        """Return the derivative of `log_slope`."""
+        if self.is_unbounded:
+            return math.tanh(x)
+        if math.isinf(self.high):
+            return 1.0
+        if math.isinf(self.low):
+            return -1.0
+        return -math.tanh(0.5 * x)
+
     def inverse(self, value: float) -> float:
         """Return the point of the real line at a parameter value inside the limits."""
         if self.is_unbounded:
@@ -74,8 +90,31 @@ class Transform:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """Which part of the vector that is searched belongs to what.
+
+    Parameters
+    ----------
+    theta, lengthscales, deviations, mode_deviations, noise : slice
+        In this order, without gaps.
+    """
+
+    theta: slice
+    lengthscales: slice
+    deviations: slice
+    mode_deviations: slice
+    noise: slice
+
+    @classmethod
+    def of(cls, sizes: Sequence[int]) -> Blocks:
+        """Return blocks of the given sizes."""
+        ends = np.cumsum([0, *sizes]).tolist()
+        return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
+
+
+@dataclass(frozen=True)
 class Layout:
-    """Where everything stands in the vector that is optimised: free parameters, then logarithms of the rest.
+    """Where everything stands in the vector that is searched: learned parameters, then logarithms of the rest.
 
     Parameters
     ----------
@@ -85,29 +124,51 @@ class Layout:
         Values of parameters that are not learned, NaN elsewhere.
     transforms : dict of int to Transform
         For each learned parameter, by its number.
-    sources, groups, noises : int
-        How many lengthscales (and deviations), mode groups and noise parameters there are.
+    processes, mode_groups, noise_levels : int
+        How many lengthscales (and deviations), deviations of modes and levels of noise there are.
     """
 
     names: tuple[str, ...]
     fixed: Array
     transforms: Mapping[int, Transform]
-    sources: int
-    groups: int
-    noises: int
+    processes: int
+    mode_groups: int
+    noise_levels: int
 
     @property
-    def free(self) -> list[int]:
+    def learned(self) -> list[int]:
         """Numbers of the learned parameters."""
         return list(self.transforms)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Which part of the vector belongs to what."""
+        return Blocks.of([len(self.transforms), self.processes, self.processes, self.mode_groups, self.noise_levels])
 
     @property
     def size(self) -> int:
         """Length of the vector."""
-        return len(self.transforms) + 2 * self.sources + self.groups + self.noises
+        return int(self.blocks.noise.stop)
+
+    def position(self, name: str) -> int:
+        """Return where a learned parameter stands in the vector."""
+        return self.learned.index(self.names.index(name))
+
+    def transform(self, name: str) -> Transform | None:
+        """Return the transform of a parameter; None where it is not learned."""
+        return self.transforms.get(self.names.index(name))
 
     def guess(self, number: int, attempt: int, generator: np.random.Generator) -> float:
-        """Return a start value around one; what may be negative is tried with either sign."""
+        """Return a start value around one; what may be negative is tried with either sign.
+
+        Parameters
+        ----------
+        number : int
+            Of the parameter.
+        attempt : int
+            Counted from zero; the first ones are not random.
+        generator : numpy.random.Generator
+        """
         transform = self.transforms[number]
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
@@ -120,39 +181,44 @@ class Layout:
     def unpack(self, x: Array) -> Hyperparameters:
         """Return natural values at a vector."""
         theta = self.fixed.copy()
-        for position, number in enumerate(self.free):
+        for position, number in enumerate(self.learned):
             theta[number] = self.transforms[number].forward(float(x[position]))
-        rest = np.exp(np.clip(x[len(self.transforms) :], -300, 300))
-        first, second = 2 * self.sources, 2 * self.sources + self.groups
+        blocks = self.blocks
+        natural = np.exp(np.clip(x, -300, 300))
         return Hyperparameters(
-            theta, rest[: self.sources], rest[self.sources : first], rest[first:second], rest[second:]
+            theta,
+            natural[blocks.lengthscales],
+            natural[blocks.deviations],
+            natural[blocks.mode_deviations],
+            natural[blocks.noise],
         )
 
     def pack(self, hyper: Hyperparameters) -> Array:
         """Return the vector of natural values."""
-        own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.free]
-        rest = (hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)
-        return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in rest)])
+        own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.learned]
+        return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in hyper.parts[1:])])
 
-    def gradient(self, x: Array, evidence: Evidence) -> Array:
-        """Return the gradient of the evidence in the vector."""
-        own = [evidence.theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.free)]
-        return np.concatenate(
-            [
-                own,
-                evidence.log_lengthscales,
-                evidence.log_deviations,
-                evidence.log_mode_deviations,
-                evidence.log_noise,
-            ]
-        )
+    def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
+        """Return a gradient in the vector, from derivatives in the parameters and in the logarithms of all else."""
+        own = [gradient.theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
+        return np.concatenate([own, *gradient.parts[1:]])
 
 
 def parameter_transforms(
     names: Sequence[str], parameters: Mapping[str, Parameter], unit: float = 1.0
 ) -> tuple[Array, dict[int, Transform]]:
-    """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones.
+    """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones, by number.
 
+    Parameters
+    ----------
+    names : sequence of str
+        All parameters, in order.
+    parameters : dict of str to Parameter
+    unit : float
+        The typical size of the data.
+
+    Notes
+    -----
     A start value tells the size of a parameter. Without one, what is small against the data, of typical size `unit`,
     and against one, is small for a parameter.
     """

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.inference.residuals import equation_terms
 from lodekit.paper.experiments import Experiment
 from lodekit.paper.methods import Trained, train
+from lodekit.prior.equations import equation_terms
 
 __all__ = ["Outcome", "count_eigenvalues", "difference_residual", "measure", "ode_error"]
 

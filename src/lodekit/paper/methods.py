@@ -95,7 +95,7 @@ def _native(experiment: Experiment, table: Array, seed: int) -> Trained:
 
         return _prior_covariance(to_gpytorch(gp)[0], times)
 
-    hyper, span = gp._hyper, gp._engine.prior.rows.scaling.span
+    hyper, span = gp.fit_.hyperparameters, gp.fit_.prior.units.span
     return Trained(
         gp.predict,
         lambda times: gp.predict(times, return_std=True)[1],
@@ -123,7 +123,7 @@ def _paper(experiment: Experiment, table: Array, seed: int) -> Trained:
     model = LODEExactGP(torch.as_tensor(experiment.times), y, likelihood, experiment.system).double()
     kernel = model.covar_module
     generator = np.random.default_rng(seed + 10_000)
-    for name in (*kernel._names, "lengthscales", "deviations", "mode_deviations"):
+    for name in (*kernel.parameter_names, "lengthscales", "deviations", "mode_deviations"):
         # As in the paper, what is learned are logarithms, those of variances and not of deviations.
         power = 0.5 if name.endswith("deviations") else 1.0
         kernel.register_constraint(f"raw_{name}", _exponential(power))
@@ -142,7 +142,7 @@ def _paper(experiment: Experiment, table: Array, seed: int) -> Trained:
             "signal variance": (kernel.value_of("deviations") ** 2).mean().item(),
             "lengthscale": kernel.value_of("lengthscales").mean().item(),
         },
-        {name: kernel.value_of(name).item() for name in kernel._names},
+        {name: kernel.value_of(name).item() for name in kernel.parameter_names},
         gp=gp,
     )
 

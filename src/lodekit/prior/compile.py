@@ -16,10 +16,11 @@ from lodekit.algebra.finite_field import Element
 from lodekit.algebra.modes import enclose_roots, mode_factors
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.prior.means import CompiledSignal, append_signal
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["CompiledFactor", "CompiledRows", "CompiledSignal", "ScalarTable", "SignalTable", "compile_rows"]
+__all__ = ["Coefficients", "CompiledFactor", "CompiledObservables", "ScalarTable", "SignalTable", "compile_observables"]
 
 Array = NDArray[np.float64]
 _BITS = 256
@@ -125,36 +126,6 @@ class CompiledFactor:
     roots: tuple[complex, ...] | None
 
 
-@dataclass(frozen=True)
-class CompiledSignal:
-    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``; c, r, w stand in the table in this order."""
-
-    powers: tuple[int, ...]
-    sines: tuple[bool, ...]
-    coefficients: slice
-
-    def evaluate(self, times: Array, values: Array, derivatives: Array) -> tuple[Array, Array]:
-        """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n)."""
-        own, slopes = values[self.coefficients], derivatives[:, self.coefficients]
-        total, gradient = np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
-        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
-            c, r, w = own[3 * i : 3 * i + 3]
-            shape = times**power * np.exp(r * times)
-            angle = w * times
-            wave, slope = (np.sin(angle), np.cos(angle)) if sine else (np.cos(angle), -np.sin(angle))
-            total += c * shape * wave
-            dc, dr, dw = slopes[:, 3 * i], slopes[:, 3 * i + 1], slopes[:, 3 * i + 2]
-            if slopes[:, 3 * i : 3 * i + 3].any():
-                gradient += np.outer(dc, shape * wave) + np.outer(dr, c * times * shape * wave)
-                gradient += np.outer(dw, c * times * shape * slope)
-        return total, gradient
-
-    @property
-    def count(self) -> int:
-        """Number of terms."""
-        return len(self.powers)
-
-
 class SignalTable:
     """Known functions of time, ready for floats.
 
@@ -166,7 +137,7 @@ class SignalTable:
 
     def __init__(self, ring: ScalarRing, signals: Sequence[Signal]) -> None:
         scalars: list[Scalar] = []
-        self._signals = [_append_signal(signal, scalars) for signal in signals]
+        self._signals = [append_signal(signal, scalars) for signal in signals]
         self._table = ScalarTable(ring, scalars)
 
     def evaluate(self, theta: Array, times: Array) -> list[Array]:
@@ -175,19 +146,8 @@ class SignalTable:
         return [signal.evaluate(times, values, slopes)[0] for signal in self._signals]
 
 
-def _append_signal(signal: Signal, scalars: list[Scalar]) -> CompiledSignal:
-    """Add the numbers of a signal to a list, and return where they stand."""
-    start = len(scalars)
-    for wave, value in signal.terms.items():
-        scalars.extend((value, wave.rate, wave.frequency))
-    waves = list(signal.terms)
-    return CompiledSignal(
-        tuple(wave.power for wave in waves), tuple(wave.sine for wave in waves), slice(start, len(scalars))
-    )
-
-
 @dataclass(frozen=True)
-class RowValues:
+class Coefficients:
     """The coefficient arrays of observables at given parameter values; names starting with d hold derivatives.
 
     Shapes: free (o, q, k), columns a list of (o, k) for each mode column, factors a list of coefficient vectors.
@@ -203,7 +163,7 @@ class RowValues:
 
 
 @dataclass(frozen=True)
-class CompiledRows:
+class CompiledObservables:
     """Observables of a system, ready for floats.
 
     Parameters
@@ -227,7 +187,7 @@ class CompiledRows:
     factors: tuple[CompiledFactor, ...]
     signals: tuple[CompiledSignal, ...]
 
-    def evaluate(self, theta: Array) -> RowValues:
+    def evaluate(self, theta: Array) -> Coefficients:
         """Return all coefficient arrays and their derivatives at parameter values."""
         values, slopes = self.table.evaluate(theta)
         count = len(slopes)
@@ -238,7 +198,7 @@ class CompiledRows:
             columns.append(values[start:stop].reshape(shape))
             d_columns.append(slopes[:, start:stop].reshape(count, *shape))
             start = stop
-        return RowValues(
+        return Coefficients(
             values[:size].reshape(self.free_shape),
             slopes[:, :size].reshape(count, *self.free_shape),
             columns,
@@ -249,8 +209,17 @@ class CompiledRows:
         )
 
 
-def compile_rows(system: System, rows: OperatorMatrix, known: Sequence[Signal] = ()) -> CompiledRows:
-    """Compile observables, given as rows of operators on the channels plus known functions of time."""
+def compile_observables(system: System, operators: OperatorMatrix, known: Sequence[Signal] = ()) -> CompiledObservables:
+    """Return observables ready for floats.
+
+    Parameters
+    ----------
+    system : System
+    operators : OperatorMatrix
+        Each row holds the operators of one observable on the channels.
+    known : sequence of Signal
+        Known functions of time that are added to each observable; none by default.
+    """
     ring, parametrization = system.operator.ring, system.parametrization
     scalars: list[Scalar] = []
     zero = ring.rational(0)
@@ -264,10 +233,10 @@ def compile_rows(system: System, rows: OperatorMatrix, known: Sequence[Signal] =
                 scalars.extend([*entry, *([zero] * (length - len(entry)))])
         return length
 
-    count = len(rows.rows)
-    length = append(rows @ parametrization.free)
+    count = len(operators.rows)
+    length = append(operators @ parametrization.free)
     free_shape = (count, parametrization.free.width, length)
-    column_shapes = tuple((count, append(rows @ mode.column)) for mode in parametrization.modes)
+    column_shapes = tuple((count, append(operators @ mode.column)) for mode in parametrization.modes)
     factors = []
     for part in mode_factors(ring, [mode.annihilator for mode in parametrization.modes]):
         start = len(scalars)
@@ -280,8 +249,8 @@ def compile_rows(system: System, rows: OperatorMatrix, known: Sequence[Signal] =
     for i in range(count):
         total = known[i] if known else Signal(ring)
         for channel, signal in enumerate(system.particular_solution):
-            total = total + signal.apply(rows.coefficients(i, channel))
-        signals.append(_append_signal(total, scalars))
-    return CompiledRows(
+            total = total + signal.apply(operators.coefficients(i, channel))
+        signals.append(append_signal(total, scalars))
+    return CompiledObservables(
         ring.parameters, ScalarTable(ring, scalars), free_shape, column_shapes, tuple(factors), tuple(signals)
     )

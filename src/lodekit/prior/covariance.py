@@ -54,7 +54,7 @@ def free_block(
     order = first.shape[1] + second.shape[1] - 2
     latent.check_order(order)
     u = (times1[:, None] - times2[None, :]) / lengthscale
-    stack = xp.stack(latent.stack(xp, u, order))
+    stack = xp.stack(list(latent.stack(xp, u, order)))
     coefficients = pair_coefficients(xp, first, second, lengthscale, deviation)
     i, j, m = coefficients.shape
     block = xp.reshape(coefficients, (i * j, m)) @ xp.reshape(stack, (m, -1))

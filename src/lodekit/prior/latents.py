@@ -2,19 +2,104 @@
 
 With ``u = tau/ell`` a stationary covariance is ``k(tau) = sigma^2 h_0(u)``, and its m-th derivative in tau is
 ``sigma^2 ell^-m h_m(u)``. The stack h_0 ... h_m depends on u alone; lengthscale and signal variance enter as small
-coefficients. All functions follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
+coefficients. Stacks follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
+
+A new covariance is a class that keeps the protocol `Latent`, and a family in `FAMILIES`.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 
-__all__ = ["Latent", "Matern", "SquaredExponential", "read_latent"]
+__all__ = ["FAMILIES", "Family", "Latent", "Matern", "SquaredExponential", "StateSpace", "read_latent", "registered"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """A process as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w, at unit variance.
+
+    Parameters
+    ----------
+    matrix : array, shape (s, s)
+        F, of companion form: the states are the process and its derivatives.
+    intensity : float
+        The spectral density of w.
+    """
+
+    matrix: Array
+    intensity: float
+
+
+class Latent(Protocol):
+    """A stationary covariance of unit variance, as a function of the scaled lag u."""
+
+    @property
+    def name(self) -> str:
+        """As users write it."""
+
+    @property
+    def extra(self) -> int:
+        """How many more derivatives the gradient in the lengthscale needs."""
+
+    @property
+    def needs_lag(self) -> bool:
+        """Whether the gradient in the lengthscale needs products of the lag with the stack."""
+
+    @property
+    def has_band(self) -> bool:
+        """Whether waves up to a moderate frequency are enough of its spectrum, to any tolerance."""
+
+    @property
+    def smoothness(self) -> float:
+        """How many derivatives its functions have; infinite where they have all."""
+
+    @property
+    def highest(self) -> float:
+        """The angular frequency, times the lengthscale, up to which its spectrum is worth looking at."""
+
+    def check_order(self, order: int) -> None:
+        """Raise where the covariance has no derivative of this order."""
+
+    def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+        """Yield h_0 ... h_order, each made from the ones before it.
+
+        Parameters
+        ----------
+        xp : module
+            The array library of u.
+        u : array
+            Scaled lags, of any shape.
+        order : int
+        """
+
+    def tilt(self, contracted: Array, lagged: Array | None) -> Array:
+        """Return the derivative of contractions of ``ell^-m h_m`` in log ell, times ell^m.
+
+        Parameters
+        ----------
+        contracted : array, shape (..., orders + extra)
+            Sums of something times h_m.
+        lagged : array of the same shape, or None
+            Sums of the same times u h_m, where these are needed.
+        """
+
+    def density(self, frequencies: Array, lengthscale: float) -> Array:
+        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies."""
+
+    def state_space(self, lengthscale: float) -> StateSpace | None:
+        """Return the process as a state space driven by white noise; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -22,38 +107,72 @@ class SquaredExponential:
     """``exp(-u^2/2)``: infinitely differentiable."""
 
     name: str = "se"
-
-    def stack(self, xp: Any, u: Any, order: int) -> list[Any]:
-        """Return h_0 ... h_order by the Hermite recurrence ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
-        stack = [xp.exp(-0.5 * u * u)]
-        for m in range(1, order + 1):
-            following = u * stack[m - 1]
-            if m > 1:
-                following = following + (m - 1) * stack[m - 2]
-            stack.append(-following)
-        return stack
+    extra: int = 2
+    needs_lag: bool = False
+    has_band: bool = True
+    smoothness: float = math.inf
+    highest: float = 9.0
 
     def check_order(self, order: int) -> None:
         """Accept any order."""
 
-    def lengthscale_stack(self, xp: Any, u: Any, stack: list[Any], order: int) -> list[Any]:
-        """Return ``d/dlog(ell)`` of ``ell^-m h_m(tau/ell)``, times ell^m, for m up to order: ``h_(m+2) + h_m``."""
-        return [stack[m + 2] + stack[m] for m in range(order + 1)]
+    def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+        """Yield h_0 ... h_order by the Hermite recurrence ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
+        before, last = None, xp.exp(-0.5 * u * u)
+        yield last
+        for m in range(1, order + 1):
+            following = u * last
+            if before is not None:
+                following += (m - 1) * before
+            following *= -1.0
+            before, last = last, following
+            yield last
 
-    #: How many more derivatives the gradient in the lengthscale needs.
-    extra: int = 2
+    def tilt(self, contracted: Array, lagged: Array | None) -> Array:
+        """Return ``h_(m+2) + h_m``, contracted."""
+        return np.asarray(contracted[..., 2:] + contracted[..., :-2])
+
+    def density(self, frequencies: Array, lengthscale: float) -> Array:
+        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)``."""
+        return np.asarray(math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (frequencies * lengthscale) ** 2))
+
+    def state_space(self, lengthscale: float) -> StateSpace | None:
+        """Return nothing: an infinitely smooth process has no finite state."""
+        return None
 
 
 @dataclass(frozen=True)
 class Matern:
-    """Half-integer Matern covariance of smoothness p + 1/2: p times mean-square differentiable."""
+    """Half-integer Matern covariance of smoothness p + 1/2: p times mean-square differentiable.
+
+    Parameters
+    ----------
+    p : int
+    """
 
     p: int
+    extra: int = 1
+    needs_lag: bool = True
+    has_band: bool = False
 
     @property
     def name(self) -> str:
         """As users write it: ``matern-7/2``."""
         return f"matern-{2 * self.p + 1}/2"
+
+    @property
+    def smoothness(self) -> float:
+        """How many derivatives its functions have."""
+        return self.p
+
+    @property
+    def highest(self) -> float:
+        """Where its spectrum, which falls by a power only, has become small."""
+        return 30.0 * self._kappa
+
+    @property
+    def _kappa(self) -> float:
+        return math.sqrt(2 * self.p + 1)
 
     def _polynomials(self, order: int) -> list[list[float]]:
         """Return q_m with ``h_m = kappa^m sign(u)^m exp(-r) q_m(r)``, ``r = kappa |u|``: q_(m+1) = q_m' - q_m."""
@@ -79,49 +198,103 @@ class Matern:
                 f"matern-{2 * needed + 1}/2 or smoother, or latent='se'"
             )
 
-    def stack(self, xp: Any, u: Any, order: int) -> list[Any]:
-        """Return h_0 ... h_order; beyond 2p they jump at zero, where only multiples of u are used."""
-        kappa = math.sqrt(2 * self.p + 1)
+    def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
+        """Yield h_0 ... h_order; beyond 2p they jump at zero, where only multiples of u are used."""
+        kappa = self._kappa
         r = kappa * xp.abs(u)
         decay, sign = xp.exp(-r), xp.sign(u)
-        stack = []
         for m, polynomial in enumerate(self._polynomials(order)):
             value = polynomial[-1] + 0 * r
             for coefficient in reversed(polynomial[:-1]):
                 value = value * r + coefficient
             value = kappa**m * value * decay
-            stack.append(value * sign if m % 2 else value)
-        return stack
+            yield value * sign if m % 2 else value
 
-    def lengthscale_stack(self, xp: Any, u: Any, stack: list[Any], order: int) -> list[Any]:
-        """Return ``d/dlog(ell)`` of ``ell^-m h_m(tau/ell)``, times ell^m: ``-m h_m - u h_(m+1)``."""
-        return [-m * stack[m] - u * stack[m + 1] for m in range(order + 1)]
+    def tilt(self, contracted: Array, lagged: Array | None) -> Array:
+        """Return ``-m h_m - u h_(m+1)``, contracted."""
+        assert lagged is not None  # noqa: S101
+        orders = contracted.shape[-1] - 1
+        return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
 
-    @property
-    def extra(self) -> int:
-        """How many more derivatives the gradient in the lengthscale needs."""
-        return 1
+    def density(self, frequencies: Array, lengthscale: float) -> Array:
+        """Return the density, which falls as the power 2p + 2 of the frequency."""
+        nu, rate = self.p + 0.5, self._kappa / lengthscale
+        log_scale = math.log(2.0) + 0.5 * math.log(math.pi) + math.lgamma(nu + 0.5) - math.lgamma(nu)
+        return np.exp(log_scale + 2.0 * nu * math.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
+
+    def state_space(self, lengthscale: float) -> StateSpace | None:
+        """Return ``(d + rate)^(p+1) z = w`` as a state space (Hartikainen and Sarkka 2010)."""
+        size, rate = self.p + 1, self._kappa / lengthscale
+        matrix = np.diag(np.ones(self.p), 1)
+        matrix[-1] = [-math.comb(size, k) * rate ** (size - k) for k in range(size)]
+        intensity = (2.0 * rate) ** (2 * self.p + 1) * math.factorial(self.p) ** 2 / math.factorial(2 * self.p)
+        return StateSpace(matrix, intensity)
 
 
-Latent = SquaredExponential | Matern
+@dataclass(frozen=True)
+class Family:
+    """Covariances that a text may name.
+
+    Parameters
+    ----------
+    expected : str
+        What to write, for messages.
+    read : function of a text
+        Returns the covariance; None where the text names none of the family.
+    """
+
+    expected: str
+    read: Callable[[str], Latent | None]
+
 
 #: Smoother ones cannot be told from the squared exponential.
 _SMOOTHEST = 131
 
 
+def _read_matern(name: str) -> Latent | None:
+    found = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
+    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > _SMOOTHEST:
+        return None
+    return Matern((int(found.group(1)) - 1) // 2)
+
+
+#: All covariances that ``latent=`` may name.
+FAMILIES: list[Family] = [
+    Family("'se'", lambda name: SquaredExponential() if name == "se" else None),
+    Family(f"'matern-p/2' with odd p up to {_SMOOTHEST}, such as 'matern-7/2'", _read_matern),
+]
+
+
+@contextmanager
+def registered(family: Family) -> Iterator[None]:
+    """Let one more family of covariances take part, for as long as a ``with`` block lasts.
+
+    Parameters
+    ----------
+    family : Family
+    """
+    FAMILIES.append(family)
+    try:
+        yield
+    finally:
+        FAMILIES.remove(family)
+
+
 def read_latent(name: str) -> Latent:
     """Return the covariance that a text names: ``se``, ``matern-5/2``.
 
+    Parameters
+    ----------
+    name : str
+
     Examples
     --------
-    >>> read_latent("matern-5/2").p
-    2
+    >>> read_latent("matern-5/2").name
+    'matern-5/2'
     """
-    if name == "se":
-        return SquaredExponential()
-    found = re.fullmatch(r"matern-([0-9]{1,3})/2", name) if isinstance(name, str) else None
-    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > _SMOOTHEST:
-        raise LodekitError(
-            f"expected latent='se' or 'matern-p/2' with odd p up to {_SMOOTHEST}, such as 'matern-7/2', got {name!r}"
-        )
-    return Matern((int(found.group(1)) - 1) // 2)
+    for family in FAMILIES:
+        found = family.read(name) if isinstance(name, str) else None
+        if found is not None:
+            return found
+    expected = " or ".join(family.expected for family in FAMILIES)
+    raise LodekitError(f"expected latent={expected}, got {name!r}")

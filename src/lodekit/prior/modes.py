@@ -15,10 +15,51 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["companion_basis", "exponential_basis", "exponentials_of_matrix"]
+from lodekit.prior.compile import CompiledObservables
+
+__all__ = [
+    "Companion",
+    "ModeGroup",
+    "companion",
+    "companion_basis",
+    "exponential_basis",
+    "exponentials_of_matrix",
+    "mode_groups",
+]
 
 Array = NDArray[np.float64]
 _TAYLOR = 18
+
+
+@dataclass(frozen=True)
+class ModeGroup:
+    """Basis functions that share a signal variance: a primary factor of the autonomous part.
+
+    Parameters
+    ----------
+    factor : int
+        Which compiled factor.
+    root : complex or None
+        In the user's time; None where parameters stand inside.
+    size : int
+        Number of basis functions.
+    """
+
+    factor: int
+    root: complex | None
+    size: int
+
+
+def mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
+    """Return the groups in order."""
+    groups = []
+    for index, factor in enumerate(compiled.factors):
+        if factor.roots is None:
+            degree = factor.coefficients.stop - factor.coefficients.start - 1
+            groups.append(ModeGroup(index, None, degree * factor.multiplicity))
+        else:
+            groups += [ModeGroup(index, root, factor.multiplicity * (2 if root.imag else 1)) for root in factor.roots]
+    return tuple(groups)
 
 
 def exponential_basis(times: Array, operator: Array, root: complex, multiplicity: int) -> Array:

@@ -19,7 +19,19 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
-__all__ = ["ChannelSpectrum", "LatentSpectrum", "Point", "Pulled", "Spectrum", "Waves"]
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+
+__all__ = [
+    "MOST_WAVES",
+    "ChannelSpectrum",
+    "Frequencies",
+    "LatentSpectrum",
+    "Point",
+    "Pulled",
+    "Spectrum",
+    "gaussian_band",
+]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
@@ -32,17 +44,17 @@ _LONGEST_LAG = 1e-11
 
 
 @dataclass(frozen=True)
-class Waves:
-    """Frequencies of all whitened sources, one after the other.
+class Frequencies:
+    """The frequencies of the waves of all processes, one process after the other.
 
     Parameters
     ----------
     steps : tuple of float
-        The distance of frequencies, for each source; 2 pi / step is its period.
+        The distance of frequencies, for each process; 2 pi / step is its period.
     counts : tuple of int
-        How many frequencies each source has, zero included.
+        How many frequencies each process has, zero included.
     reach : tuple of float
-        The lag beyond which a source knows nothing of itself, to the tolerance.
+        The lag beyond which a process knows nothing of itself, to the tolerance.
     """
 
     steps: tuple[float, ...]
@@ -50,14 +62,14 @@ class Waves:
     reach: tuple[float, ...]
 
     @property
-    def frequencies(self) -> Array:
+    def values(self) -> Array:
         """All frequencies, in scaled time."""
         parts = [step * np.arange(count) for step, count in zip(self.steps, self.counts, strict=True)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     @property
-    def source(self) -> NDArray[np.intp]:
-        """Which source each frequency belongs to."""
+    def process(self) -> NDArray[np.intp]:
+        """Which process each frequency belongs to."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @property
@@ -99,17 +111,32 @@ class Point:
     lengthscales: Array
     deviations: Array
 
+    @classmethod
+    def at(cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters) -> Point:
+        """Return what a spectrum depends on, for some observables.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the observables.
+        channels : Coefficients or None
+            Of all channels, where the prior stands on these.
+        hyper : Hyperparameters
+        """
+        own = np.zeros((0, 0, 0)) if channels is None else channels.free
+        return cls(coefficients.free, own, hyper.lengthscales, hyper.deviations)
+
 
 class Spectrum(Protocol):
     """A prior over the free functions in frequency."""
 
-    def waves(self, point: Point, eps: float, length: float) -> Waves:
+    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
         """Return waves that are exact to a tolerance over a window of this length."""
 
-    def coefficients(self, waves: Waves, point: Point) -> ComplexArray:
+    def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
         """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
 
-    def pull(self, waves: Waves, point: Point, slope: ComplexArray) -> Pulled:
+    def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``."""
 
 
@@ -149,7 +176,7 @@ def _round_down(value: float) -> float:
 class LatentSpectrum:
     """The paper's prior: independent squared-exponential processes for the free functions."""
 
-    def waves(self, point: Point, eps: float, length: float) -> Waves:
+    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
         """Return waves, for each free function its own: band and period are known in closed form."""
         # The gradient in the lengthscale needs one order more.
         order = point.free.shape[-1]
@@ -160,39 +187,39 @@ class LatentSpectrum:
             steps.append(2.0 * np.pi / (length + reach * low * _ROUND))
             counts.append(int(np.ceil(band / low / steps[-1])) + 1)
             reaches.append(reach * float(lengthscale))
-        return Waves(tuple(steps), tuple(counts), tuple(reaches))
+        return Frequencies(tuple(steps), tuple(counts), tuple(reaches))
 
     @staticmethod
-    def _roots(waves: Waves, point: Point) -> Array:
-        source = waves.source
-        log_density = _log_density(waves.frequencies, point.lengthscales[source])
-        return np.asarray(np.sqrt(waves.weights) * point.deviations[source] * np.exp(0.5 * log_density))
+    def _roots(frequencies: Frequencies, point: Point) -> Array:
+        process = frequencies.process
+        log_density = _log_density(frequencies.values, point.lengthscales[process])
+        return np.asarray(np.sqrt(frequencies.weights) * point.deviations[process] * np.exp(0.5 * log_density))
 
-    def coefficients(self, waves: Waves, point: Point) -> ComplexArray:
+    def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
         """Return ``W(i w) sqrt(S)``."""
-        powers = _powers(waves.frequencies, point.free.shape[-1])
-        on_waves = np.einsum("ofk,fk->of", point.free[:, waves.source], powers)
-        return np.asarray(on_waves * self._roots(waves, point))
+        powers = _powers(frequencies.values, point.free.shape[-1])
+        on_waves = np.einsum("ofk,fk->of", point.free[:, frequencies.process], powers)
+        return np.asarray(on_waves * self._roots(frequencies, point))
 
-    def pull(self, waves: Waves, point: Point, slope: ComplexArray) -> Pulled:
+    def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives, by the chain rule through ``W(i w) sqrt(S)``."""
-        free, frequencies, source, count = point.free, waves.frequencies, waves.source, len(waves.counts)
-        powers = _powers(frequencies, free.shape[-1])
-        rooted = np.conj(slope) * self._roots(waves, point)
+        free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
+        powers = _powers(w, free.shape[-1])
+        rooted = np.conj(slope) * self._roots(frequencies, point)
         terms = (rooted[:, :, None] * powers).real
         own = np.zeros_like(free)
-        edges = np.concatenate([[0], np.cumsum(waves.counts)]).astype(int)
+        edges = np.concatenate([[0], np.cumsum(frequencies.counts)]).astype(int)
         for number in range(count):
             own[:, number] = terms[:, edges[number] : edges[number + 1]].sum(axis=1)
-        on_waves = np.einsum("ofk,fk->of", free[:, source], powers)
+        on_waves = np.einsum("ofk,fk->of", free[:, process], powers)
         # Half, because the root of the density enters; d log S / d log ell = 1 - (w ell)^2, d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
-        tilt = 1.0 - (frequencies * point.lengthscales[source]) ** 2
+        tilt = 1.0 - (w * point.lengthscales[process]) ** 2
         return Pulled(
             own,
             np.zeros_like(point.channels),
-            np.bincount(source, in_log_density * tilt, minlength=count).astype(float),
-            np.bincount(source, 2.0 * in_log_density, minlength=count).astype(float),
+            np.bincount(process, in_log_density * tilt, minlength=count).astype(float),
+            np.bincount(process, 2.0 * in_log_density, minlength=count).astype(float),
         )
 
 
@@ -205,7 +232,7 @@ class ChannelSpectrum:
     basis the free functions have, and in the channels' own units.
     """
 
-    def waves(self, point: Point, eps: float, length: float) -> Waves:
+    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
         """Return waves, shared by all free functions: band and period are measured on the covariance itself."""
         count, longest = point.free.shape[1], float(np.max(point.lengthscales))
         most = max(2, MOST_WAVES // max(count, 1))
@@ -214,7 +241,7 @@ class ChannelSpectrum:
         while True:
             step = 2.0 * np.pi / period
             number = int(np.ceil(limit / step)) + 1
-            trial = Waves((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
+            trial = Frequencies((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
             found = self.coefficients(trial, point)
             band, reach = self.extent(trial, found, eps)
             if reach < 0.45 * period or int(band / step) > 4 * most - 2:
@@ -226,12 +253,12 @@ class ChannelSpectrum:
             number = int(np.ceil(spare * band / final)) + 1
             if number <= most:
                 break
-        return Waves((final,) * count, (number,) * count, (reach,) * count)
+        return Frequencies((final,) * count, (number,) * count, (reach,) * count)
 
     @staticmethod
-    def extent(waves: Waves, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
+    def extent(frequencies: Frequencies, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
         """Return the highest frequency and the longest lag that matter, to a tolerance."""
-        count, own = len(waves.counts), waves.counts[0]
+        count, own = len(frequencies.counts), frequencies.counts[0]
         power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
         total = power.sum(axis=1, keepdims=True)
         share = np.where(total > 0, power / np.where(total > 0, total, 1.0), 0.0)
@@ -240,61 +267,63 @@ class ChannelSpectrum:
         size = next_fast_len(4 * own, real=True)
         lags = np.abs(rfft(share, size, axis=1).real).max(axis=0)
         known = np.flatnonzero(lags > max(eps, _LONGEST_LAG))
-        period = 2.0 * np.pi / waves.steps[0]
-        band = (int(above[-1]) + 1 if len(above) else 1) * waves.steps[0]
+        period = 2.0 * np.pi / frequencies.steps[0]
+        band = (int(above[-1]) + 1 if len(above) else 1) * frequencies.steps[0]
         return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
 
-    def serves(self, waves: Waves, point: Point, eps: float, length: float) -> bool:
+    def serves(self, frequencies: Frequencies, point: Point, eps: float, length: float) -> bool:
         """Whether waves are exact to a tolerance, and not far more than that."""
         # With half the step, lags up to the whole period can be seen.
-        finer = Waves(
-            tuple(0.5 * step for step in waves.steps), tuple(2 * count - 1 for count in waves.counts), waves.reach
+        finer = Frequencies(
+            tuple(0.5 * step for step in frequencies.steps),
+            tuple(2 * count - 1 for count in frequencies.counts),
+            frequencies.reach,
         )
         coefficients = self.coefficients(finer, point)
         if not np.isfinite(coefficients).all():
             return False
         band, reach = self.extent(finer, coefficients, eps)
-        period, highest = 2.0 * np.pi / waves.steps[0], waves.steps[0] * waves.counts[0]
+        period, highest = 2.0 * np.pi / frequencies.steps[0], frequencies.steps[0] * frequencies.counts[0]
         return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.99 * highest <= 2.5 * band)
 
     @staticmethod
-    def _roots(waves: Waves, point: Point) -> tuple[ComplexArray, ComplexArray, Array, Array]:
-        """Return R with ``R R* = (B* S^-1 B)^-1``, B, 1/S and the frequencies of one source."""
-        count = waves.counts[0]
-        frequencies: Array = waves.steps[0] * np.arange(count, dtype=float)
-        powers = _powers(frequencies, point.channels.shape[-1])
+    def _roots(frequencies: Frequencies, point: Point) -> tuple[ComplexArray, ComplexArray, Array, Array]:
+        """Return R with ``R R* = (B* S^-1 B)^-1``, B, 1/S and the frequencies of one process."""
+        count = frequencies.counts[0]
+        w: Array = frequencies.steps[0] * np.arange(count, dtype=float)
+        powers = _powers(w, point.channels.shape[-1])
         B: ComplexArray = np.einsum("clk,jk->jcl", point.channels.astype(complex), powers)
-        log_density = _log_density(frequencies[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
+        log_density = _log_density(w[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
         # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
         log_density = np.maximum(log_density, log_density.max() - 600.0)
         inverse = np.exp(-log_density)
         scaled = B * np.sqrt(inverse)[:, :, None]
-        # Rows of very different size: largest first keeps a QR factorization accurate.
+        # Observables of very different size: largest first keeps a QR factorization accurate.
         order = np.argsort(-np.abs(scaled).max(axis=2), axis=1)
         triangular = np.linalg.qr(np.take_along_axis(scaled, order[:, :, None], axis=1), mode="r")
-        return np.linalg.inv(triangular), B, inverse, frequencies
+        return np.linalg.inv(triangular), B, inverse, w
 
-    def coefficients(self, waves: Waves, point: Point) -> ComplexArray:
+    def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
         """Return ``W(i w) R`` for every frequency."""
         free = point.free
-        R, _, _, frequencies = self._roots(waves, point)
-        on_waves = np.einsum("olk,jk->ojl", free, _powers(frequencies, free.shape[-1]))
+        R, _, _, w = self._roots(frequencies, point)
+        on_waves = np.einsum("olk,jk->ojl", free, _powers(w, free.shape[-1]))
         mixed = np.einsum("ojl,jlm->omj", on_waves, R)
-        return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(waves.weights))
+        return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(frequencies.weights))
 
-    def pull(self, waves: Waves, point: Point, slope: ComplexArray) -> Pulled:
+    def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives; ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor."""
         free = point.free
-        R, B, inverse, frequencies = self._roots(waves, point)
-        powers = _powers(frequencies, free.shape[-1])
+        R, B, inverse, w = self._roots(frequencies, point)
+        powers = _powers(w, free.shape[-1])
         on_waves = np.einsum("olk,jk->ojl", free, powers)
-        weighted = (slope * np.sqrt(waves.weights)).reshape(len(free), len(waves.counts), -1)
+        weighted = (slope * np.sqrt(frequencies.weights)).reshape(len(free), len(frequencies.counts), -1)
         own = np.einsum("omj,jlm,jk->olk", np.conj(weighted), R, powers).real
         R_slope = np.einsum("ojl,omj->jlm", np.conj(on_waves), weighted)
         adjoint = R @ np.conj(R_slope).swapaxes(1, 2) @ R @ np.conj(R).swapaxes(1, 2)
         adjoint = 0.5 * (adjoint + np.conj(adjoint).swapaxes(1, 2))
         weighed = adjoint @ np.conj(B).swapaxes(1, 2) * inverse[:, None, :]
         in_log_density = 0.5 * np.einsum("jlc,jcl->jc", weighed, B).real
-        in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(frequencies, point.channels.shape[-1])).real
-        tilt = 1.0 - (frequencies[:, None] * point.lengthscales) ** 2
+        in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(w, point.channels.shape[-1])).real
+        tilt = 1.0 - (w[:, None] * point.lengthscales) ** 2
         return Pulled(own, in_channels, np.sum(in_log_density * tilt, axis=0), 2.0 * in_log_density.sum(axis=0))

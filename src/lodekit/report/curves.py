@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
-from lodekit.learning.result import NORMAL_95
+from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin
@@ -29,10 +29,10 @@ def add_curves(page: Page, subject: Subject) -> None:
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
     panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
     caption = "The mean of all curves that fit, and the band in which 95 % of them lie (without noise)."
-    start, stop = subject.gp._measurements.window
+    start, stop = subject.gp.fit_.measurements.window
     if subject.span[0] < start or subject.span[1] > stop:
         caption += " Grey: before the first and after the last measurement."
-    if subject.gp._measurements.sums is not None:
+    if subject.gp.fit_.measurements.sums is not None:
         caption += " Points are averages of neighbouring measurements, which were summed and not kept."
     elif any(len(item.times) > DRAWN for item in subject.series.values()):
         caption += f" Of each channel {DRAWN} points are shown, evenly chosen; the fit used all."
@@ -94,7 +94,7 @@ def _points(subject: Subject, item: Series) -> dict[str, Any]:
     many = len(chosen) > _MANY
     unit = plot_text(subject.unit(item.observable))
     return {
-        "name": "averages" if subject.gp._measurements.sums is not None else "measurements",
+        "name": "averages" if subject.gp.fit_.measurements.sums is not None else "measurements",
         "x": item.times[chosen].tolist(),
         "y": item.values[chosen].tolist(),
         "mode": "markers",
@@ -105,7 +105,7 @@ def _points(subject: Subject, item: Series) -> dict[str, Any]:
 
 def _limits(subject: Subject, name: str, low: Array, high: Array) -> tuple[float, float]:
     """Return the range of values: what grows beyond the data must not flatten what was measured."""
-    start, stop = subject.gp._measurements.window
+    start, stop = subject.gp.fit_.measurements.window
     inside = (subject.times >= start) & (subject.times <= stop)
     values = [low[inside], high[inside]] if inside.any() else [low, high]
     if name in subject.series:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lodekit.answers import ROUNDING
 from lodekit.errors import AlgebraError, LodekitError
-from lodekit.learning.result import Estimate
+from lodekit.learning.estimates import Estimate
 from lodekit.mathml import equations_to_mathml
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
@@ -65,8 +65,7 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
-    gp._require_fitted()
-    subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp._measurements.window))
+    subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp.fit_.measurements.window))
     checks = find_checks(subject)
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
@@ -82,7 +81,7 @@ def make_report(
 
 def _lead(subject: Subject) -> str:
     """Return what was fitted to what, in one sentence."""
-    system, kept = subject.gp.system, subject.gp._measurements
+    system, kept = subject.gp.system, subject.gp.fit_.measurements
     channels = f" ({', '.join(system.channels)})" if len(system.channels) <= 8 else ""
     parts = [count(len(system.equations), "equation"), count(len(system.channels), "channel") + channels]
     if system.parameters:
@@ -136,7 +135,7 @@ def _noise_line(subject: Subject) -> str:
     noise = subject.gp.noise_
     if not noise:
         return "The noise was given, not learned."
-    if subject.gp._fitted_arguments["noise"] == "shared":
+    if subject.gp.fit_.arguments.noise == "shared":
         unit = _shared_unit(subject)
         where = "" if unit or len(subject.series) == 1 else ", in the unit of each channel"
         return f"The noise of one measurement has a standard deviation of {noise['shared']:.3g}{unit}{where}."

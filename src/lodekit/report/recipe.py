@@ -22,14 +22,14 @@ def add_recipe(page: Page, subject: Subject, command: str) -> None:
         page.code(command)
     page.paragraph("In Python:")
     page.code(write_code(subject.gp, subject.source))
-    seed = subject.gp._fitted_arguments["random_state"]
+    seed = subject.gp.fit_.arguments.random_state
     seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
     page.paragraph(f"Made by lodekit {lodekit.__version__}, {seeded}.", "note")
 
 
 def write_code(gp: LODEGP, source: str = "") -> str:
     """Return Python code that makes and fits the same model."""
-    system, kept = gp.system, gp._measurements
+    system, kept = gp.system, gp.fit_.measurements
     lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
     lines += [*(f"    {text}" for text in system.equations), '    """,']
     if system.parameters:
@@ -42,7 +42,7 @@ def write_code(gp: LODEGP, source: str = "") -> str:
     listed = ", ".join(f'"{name}"' for name in system.channels)
     lines += [f"    channels=[{listed}],", ")"]
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
-    arguments = [f"{k}={_code(v)}" for k, v in gp._fitted_arguments.items() if v != defaults[k]]
+    arguments = [f"{k}={_code(v)}" for k, v in gp.fit_.arguments.to_dict().items() if v != defaults[k]]
     model = f"lk.LODEGP({', '.join(['system', *arguments])})"
     if kept.sums is not None:
         lines.append(f"gp = {model}.fit({_code(source or 'data.parquet')})")

@@ -78,11 +78,11 @@ class Check:
 
 def find_checks(subject: Subject) -> list[Check]:
     """The residuals of every observable whose measurements were kept."""
-    if subject.gp._measurements.sums is not None:
+    if subject.gp.fit_.measurements.sums is not None:
         return []
     found = []
     for name, item in subject.series.items():
-        noise = np.where(np.isnan(item.std), subject.gp._typical_noise(name), item.std)
+        noise = np.where(item.learned, subject.gp.fit_.typical_noise(name), item.std)
         usable = np.flatnonzero(noise > 0)
         if not len(usable):
             continue
@@ -104,7 +104,7 @@ def add_residuals(page: Page, subject: Subject, checks: Sequence[Check]) -> None
     """Add measurements minus mean in units of the noise, and what they say about the intervals."""
     page.section("Residuals")
     if not checks:
-        summed = subject.gp._measurements.sums is not None
+        summed = subject.gp.fit_.measurements.sums is not None
         reason = "The measurements were summed and not kept" if summed else "The measurements have no noise"
         page.paragraph(f"{reason}, so there are no residuals to look at.")
         return
@@ -141,7 +141,7 @@ def add_residuals(page: Page, subject: Subject, checks: Sequence[Check]) -> None
         caption += f" The numbers in the table come from {_RUNS} runs of {_RUN} neighbours."
     if any(check.count > DRAWN for check in checks):
         caption += f" Of each channel {DRAWN} points are shown, evenly chosen."
-    start, stop = subject.gp._measurements.window
+    start, stop = subject.gp.fit_.measurements.window
     margin = 0.02 * (stop - start) or 0.5
     page.plot(*stack(panels, height=90, label=subject.time_label, span=(start - margin, stop + margin)), caption)
 
@@ -164,7 +164,7 @@ def _doubts(subject: Subject, checks: Sequence[Check]) -> list[str]:
             "independent, or the curve follows their noise."
         )
     loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
-    if loud and subject.gp._fitted_arguments["noise"] == "shared" and subject.gp.noise_ and len(checks) > 1:
+    if loud and subject.gp.fit_.arguments.noise == "shared" and subject.gp.noise_ and len(checks) > 1:
         found.append(
             f'Residuals are larger than the shared noise in {join(loud)}; noise="channel" learns one for each.'
         )

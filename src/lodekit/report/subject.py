@@ -56,7 +56,7 @@ class Subject:
     @cached_property
     def series(self) -> dict[str, Series]:
         """The measurements, or averages where only sums are kept."""
-        return {item.observable: item for item in self.gp._measurements.shown}
+        return {item.observable: item for item in self.gp.fit_.measurements.shown}
 
     @property
     def names(self) -> list[str]:

@@ -12,6 +12,8 @@ from lodekit.system.grammar import check_name
 
 __all__ = ["LogNormal", "Normal", "Parameter", "read_parameters"]
 
+_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+
 
 @dataclass(frozen=True)
 class Normal:
@@ -28,10 +30,14 @@ class Normal:
     def __post_init__(self) -> None:
         _check_prior(self.mean, self.std)
 
-    def penalty(self, value: float) -> tuple[float, float]:
-        """Return the negative log density, up to a constant, and its derivative."""
+    def log_density(self, value: float) -> tuple[float, float]:
+        """Return the log density at a value, and its derivative."""
         z = (value - self.mean) / self.std
-        return 0.5 * z * z, z / self.std
+        return -(0.5 * z * z) - math.log(self.std) - _HALF_LOG_TAU, -(z / self.std)
+
+    def log_mass(self, low: float, high: float) -> float:
+        """Return the logarithm of the probability between two values."""
+        return _log_normal_mass((low - self.mean) / self.std, (high - self.mean) / self.std)
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,26 @@ class LogNormal:
         if self.median <= 0:
             raise ParameterError(f"expected a positive median for LogNormal, got {self.median}")
 
-    def penalty(self, value: float) -> tuple[float, float]:
-        """Return the negative log density, up to a constant, and its derivative."""
+    def log_density(self, value: float) -> tuple[float, float]:
+        """Return the log density at a value, and its derivative."""
         if value <= 0:
-            return math.inf, 0.0
+            return -math.inf, 0.0
         z = (math.log(value) - math.log(self.median)) / self.spread
-        return 0.5 * z * z + math.log(value), (z / self.spread + 1.0) / value
+        constant = math.log(self.spread) + _HALF_LOG_TAU
+        return -(0.5 * z * z + math.log(value)) - constant, -(z / self.spread + 1.0) / value
+
+    def log_mass(self, low: float, high: float) -> float:
+        """Return the logarithm of the probability between two values."""
+        ends = [math.log(edge / self.median) / self.spread if edge > 0 else -math.inf for edge in (low, high)]
+        return _log_normal_mass(*ends)
+
+
+def _log_normal_mass(low: float, high: float) -> float:
+    """Return the logarithm of the standard normal probability between two numbers, also far out in one tail."""
+    if low > 0:
+        low, high = -high, -low
+    mass = 0.5 * (math.erfc(-high / math.sqrt(2.0)) - math.erfc(-low / math.sqrt(2.0)))
+    return math.log(mass) if mass > 0 else -math.inf
 
 
 def _check_prior(centre: float, spread: float) -> None:

@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from lodekit.inference.dense import Factorization
-from lodekit.inference.draws import draw_latent
-from lodekit.inference.problem import Hyperparameters, Problem, Rows
-from lodekit.prior.compile import RowValues
+from lodekit.errors import DataError
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.evidence import Factorization
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_block, free_variance
+from lodekit.prior.draws import draw_latent
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import Observables
 
 __all__ = ["DensePosterior", "Paths"]
 
@@ -46,20 +49,20 @@ class DensePosterior:
 
     Parameters
     ----------
-    problem : Problem
+    data : DenseData
     hyper : Hyperparameters
     state : Factorization
         Of the covariance of the data.
     """
 
-    problem: Problem
+    data: DenseData
     hyper: Hyperparameters
     state: Factorization
 
     @property
     def value(self) -> float:
-        """The negative log evidence in the user's units."""
-        return self.state.value - self.problem.jacobian
+        """The log evidence in the user's units."""
+        return self.state.value + self.data.log_jacobian
 
     def warnings(self) -> list[str]:
         """Return what a user should know about the accuracy of the answer."""
@@ -67,89 +70,109 @@ class DensePosterior:
             return []
         return [f"a jitter of {self.state.jitter:.0e} was added to factorize the covariance"]
 
-    def mean(self, rows: Rows, times: Array) -> Array:
-        """Return the posterior mean of observables, shape (n, o)."""
-        values = rows.evaluate(self.hyper.theta)
-        paths = self._update(self.state.alpha[:, None], times, values.free.shape[-1])
-        return self._combine(rows, values, times, paths)[:, :, 0]
+    def check_exact_values(self) -> None:
+        """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
+        data = self.data
+        exact = data.noise.exact
+        if not exact.any():
+            return
+        with np.errstate(all="ignore"):
+            mean = self.mean(data.observables, data.times)
+        met = np.concatenate([mean[index, o] for o, index in enumerate(data.index)])
+        missed = np.where(exact, np.abs(met - data.scaled_values), 0.0)
+        row = int(np.nanargmax(np.where(np.isfinite(missed), missed, np.inf)))
+        if not missed[row] < 1e-3:
+            number = int(np.searchsorted(data.offsets, row, side="right")) - 1
+            time = data.times[data.index[number][row - data.offsets[number]]]
+            raise DataError(
+                f"the exact values contradict each other or the equations, for example at t = {time:g}; give them a "
+                "noise_std above zero"
+            )
 
-    def covariance(self, rows: Rows, times: Array) -> Array:
+    def mean(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior mean of observables, shape (n, o)."""
+        values = observables.evaluate(self.hyper.theta)
+        paths = self._update(self.state.alpha[:, None], times, values.free.shape[-1])
+        return self._combine(observables, values, times, paths)[:, :, 0]
+
+    def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of observables, shape (n, o, n, o)."""
-        values = rows.evaluate(self.hyper.theta)
-        basis, _ = rows.mode_basis(values, self.problem.groups, rows.scaling.time(times), slopes=False)
+        values = observables.evaluate(self.hyper.theta)
+        scaled = observables.units.scaled_times(times)
+        basis, _ = observables.mode_basis(values, self.data.groups, scaled, slopes=False)
         count, n = len(basis), len(times)
-        prior = self._prior_covariance(values, basis, rows.scaling.time(times), values, basis, rows.scaling.time(times))
-        reduced = self._whitened(rows, values, basis, times)
+        prior = self._prior_covariance(values, basis, scaled, values, basis, scaled)
+        reduced = self._whitened(observables, values, basis, times)
         total = prior.reshape(count * n, count * n) - reduced.T @ reduced
         # Rounding can leave tiny negative numbers where the variance is zero.
         np.fill_diagonal(total, np.maximum(np.diag(total), 0.0))
         return total.reshape(count, n, count, n).transpose(1, 0, 3, 2)
 
-    def variance(self, rows: Rows, times: Array) -> Array:
+    def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of observables, shape (n, o)."""
-        values = rows.evaluate(self.hyper.theta)
-        scaled = rows.scaling.time(times)
-        basis, _ = rows.mode_basis(values, self.problem.groups, scaled, slopes=False)
+        values = observables.evaluate(self.hyper.theta)
+        scaled = observables.units.scaled_times(times)
+        basis, _ = observables.mode_basis(values, self.data.groups, scaled, slopes=False)
         count, n = len(basis), len(times)
         total = np.zeros((count, n))
-        for number, latent in enumerate(self.problem.latents):
+        for number, latent in enumerate(self.data.latents):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
             total += free_variance(latent, values.free[:, number], ell, deviation)[:, None]
         mode_variance = self._mode_variance()
         for i in range(count):
             total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
-        reduced = self._whitened(rows, values, basis, times)
+        reduced = self._whitened(observables, values, basis, times)
         total -= np.sum(reduced**2, axis=0).reshape(count, n)
         # Rounding can leave a tiny negative number where the variance is zero.
         return np.maximum(total, 0.0).T
 
-    def sample(self, rows: Rows, times: Array, size: int, generator: np.random.Generator) -> Array:
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
-        values = rows.evaluate(self.hyper.theta)
-        order = max(values.free.shape[-1], self.state.rows.free.shape[-1])
-        problem = self.problem
-        both = np.concatenate([problem.times, times])
-        scaled = problem.rows.scaling.time(both)
+        values = observables.evaluate(self.hyper.theta)
+        order = max(values.free.shape[-1], self.state.coefficients.free.shape[-1])
+        data = self.data
+        both = np.concatenate([data.times, times])
+        scaled = data.observables.units.scaled_times(both)
         draws = [
             draw_latent(
                 latent, scaled, order, self.hyper.lengthscales[number], self.hyper.deviations[number], size, generator
             )
-            for number, latent in enumerate(problem.latents)
+            for number, latent in enumerate(data.latents)
         ]
         weights = (
             generator.standard_normal((len(self._mode_variance()), size)) * np.sqrt(self._mode_variance())[:, None]
         )
-        count = len(problem.times)
+        count = len(data.times)
         at_data = Paths([draw[:, :count] for draw in draws], weights)
-        seen = self._combine_scaled(self.state.rows, self.state.basis, at_data)
-        drawn = np.concatenate([seen[index, o] for o, index in enumerate(problem.index)])
-        noise = np.sqrt(problem.noise_variance(self.hyper.noise) + self.state.added)
+        seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
+        drawn = np.concatenate([seen[index, o] for o, index in enumerate(data.index)])
+        noise = np.sqrt(data.noise.variance(self.hyper.noise) + self.state.added)
         rest = self.state.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
         update = self._update(alpha, times, values.free.shape[-1])
         stacks = [draw[: values.free.shape[-1], count:] + part for draw, part in zip(draws, update.stacks, strict=True)]
         total = Paths(stacks, weights + update.weights)
-        return self._combine(rows, values, times, total).transpose(2, 0, 1)
+        return self._combine(observables, values, times, total).transpose(2, 0, 1)
 
     def _mode_variance(self) -> Array:
-        return self.problem.prior.mode_variance(self.hyper.mode_deviations)
+        return self.data.prior.mode_variance(self.hyper.mode_deviations)
 
     def _update(self, alpha: Array, times: Array, order: int) -> Paths:
         """Return ``cov(latent, data) alpha``: what the data add to free functions and mode weights."""
-        problem, hyper = self.problem, self.hyper
-        offsets = np.concatenate([[0], np.cumsum([len(v) for v in problem.values])])
-        scattered = np.zeros((len(problem.values), len(problem.times), alpha.shape[1]))
-        for o, index in enumerate(problem.index):
+        data, hyper = self.data, self.hyper
+        offsets = np.concatenate([[0], np.cumsum([len(v) for v in data.values])])
+        scattered = np.zeros((len(data.values), len(data.times), alpha.shape[1]))
+        for o, index in enumerate(data.index):
             np.add.at(scattered[o], index, alpha[offsets[o] : offsets[o + 1]])
-        scaling = problem.rows.scaling
-        lag = scaling.time(times)[:, None] - scaling.time(problem.times)[None, :]
+        units = data.observables.units
+        lag = units.scaled_times(times)[:, None] - units.scaled_times(data.times)[None, :]
         stacks = []
-        for number, latent in enumerate(problem.latents):
-            own = self.state.rows.free[:, number]
+        for number, latent in enumerate(data.latents):
+            own = self.state.coefficients.free[:, number]
             length = own.shape[-1]
             ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
             latent.check_order(2 * (order - 1))
-            h = latent.stack(np, lag / ell, order + length - 2)
+            h = list(latent.stack(np, lag / ell, order + length - 2))
             folded = [(-1.0) ** b * np.tensordot(own[:, b], scattered, axes=1) for b in range(length)]
             stack = np.zeros((order, len(times), alpha.shape[1]))
             for a in range(order):
@@ -157,19 +180,19 @@ class DensePosterior:
                     stack[a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded[b])
             stacks.append(stack)
         weights = np.zeros((len(self._mode_variance()), alpha.shape[1]))
-        for o in range(len(problem.values)):
+        for o in range(len(data.values)):
             weights += self.state.basis[o].T @ scattered[o]
         return Paths(stacks, self._mode_variance()[:, None] * weights)
 
-    def _combine(self, rows: Rows, values: RowValues, times: Array, paths: Paths) -> Array:
+    def _combine(self, observables: Observables, values: Coefficients, times: Array, paths: Paths) -> Array:
         """Return observables of functions in the user's units, the particular solution added, shape (n, o, s)."""
-        basis, _ = rows.mode_basis(values, self.problem.groups, rows.scaling.time(times), slopes=False)
-        means, _ = rows.means(values, times)
+        basis, _ = observables.mode_basis(values, self.data.groups, observables.units.scaled_times(times), slopes=False)
+        means, _ = observables.means(values, times)
         total = self._combine_scaled(values, basis, paths)
         return total + np.stack(means, axis=1)[:, :, None]
 
     @staticmethod
-    def _combine_scaled(values: RowValues, basis: list[Array], paths: Paths) -> Array:
+    def _combine_scaled(values: Coefficients, basis: list[Array], paths: Paths) -> Array:
         total = np.stack([part @ paths.weights for part in basis], axis=1)
         for number, stack in enumerate(paths.stacks):
             own = values.free[:, number]
@@ -177,11 +200,11 @@ class DensePosterior:
         return np.asarray(total)
 
     def _prior_covariance(
-        self, first: RowValues, basis1: list[Array], s1: Array, second: RowValues, basis2: list[Array], s2: Array
+        self, first: Coefficients, basis1: list[Array], s1: Array, second: Coefficients, basis2: list[Array], s2: Array
     ) -> Array:
         """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
         total = np.zeros((len(basis1), len(s1), len(basis2), len(s2)))
-        for number, latent in enumerate(self.problem.latents):
+        for number, latent in enumerate(self.data.latents):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
             total += free_block(np, latent, s1, s2, first.free[:, number], second.free[:, number], ell, deviation)
         variance = self._mode_variance()
@@ -190,11 +213,11 @@ class DensePosterior:
                 total[i, :, j] += (left * variance) @ right.T
         return total
 
-    def _whitened(self, rows: Rows, values: RowValues, basis: list[Array], times: Array) -> Array:
+    def _whitened(self, observables: Observables, values: Coefficients, basis: list[Array], times: Array) -> Array:
         """Return ``L^-1 cov(data, observables)``, shape (data, o * n)."""
-        problem = self.problem
-        scaled, data = rows.scaling.time(times), rows.scaling.time(problem.times)
-        cross = self._prior_covariance(self.state.rows, self.state.basis, data, values, basis, scaled)
-        picked = np.concatenate([cross[o, index] for o, index in enumerate(problem.index)])
+        data = self.data
+        scaled, at_data = observables.units.scaled_times(times), observables.units.scaled_times(data.times)
+        cross = self._prior_covariance(self.state.coefficients, self.state.basis, at_data, values, basis, scaled)
+        picked = np.concatenate([cross[o, index] for o, index in enumerate(data.index)])
         flat = picked.reshape(len(picked), -1)
         return np.asarray(solve_triangular(self.state.cholesky, flat, lower=True, check_finite=False))

@@ -2,7 +2,7 @@
 
 Amplitudes are standard normal. With D the design, W the weights and r the data without their mean,
 
-    A = I + D^T W D,   mu = A^-1 D^T W r,   twice -log evidence = r^T W r - mu^T D^T W r + log|A| + constants,
+    A = I + D^T W D,   mu = A^-1 D^T W r,   -2 log evidence = r^T W r - mu^T D^T W r + log|A| + constants,
 
 and with ``G = A^-1 + mu mu^T`` every derivative is a contraction ``tr(dD^T (W D G - W r mu^T))``. Arrays may have
 leading dimensions: many regressions at once, on NumPy or on PyTorch and its devices.
@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Dual", "Normal", "RootTerm", "Rooted", "Slopes", "Solved", "Term", "turn_columns", "waves_at"]
+__all__ = [
+    "Dual",
+    "NormalEquations",
+    "RootEquations",
+    "RootTerm",
+    "Slopes",
+    "Solved",
+    "Term",
+    "turn_columns",
+    "waves_at",
+]
 
 Array = NDArray[np.float64]
 
@@ -58,7 +68,7 @@ def _turn_back(xp: Any, amplitudes: Any, a: Any, b: Any) -> Any:
 
 @dataclass(frozen=True)
 class Term:
-    """What one view adds to the normal equations; q nodes, f frequencies, r modes.
+    """What the measurements of one observable add to the normal equations; q nodes, f frequencies, r modes.
 
     Parameters
     ----------
@@ -68,9 +78,9 @@ class Term:
         What the weights are multiplied by: one over the learned noise variance.
     waves : array, shape (q, 2 f)
     gram : array, shape (2 f, 2 f)
-        Waves times weights times waves.
+        Frequencies times weights times waves.
     on_waves : array, shape (2 f,)
-        Waves times the data without their mean.
+        Frequencies times the data without their mean.
     weights, rest : arrays, shape (q,)
         On the nodes; `rest` stands for weights times data without their mean.
     modes : array, shape (q, r)
@@ -94,9 +104,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Solved:
-    """A regression solved: twice the negative log evidence without constants, mean and root of the amplitudes."""
+    """A regression solved: its deviance (-2 log evidence without constants), mean and root of the amplitudes."""
 
-    twice: Any
+    deviance: Any
     mean: Any
     root: Any
 
@@ -107,8 +117,8 @@ class Dual:
 
     Parameters
     ----------
-    twice : float
-        Twice the negative log evidence without constants.
+    deviance : float
+        -2 log evidence, without constants.
     mean : array, shape (d,)
     alpha : array, shape (m,)
         ``K^-1 r``, which is also what the mean leaves of the data.
@@ -116,7 +126,7 @@ class Dual:
         ``K^-1 D``, which is also the design times the covariance of the amplitudes.
     """
 
-    twice: float
+    deviance: float
     mean: Array
     alpha: Array
     covered: Array
@@ -124,7 +134,7 @@ class Dual:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Derivatives of the negative log evidence.
+    """Derivatives of half the deviance.
 
     Parameters
     ----------
@@ -163,7 +173,7 @@ def _invert(xp: Any, A: Any, h: Any) -> tuple[Any, Any, Any] | None:
     return mean, 2.0 * xp.log(xp.diagonal(factor, dim1=-2, dim2=-1)).sum(-1), root
 
 
-class Normal:
+class NormalEquations:
     """The regression by its normal equations.
 
     Parameters
@@ -266,7 +276,7 @@ def _aligned(number: Any, dimensions: int) -> Any:
 
 @dataclass(frozen=True)
 class RootTerm:
-    """What one root view adds to the design; m rows, f frequencies, r modes.
+    """What the measurements of one observable add to the design; m rows, f frequencies, r modes.
 
     Parameters
     ----------
@@ -292,7 +302,7 @@ class RootTerm:
     rest: float
 
 
-class Rooted:
+class RootEquations:
     """The regression by a QR factorization of its design: no digits are lost where noise is low.
 
     Parameters
@@ -318,7 +328,7 @@ class Rooted:
         target = np.concatenate([*self.targets, np.zeros(self.size)])
         if not np.isfinite(stacked).all() or not np.isfinite(target).all():
             return None
-        # Rows of very different size: largest first keeps the factorization accurate.
+        # Observables of very different size: largest first keeps the factorization accurate.
         order = np.argsort(-np.abs(stacked).max(axis=1, initial=0.0), kind="stable")
         Q, R = np.linalg.qr(stacked[order])
         diagonal = np.abs(np.diag(R))

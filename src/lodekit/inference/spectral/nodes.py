@@ -1,9 +1,9 @@
 """The data as the spectral engine sees them: weights on nodes, or a root of these where noise is low.
 
-A view stands for all measurements of one observable under one kind of noise. The nodes of few measurements are their
-own times; those of many are Chebyshev nodes, and the weights there make sums over nodes equal to sums over the data for
-every function smooth enough. Normal equations square the condition; a *root* view does not: it is a triangular factor
-of the data, so that the length of its image of a function is the length of the function over the data.
+A `NodeSums` stands for all measurements of one observable under one kind of noise. The nodes of few measurements are
+their own times; those of many are Chebyshev nodes, and the weights there make sums over nodes equal to sums over the
+data for every function smooth enough. Normal equations square the condition; `RootSums` do not: they are a triangular
+factor of the data, so that the length of its image of a function is the length of the function over the data.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from scipy.linalg import solve_triangular
 
 from lodekit.data.observations import Series, by_noise
 from lodekit.data.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
-from lodekit.inference.problem import Rows
+from lodekit.data.units import Units
 
-__all__ = ["RawData", "RootView", "SpectralData", "SummedData", "View"]
+__all__ = ["NodeSums", "RawData", "RootSums", "SpectralData", "SummedData"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class View:
+class NodeSums:
     """Sums over the data as sums over nodes, in scaled units.
 
     Parameters
@@ -59,13 +59,13 @@ class View:
 
 
 @dataclass(frozen=True)
-class RootView:
+class RootSums:
     """A factor of the data: ``|root g - target|^2 + rest = sum_t w (g - y)^2`` for every smooth g, given on the nodes.
 
     Parameters
     ----------
     row, learned, count, log_weights
-        As in `View`.
+        As in `NodeSums`.
     nodes : array, shape (q,)
     root : array, shape (m, q), or (q,) for a diagonal
     target : array, shape (m,)
@@ -111,14 +111,14 @@ class SpectralData(Protocol):
     def finest_root(self) -> int:
         """The largest number of nodes for which a root is made; beyond, it would be too dear."""
 
-    def views(self, count: int) -> list[View]:
-        """Return views with about this many nodes."""
+    def node_sums(self, count: int) -> list[NodeSums]:
+        """Return sums over about this many nodes."""
 
-    def rows_of_root(self, count: int) -> int:
-        """Return how many rows root views with so many nodes have in all."""
+    def root_size(self, count: int) -> int:
+        """Return how many rows the roots of so many nodes have in all."""
 
-    def roots(self, count: int) -> list[RootView]:
-        """Return root views with about this many nodes."""
+    def root_sums(self, count: int) -> list[RootSums]:
+        """Return roots of sums over about this many nodes."""
 
 
 def _weights(learned: bool, item: Series, scale: float) -> tuple[Array, float]:
@@ -136,12 +136,12 @@ class RawData:
     Parameters
     ----------
     series : sequence of Series
-        One for each observable, in the order of the rows.
-    rows : Rows
+        One for each observable, in the order of the units.
+    units : Units
     """
 
     series: Sequence[Series]
-    rows: Rows
+    units: Units
     rounding: float = 2e-16
     finest: int = 1 << 30
     finest_root: int = 1 << 30
@@ -149,40 +149,40 @@ class RawData:
     @cached_property
     def window(self) -> tuple[float, float]:
         """The scaled times between which all measurements lie."""
-        times = np.concatenate([self.rows.scaling.time(item.times) for item in self.series])
+        times = np.concatenate([self.units.scaled_times(item.times) for item in self.series])
         return float(times.min()), float(times.max())
 
-    def views(self, count: int) -> list[View]:
-        """Return views; the number of nodes is that of the measurements."""
-        return self._views
+    def node_sums(self, count: int) -> list[NodeSums]:
+        """Return sums over nodes; their number is that of the measurements."""
+        return self._node_sums
 
     @cached_property
-    def _views(self) -> list[View]:
+    def _node_sums(self) -> list[NodeSums]:
         found = []
-        for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
+        for row, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
             for learned, part in by_noise(item):
                 weights, logs = _weights(learned, part, scale)
                 values = part.values / scale
-                nodes = self.rows.scaling.time(part.times)
+                nodes = self.units.scaled_times(part.times)
                 square = float(np.sum(weights * values**2))
                 found.append(
-                    View(row, learned, len(nodes), logs, square, nodes, weights, weights * values),
+                    NodeSums(row, learned, len(nodes), logs, square, nodes, weights, weights * values),
                 )
         return found
 
-    def rows_of_root(self, count: int) -> int:
+    def root_size(self, count: int) -> int:
         """Return the number of measurements."""
         return sum(len(item.times) for item in self.series)
 
-    def roots(self, count: int) -> list[RootView]:
-        """Return root views, diagonal."""
+    def root_sums(self, count: int) -> list[RootSums]:
+        """Return roots, diagonal."""
         found = []
-        for row, (item, scale) in enumerate(zip(self.series, self.rows.scales, strict=True)):
+        for row, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
             for learned, part in by_noise(item):
                 weights, logs = _weights(learned, part, scale)
-                nodes, root = self.rows.scaling.time(part.times), np.sqrt(weights)
+                nodes, root = self.units.scaled_times(part.times), np.sqrt(weights)
                 target = root * part.values / scale
-                found.append(RootView(row, learned, len(nodes), logs, nodes, root, target, 0.0))
+                found.append(RootSums(row, learned, len(nodes), logs, nodes, root, target, 0.0))
         return found
 
 
@@ -193,13 +193,13 @@ class SummedData:
     Parameters
     ----------
     statistics : Statistics
-    rows : Rows
+    units : Units
     names : sequence of str
-        The observables, in the order of the rows.
+        The observables, in the order of the units.
     """
 
     statistics: Statistics
-    rows: Rows
+    units: Units
     names: Sequence[str]
     rounding: float = 2e-15
     finest: int = 2 * DEGREE + 1
@@ -209,15 +209,15 @@ class SummedData:
     @property
     def window(self) -> tuple[float, float]:
         """The scaled times between which all measurements lie."""
-        scaled = self.rows.scaling.time(np.array([self.statistics.start, self.statistics.stop]))
+        scaled = self.units.scaled_times(np.array([self.statistics.start, self.statistics.stop]))
         return float(scaled[0]), float(scaled[1])
 
-    def views(self, count: int) -> list[View]:
-        """Return views on Chebyshev nodes; cells with the same moments share their weights."""
+    def node_sums(self, count: int) -> list[NodeSums]:
+        """Return sums over Chebyshev nodes; cells with the same moments share their weights."""
         if count in self._cache:
             return list(self._cache[count])
         low, high = self.window
-        found: list[View] = []
+        found: list[NodeSums] = []
         shared: list[tuple[Array, Array]] = []
         for row, scale, unit, known, cell in self._cells():
             same = [own for moments, own in shared if np.array_equal(moments, cell.moments)]
@@ -227,7 +227,7 @@ class SummedData:
             plain = cell.about(0.0)
             nodes, values = quadrature(plain.products, count)
             found.append(
-                View(
+                NodeSums(
                     row,
                     not known,
                     cell.count,
@@ -245,15 +245,15 @@ class SummedData:
         """Yield the row, its scale, the unit of its weights, and whether its noise is known, with each cell."""
         for (name, known), cell in self.statistics.cells.items():
             row = self.names.index(name)
-            scale = float(self.rows.scales[row])
+            scale = float(self.units.scales[row])
             yield row, scale, scale**2 if known else 1.0, known, cell
 
-    def rows_of_root(self, count: int) -> int:
+    def root_size(self, count: int) -> int:
         """Return the number of nodes of all cells."""
         return count * len(self.statistics.cells)
 
-    def roots(self, count: int) -> list[RootView]:
-        """Return root views: Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root.
+    def root_sums(self, count: int) -> list[RootSums]:
+        """Return roots: Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root.
 
         An error of the sums is an error of the weights of the data, relative to these, and nothing magnifies it.
         """
@@ -264,7 +264,7 @@ class SummedData:
         from_nodes = _polynomials(x, count).T * (2.0 / count)
         from_nodes[0] *= 0.5
         nodes = low + 0.5 * (x + 1.0) * (high - low)
-        found: list[RootView] = []
+        found: list[RootSums] = []
         shared: list[tuple[Array, _Factor, Array]] = []
         for row, scale, unit, known, cell in self._cells():
             same = [item for item in shared if np.array_equal(item[0], cell.moments)]
@@ -279,7 +279,7 @@ class SummedData:
             target = target + cell.reference * root.sum(axis=1)
             own = root if unit == 1.0 else root * scale
             found.append(
-                RootView(
+                RootSums(
                     row,
                     not known,
                     cell.count,

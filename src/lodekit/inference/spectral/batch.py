@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.inference.bases import Base
-from lodekit.inference.device import find_device
+from lodekit.inference.devices import find_device
 from lodekit.inference.engine import Evidence
-from lodekit.inference.evaluation import Evaluation, Functions, OutOfReachError
-from lodekit.inference.problem import Hyperparameters
-from lodekit.inference.regression import Normal, Slopes, Solved, Term
-from lodekit.inference.spectral import SpectralEngine
-from lodekit.prior.spectra import Waves
+from lodekit.inference.spectral.engine import SpectralEngine
+from lodekit.inference.spectral.evaluation import Evaluation, Functions
+from lodekit.inference.spectral.grams import Grams
+from lodekit.inference.spectral.regression import NormalEquations, Slopes, Solved, Term
+from lodekit.inference.spectral.workspace import OutOfReachError
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.spectra import Frequencies
 
 __all__ = ["evaluate_batch"]
 
@@ -46,7 +47,7 @@ def evaluate_batch(
     Returns
     -------
     list of Evidence
-        Infinite where nothing finite can be said. Where normal equations would lose digits, the single evaluation
+        Minus infinity where nothing finite can be said. Where normal equations would lose digits, the single evaluation
         takes over.
     """
     import torch
@@ -56,51 +57,52 @@ def evaluate_batch(
     if len(several) != len(hypers):
         raise LodekitError(f"expected one engine, or one for each of {len(hypers)} hyperparameters, got {len(several)}")
     with np.errstate(all="ignore"):
-        evaluations = [Evaluation(engine, hyper) for engine, hyper in zip(several, hypers, strict=True)]
+        evaluations = [Evaluation(engine.workspace, hyper) for engine, hyper in zip(several, hypers, strict=True)]
         prepared = [_reach(evaluation) for evaluation in evaluations]
-        found = [Evidence.infinite(hyper) for hyper in hypers]
+        found = [Evidence.impossible(hyper) for hyper in hypers]
         usable = [k for k, item in enumerate(prepared) if item is not None]
         if not usable:
             return found
         waves = _widest([item[0] for item in prepared if item is not None])
         nodes = max(item[1] for item in prepared if item is not None)
-        bases: dict[int, Base] = {}
+        grams: dict[int, Grams] = {}
         for k in usable:
-            if id(several[k]) not in bases:
-                bases[id(several[k])] = several[k].base(waves, nodes, roots=False)
-        items = [_Item(evaluations[k], bases[id(several[k])]) for k in usable]
+            if id(several[k]) not in grams:
+                grams[id(several[k])] = several[k].workspace.grams(waves, nodes, roots=False)
+        items = [_Item(evaluations[k], grams[id(several[k])]) for k in usable]
         _check_alike(items)
         with torch.no_grad():
             solved, slopes, largest, squares = _solve(items, place)
         for number, (k, item) in enumerate(zip(usable, items, strict=True)):
-            twice = float(solved.twice[number])
-            if not several[k].is_precise(float(largest[number]), float(squares[number]), solved.mean.shape[-1], twice):
+            deviance = float(solved.deviance[number])
+            lost = float(largest[number]), float(squares[number]), solved.mean.shape[-1], deviance
+            if not several[k].workspace.is_precise(*lost):
                 found[k] = several[k].evaluate(hypers[k])
                 continue
-            value = 0.5 * (twice + item.evaluation.constants(item.base))
-            found[k] = item.evaluation.gradient(item.base, item.functions, value, _take(slopes, number))
+            value = -0.5 * (deviance + item.evaluation.constants(item.grams)) + several[k].workspace.log_jacobian
+            found[k] = Evidence(value, item.evaluation.gradient(item.grams, item.functions, _take(slopes, number)))
     return found
 
 
 class _Item:
     """One regression of the batch, before it is solved."""
 
-    def __init__(self, evaluation: Evaluation, base: Base) -> None:
-        self.evaluation, self.base = evaluation, base
-        self.functions: list[Functions] = evaluation.functions(base, slopes=True)
-        self.terms: list[Term] = evaluation.terms(base, self.functions)
-        self.turned = evaluation.turned(base.waves)
+    def __init__(self, evaluation: Evaluation, grams: Grams) -> None:
+        self.evaluation, self.grams = evaluation, grams
+        self.functions: list[Functions] = evaluation.functions(grams, slopes=True)
+        self.terms: list[Term] = evaluation.terms(grams, self.functions)
+        self.turned = evaluation.turned(grams.frequencies)
 
 
-def _widest(several: Sequence[Waves]) -> Waves:
-    """Return waves with the longest period and the widest band of all, for each source."""
+def _widest(several: Sequence[Frequencies]) -> Frequencies:
+    """Return waves with the longest period and the widest band of all, for each process."""
     steps = [min(parts) for parts in zip(*(waves.steps for waves in several), strict=True)]
     counts = []
-    for source, step in enumerate(steps):
-        band = max(waves.steps[source] * (waves.counts[source] - 1) for waves in several)
+    for process, step in enumerate(steps):
+        band = max(waves.steps[process] * (waves.counts[process] - 1) for waves in several)
         counts.append(int(np.ceil(band / step - 1e-9)) + 1)
     reach = [max(parts) for parts in zip(*(waves.reach for waves in several), strict=True)]
-    return Waves(tuple(steps), tuple(counts), tuple(reach))
+    return Frequencies(tuple(steps), tuple(counts), tuple(reach))
 
 
 def _check_alike(items: Sequence[_Item]) -> None:
@@ -113,7 +115,7 @@ def _check_alike(items: Sequence[_Item]) -> None:
             )
 
 
-def _reach(evaluation: Evaluation) -> tuple[Waves, int] | None:
+def _reach(evaluation: Evaluation) -> tuple[Frequencies, int] | None:
     try:
         return evaluation.prepare()
     except OutOfReachError:
@@ -143,7 +145,7 @@ def _solve(items: Sequence[_Item], device: Any) -> tuple[Solved, Slopes, Array, 
         joined.append(Term(term.row, term.group, 0, precision, square=square, **arrays))
     a, b = (torch.as_tensor(np.stack([pair[k] for pair in turned]), device=device) for k in (0, 1))
     noises = len(items[0].evaluation.hyper.noise)
-    regression = Normal(torch, a, b, joined, noises)
+    regression = NormalEquations(torch, a, b, joined, noises)
     solved = regression.solve()
     assert solved is not None  # noqa: S101
     slopes = regression.slopes(solved)

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.inference.problem import Hyperparameters, Rows, mode_groups
 from lodekit.prior.covariance import free_variance
-from lodekit.prior.latents import Latent, SquaredExponential
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import Latent
+from lodekit.prior.modes import mode_groups
+from lodekit.prior.observables import Observables
 
 __all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters"]
 
@@ -17,17 +19,17 @@ _MOST_WAVES = 20_000
 
 
 def natural_hyperparameters(
-    rows: Rows, latents: tuple[Latent, ...], theta: Array, lengthscale: float
+    observables: Observables, latents: tuple[Latent, ...], theta: Array, lengthscale: float
 ) -> Hyperparameters:
     """Return hyperparameters at which observables vary by about one, for a lengthscale in scaled time."""
-    values = rows.evaluate(theta)
+    values = observables.evaluate(theta)
     deviations = np.ones(len(latents))
     for number, latent in enumerate(latents):
         variance = free_variance(latent, values.free[:, number], lengthscale, 1.0)
         if (variance > 0).any():
             deviations[number] = float(np.exp(-0.5 * np.log(variance[variance > 0]).mean()))
-    groups = mode_groups(rows.compiled)
-    basis, _ = rows.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), slopes=False)
+    groups = mode_groups(observables.compiled)
+    basis, _ = observables.mode_basis(values, groups, np.linspace(0.0, 1.0, 50), slopes=False)
     sizes = [group.size for group in groups]
     power = np.max([np.mean(part**2, axis=0) for part in basis], axis=0) if groups else np.zeros(0)
     pieces = np.split(power, np.cumsum(sizes)[:-1]) if groups else []
@@ -36,7 +38,7 @@ def natural_hyperparameters(
 
 
 def draw_solutions(
-    rows: Rows,
+    observables: Observables,
     latents: tuple[Latent, ...],
     hyper: Hyperparameters,
     times: Array,
@@ -44,9 +46,10 @@ def draw_solutions(
     generator: np.random.Generator,
 ) -> Array:
     """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o)."""
-    values, scaled, groups = rows.evaluate(hyper.theta), rows.scaling.time(times), mode_groups(rows.compiled)
-    basis, _ = rows.mode_basis(values, groups, scaled, slopes=False)
-    means, _ = rows.means(values, times)
+    values, scaled = observables.evaluate(hyper.theta), observables.units.scaled_times(times)
+    groups = mode_groups(observables.compiled)
+    basis, _ = observables.mode_basis(values, groups, scaled, slopes=False)
+    means, _ = observables.means(values, times)
     roots = np.repeat(hyper.mode_deviations, [group.size for group in groups])
     weights = roots[:, None] * generator.standard_normal((len(roots), size))
     total = np.stack([part @ weights for part in basis], axis=1) + np.stack(means, axis=1)[:, :, None]
@@ -56,7 +59,7 @@ def draw_solutions(
         ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
         stack = draw_latent(latent, scaled, own.shape[-1], float(ell), float(deviation), size, generator)
         total = total + np.einsum("oa,ans->nos", own, stack)
-    return np.asarray(total.transpose(2, 0, 1)) * rows.scales
+    return np.asarray(total.transpose(2, 0, 1)) * observables.units.scales
 
 
 def draw_latent(
@@ -64,11 +67,11 @@ def draw_latent(
 ) -> Array:
     """Return draws of a free function and its derivatives, shape (order, n, size).
 
-    Squared exponential: a sum of waves by the trapezoidal rule in frequency, exact to rounding over the span of the
-    times. Matern: a draw of the function and its derivatives at all times at once.
+    Where waves are enough of the spectrum: a sum of them by the trapezoidal rule in frequency, exact to rounding over
+    the span of the times. Else: a draw of the function and its derivatives at all times at once.
     """
-    if isinstance(latent, SquaredExponential):
-        reach = 9.0 + 0.5 * order
+    if latent.has_band:
+        reach = latent.highest + 0.5 * order
         length = float(np.ptp(times)) + reach * ell if len(times) else ell
         step = 2.0 * np.pi / length
         count = int(np.ceil(reach / ell / step)) + 1
@@ -76,8 +79,8 @@ def draw_latent(
             raise LodekitError(
                 "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
             )
-        frequencies = step * np.arange(count)
-        density = ell / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * (frequencies * ell) ** 2) * step
+        frequencies: Array = step * np.arange(count, dtype=float)
+        density = latent.density(frequencies, ell) / (2.0 * np.pi) * step
         amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
         cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
         sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
@@ -88,8 +91,8 @@ def draw_latent(
             stack[a] = (np.cos(turned) * frequencies**a) @ cosines + (np.sin(turned) * frequencies**a) @ sines
         return stack
     u = (times[:, None] - times[None, :]) / ell
-    usable = min(order, latent.p + 1)
-    h = latent.stack(np, u, 2 * (usable - 1))
+    usable = int(min(order, latent.smoothness + 1))
+    h = list(latent.stack(np, u, 2 * (usable - 1)))
     n = len(times)
     joint = np.zeros((usable, n, usable, n))
     for a in range(usable):

@@ -1,4 +1,4 @@
-"""What is asked of the engines, and what they answer, looked at once more before anyone relies on it."""
+"""Numbers that users give, and numbers that they get: looked at once more before anyone relies on them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
-from lodekit.inference.dense_posterior import DensePosterior
 
-__all__ = ["check_count", "check_exact_values_met", "check_finite", "check_seed", "read_times"]
+__all__ = ["check_count", "check_finite", "check_seed", "read_times"]
 
 Array = NDArray[np.float64]
 
@@ -34,26 +33,6 @@ def check_finite(values: Array, times: Array) -> None:
     bad = ~np.isfinite(values.reshape(len(times), -1)).all(axis=1)
     if bad.any():
         raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
-
-
-def check_exact_values_met(posterior: DensePosterior) -> None:
-    """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
-    problem = posterior.problem
-    exact = np.concatenate(problem.known_noise) == 0
-    if not exact.any():
-        return
-    with np.errstate(all="ignore"):
-        mean = posterior.mean(problem.rows, problem.times)
-    met = np.concatenate([mean[index, o] for o, index in enumerate(problem.index)])
-    missed = np.where(exact, np.abs(met - problem.scaled_values), 0.0)
-    row = int(np.nanargmax(np.where(np.isfinite(missed), missed, np.inf)))
-    if not missed[row] < 1e-3:
-        number = int(np.searchsorted(problem.offsets, row, side="right")) - 1
-        time = problem.times[problem.index[number][row - problem.offsets[number]]]
-        raise DataError(
-            f"the exact values contradict each other or the equations, for example at t = {time:g}; give them a "
-            "noise_std above zero"
-        )
 
 
 def read_times(t: ArrayLike) -> Array:

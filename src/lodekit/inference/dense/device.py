@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.errors import LodekitError
-from lodekit.inference.dense import Factorization, finish_gradient, stacked_basis
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.evidence import Factorization, finish_gradient, stacked_basis
 from lodekit.inference.engine import Evidence
-from lodekit.inference.problem import Hyperparameters, Problem
-from lodekit.prior.compile import RowValues
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import pair_coefficients
-from lodekit.prior.latents import SquaredExponential
+from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["evaluate_on", "factorize_on", "find_device"]
+__all__ = ["evaluate_on", "factorize_on"]
 
 Array = NDArray[np.float64]
 _JITTERS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
@@ -30,100 +29,72 @@ _LEAF = 1024
 _UNIT = 256
 
 
-def find_device(name: str) -> Any:
-    """Return a PyTorch device; raise where it cannot be used."""
-    try:
-        import torch
-    except ImportError:
-        raise LodekitError(f"device={name!r} needs PyTorch; try: pip install 'lodekit[gpytorch]'") from None
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise LodekitError(f"expected a device such as 'cuda', 'cuda:1' or 'cpu', got {name!r}") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise LodekitError(f"device={name!r} was asked for, but PyTorch sees no CUDA device here")
-    if device.type not in ("cuda", "cpu"):
-        raise LodekitError(f"device={name!r} has no double precision; expected 'cuda' or 'cpu'")
-    return device
-
-
-def _stacks(problem: Problem, hyper: Hyperparameters, number: int, order: int, device: Any) -> Iterator[Any]:
-    """Yield the derivatives of a free function's covariance over all pairs of times, lowest order first."""
+def _stacks(data: DenseData, hyper: Hyperparameters, number: int, order: int, device: Any) -> Iterator[Any]:
+    """Return the derivatives of a free function's covariance over all pairs of times, lowest order first."""
     import torch
 
-    times = torch.as_tensor(problem.scaled_times, device=device)
-    latent = problem.latents[number]
+    times = torch.as_tensor(data.scaled_times, device=device)
     u = (times[:, None] - times[None, :]) / float(hyper.lengthscales[number])
-    if not isinstance(latent, SquaredExponential):
-        yield from latent.stack(torch, u, order)
-        return
-    before, last = None, torch.exp(-0.5 * u * u)
-    yield last
-    for m in range(1, order + 1):
-        following = -u * last
-        if before is not None:
-            following -= (m - 1) * before
-        before, last = last, following
-        yield last
+    return data.latents[number].stack(torch, u, order)
 
 
-def _pick(problem: Problem, stack: Any, i: int, j: int, device: Any) -> Any:
+def _pick(data: DenseData, stack: Any, i: int, j: int, device: Any) -> Any:
     """Return the part of a matrix over times that belongs to two observables."""
     import torch
 
-    if problem.is_full:
+    if data.is_full:
         return stack
-    rows, columns = (torch.as_tensor(problem.index[k], device=device) for k in (i, j))
+    rows, columns = (torch.as_tensor(data.index[k], device=device) for k in (i, j))
     return stack[rows][:, columns]
 
 
 class _State:
     """The covariance of the data, factorized on the device."""
 
-    def __init__(self, problem: Problem, hyper: Hyperparameters, device: Any) -> None:
-        self.problem, self.hyper, self.device = problem, hyper, device
-        self.rows: RowValues = problem.rows.evaluate(hyper.theta)
-        self.order = 2 * (self.rows.free.shape[-1] - 1)
-        self.basis, self.d_basis = problem.rows.mode_basis(self.rows, problem.groups, problem.scaled_times, slopes=True)
-        means, self.d_means = problem.rows.means(self.rows, problem.times)
-        self.residual = problem.scaled_values - np.concatenate(
-            [m[i] for m, i in zip(means, problem.index, strict=True)]
+    def __init__(self, data: DenseData, hyper: Hyperparameters, device: Any) -> None:
+        self.data, self.hyper, self.device = data, hyper, device
+        self.coefficients: Coefficients = data.observables.evaluate(hyper.theta)
+        self.order = 2 * (self.coefficients.free.shape[-1] - 1)
+        self.basis, self.d_basis = data.observables.mode_basis(
+            self.coefficients, data.groups, data.scaled_times, slopes=True
         )
-        free = self.rows.free
+        means, self.d_means = data.observables.means(self.coefficients, data.times)
+        self.residual = data.scaled_values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
+        free = self.coefficients.free
         self.weights = [
             pair_coefficients(np, free[:, k], free[:, k], float(hyper.lengthscales[k]), float(hyper.deviations[k]))
-            for k in range(len(problem.latents))
+            for k in range(len(data.latents))
         ]
-        self.noise = problem.noise_variance(hyper.noise)
-        parts = (self.rows.free, self.residual, self.noise, *self.basis)
+        self.noise = data.noise.variance(hyper.noise)
+        parts = (self.coefficients.free, self.residual, self.noise, *self.basis)
         self.finite = all(np.isfinite(part).all() for part in parts)
 
     @property
     def stacked_basis(self) -> Array:
-        return stacked_basis(self.problem, self.basis)
+        return stacked_basis(self.data, self.basis)
 
     def kept(self, cholesky: Array, alpha: Any, value: float, jitter: float, added: float) -> Factorization:
-        """Return what the rest of the house needs to know."""
+        """Return the factorization as the posterior and the gradient take it."""
         known = alpha.cpu().numpy()
         head = (cholesky, known, self.residual, value, jitter, added)
-        return Factorization(*head, self.rows, self.basis, self.d_basis, self.d_means, [], self.weights)
+        return Factorization(*head, self.coefficients, self.basis, self.d_basis, self.d_means, [], self.weights)
 
     def covariance(self) -> Any:
         """Return the covariance of the data without noise; only the lower triangle is meant."""
         import torch
 
-        problem, offsets, count = self.problem, self.problem.offsets, len(self.problem.values)
-        K = torch.zeros((problem.size, problem.size), dtype=torch.float64, device=self.device)
-        for number, latent in enumerate(problem.latents):
+        data, offsets, count = self.data, self.data.offsets, len(self.data.values)
+        K = torch.zeros((data.size, data.size), dtype=torch.float64, device=self.device)
+        for number, latent in enumerate(data.latents):
             latent.check_order(self.order)
-            for m, stack in enumerate(_stacks(problem, self.hyper, number, self.order, self.device)):
+            for m, stack in enumerate(_stacks(data, self.hyper, number, self.order, self.device)):
                 for i in range(count):
                     for j in range(i + 1):
                         weight = float(self.weights[number][i, j, m])
                         if weight:
                             block = K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
-                            block.add_(_pick(problem, stack, i, j, self.device), alpha=weight)
-        variance = problem.prior.mode_variance(self.hyper.mode_deviations)
+                            block.add_(_pick(data, stack, i, j, self.device), alpha=weight)
+        variance = data.prior.mode_variance(self.hyper.mode_deviations)
         if len(variance):
             basis = torch.as_tensor(self.stacked_basis, device=self.device)
             K.addmm_(basis * torch.as_tensor(variance, device=self.device), basis.T)
@@ -148,14 +119,14 @@ class _State:
         return None
 
     def finish(self, factor: Any) -> tuple[Any, float]:
-        """Return ``K^-1 (y - mu)`` and the negative log evidence in scaled units."""
+        """Return ``K^-1 (y - mu)`` and the log evidence in scaled units."""
         import torch
 
         residual = torch.as_tensor(self.residual, device=self.device)[:, None]
         alpha = torch.cholesky_solve(residual, factor)
         half_log = float(torch.log(factor.diagonal()).sum())
         square = float((residual * alpha).sum())
-        return alpha[:, 0], 0.5 * square + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi))
+        return alpha[:, 0], -(0.5 * square + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi)))
 
 
 def invert_triangular(matrix: Any) -> None:
@@ -255,10 +226,10 @@ def _split(size: int) -> int:
     return (size // 2 + _UNIT - 1) // _UNIT * _UNIT
 
 
-def factorize_on(problem: Problem, hyper: Hyperparameters, device: Any) -> Factorization | None:
+def factorize_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Factorization | None:
     """Return the factorization for a posterior, made on the device and brought to the main memory."""
     with np.errstate(all="ignore"):
-        state = _State(problem, hyper, device)
+        state = _State(data, hyper, device)
         found = state.factorize() if state.finite else None
     if found is None:
         return None
@@ -267,34 +238,34 @@ def factorize_on(problem: Problem, hyper: Hyperparameters, device: Any) -> Facto
     return state.kept(np.asfortranarray(factor.cpu().numpy()), alpha, value, jitter, added)
 
 
-def evaluate_on(problem: Problem, hyper: Hyperparameters, device: Any) -> Evidence:
-    """Return the negative log evidence and its gradient; infinite where the covariance is not finite."""
+def evaluate_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidence:
+    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
     import torch
 
     with np.errstate(all="ignore"), torch.no_grad():
-        state = _State(problem, hyper, device)
+        state = _State(data, hyper, device)
         found = state.factorize() if state.finite else None
         if found is None:
-            return Evidence.infinite(hyper)
+            return Evidence.impossible(hyper)
         G, jitter, added = found
         del found
         alpha, value = state.finish(G)
         invert_triangular(G)
         square_triangular(G)
         diagonal, on_modes = _halve(state, G, alpha)
-        contracted = [_contract(state, G, number) for number in range(len(problem.latents))]
+        contracted = [_contract(state, G, number) for number in range(len(data.latents))]
         kept = state.kept(np.zeros((0, 0)), alpha, value, jitter, added)
-        return finish_gradient(problem, hyper, kept, contracted, on_modes, diagonal)
+        return finish_gradient(data, hyper, kept, contracted, on_modes, diagonal)
 
 
 def _halve(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
-    """Turn the lower triangle of K^-1 into that of ``(K^-1 - alpha alpha^T)/2``, in place; diagonal blocks whole.
+    """Turn the lower triangle of K^-1 into that of ``(alpha alpha^T - K^-1)/2``, in place; diagonal blocks whole.
 
     Returns its diagonal, and its product with the basis functions of the modes.
     """
     import torch
 
-    offsets, count = state.problem.offsets, len(state.problem.values)
+    offsets, count = state.data.offsets, len(state.data.values)
     basis = torch.as_tensor(state.stacked_basis, device=state.device)
     on_modes = torch.zeros_like(basis)
     for i in range(count):
@@ -303,7 +274,7 @@ def _halve(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
             columns = slice(offsets[j], offsets[j + 1])
             block = G[rows, columns]
             block.addr_(alpha[rows], alpha[columns], alpha=-1.0)
-            block.mul_(0.5)
+            block.mul_(-0.5)
             if i == j:
                 upper = torch.tril(block, -1).T
                 block.tril_()
@@ -318,24 +289,21 @@ def _contract(state: _State, G: Any, number: int) -> tuple[Array, Array]:
     """Return ``sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
     import torch
 
-    problem, device, offsets = state.problem, state.device, state.problem.offsets
-    latent, count, orders = problem.latents[number], len(problem.values), state.order + 1
-    is_smooth = isinstance(latent, SquaredExponential)
-    times = torch.as_tensor(problem.scaled_times, device=device) / float(state.hyper.lengthscales[number])
-    S = np.zeros((count, count, orders + latent.extra))
+    data, device, offsets = state.data, state.device, state.data.offsets
+    latent, count = data.latents[number], len(data.values)
+    times = torch.as_tensor(data.scaled_times, device=device) / float(state.hyper.lengthscales[number])
+    S = np.zeros((count, count, state.order + 1 + latent.extra))
     on_lag = np.zeros_like(S)
-    for m, stack in enumerate(_stacks(problem, state.hyper, number, state.order + latent.extra, device)):
-        lagged = None if is_smooth else (times[:, None] - times[None, :]) * stack
+    for m, stack in enumerate(_stacks(data, state.hyper, number, state.order + latent.extra, device)):
+        lagged = None if not latent.needs_lag else (times[:, None] - times[None, :]) * stack
         for i in range(count):
             for j in range(i + 1):
                 block = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
                 # Transposed, the lag changes its sign, and so do odd derivatives.
                 sign = (-1.0) ** m
-                S[i, j, m] = float(torch.sum(block * _pick(problem, stack, i, j, device)))
+                S[i, j, m] = float(torch.sum(block * _pick(data, stack, i, j, device)))
                 S[j, i, m] = sign * S[i, j, m] if i != j else S[i, j, m]
                 if lagged is not None:
-                    on_lag[i, j, m] = float(torch.sum(block * _pick(problem, lagged, i, j, device)))
+                    on_lag[i, j, m] = float(torch.sum(block * _pick(data, lagged, i, j, device)))
                     on_lag[j, i, m] = -sign * on_lag[i, j, m] if i != j else on_lag[i, j, m]
-    if is_smooth:
-        return S, S[..., 2:] + S[..., :orders]
-    return S, -np.arange(orders) * S[..., :orders] - on_lag[..., 1 : orders + 1]
+    return S, latent.tilt(S, on_lag)

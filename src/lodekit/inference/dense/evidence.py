@@ -1,6 +1,6 @@
 """The exact evidence by Cholesky, with its gradient in closed form.
 
-With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (K^-1 - alpha alpha^T)/2``, contract G once with the stack of
+With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (alpha alpha^T - K^-1)/2``, contract G once with the stack of
 derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
 any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of the covariance used).
 """
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from lodekit.errors import LodekitError
+from lodekit.inference.dense.data import DenseData
 from lodekit.inference.engine import Evidence
-from lodekit.inference.problem import Hyperparameters, Problem
-from lodekit.prior.compile import RowValues
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import fold_matrix, pair_coefficients
-from lodekit.prior.latents import Latent, SquaredExponential
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import Latent
 
-__all__ = ["Factorization", "evaluate", "factorize", "finish_gradient", "stacked_basis"]
+__all__ = ["Factorization", "assemble", "evaluate", "factorize", "finish_gradient", "stacked_basis"]
 
 Array = NDArray[np.float64]
 _JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
@@ -38,7 +39,7 @@ class Factorization:
     alpha : array, shape (n,)
         ``K^-1 (y - mu)``.
     value : float
-        The negative log evidence in scaled units.
+        The log evidence in scaled units.
     jitter : float
         What had to be added to the diagonal, relative to its mean.
     added : float
@@ -51,7 +52,7 @@ class Factorization:
     value: float
     jitter: float
     added: float
-    rows: RowValues
+    coefficients: Coefficients
     basis: list[Array]
     d_basis: list[Array]
     d_means: list[Array]
@@ -59,32 +60,32 @@ class Factorization:
     weights: list[Array]
 
 
-def factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool = False) -> Factorization | None:
+def factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool = False) -> Factorization | None:
     """Return the factorization of the covariance of the data, or None where it is not finite."""
     # A search may try absurd values; what overflows there is noticed below.
     with np.errstate(all="ignore"):
-        return _factorize(problem, hyper, slopes=slopes)
+        return _factorize(data, hyper, slopes=slopes)
 
 
-def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
-    rows, (basis, d_basis), (means, d_means) = problem.design(hyper.theta, slopes=slopes)
-    order = 2 * (rows.free.shape[-1] - 1)
+def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
+    found, (basis, d_basis), (means, d_means) = data.design(hyper.theta, slopes=slopes)
+    order = 2 * (found.free.shape[-1] - 1)
     stacks, weights = [], []
-    for number, latent in enumerate(problem.latents):
+    for number, latent in enumerate(data.latents):
         latent.check_order(order)
         extra = latent.extra if slopes else 0
-        stacks.append(_stack(latent, problem.lag / hyper.lengthscales[number], order + extra))
-        own = rows.free[:, number]
+        stacks.append(_stack(latent, data.lag / hyper.lengthscales[number], order + extra))
+        own = found.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
-    variance = problem.prior.mode_variance(hyper.mode_deviations)
-    residual = problem.scaled_values
-    if problem.rows.has_mean:
-        residual = residual - np.concatenate([m[i] for m, i in zip(means, problem.index, strict=True)])
-    noise = problem.noise_variance(hyper.noise)
-    if not all(np.isfinite(part).all() for part in (rows.free, residual, noise, *basis)):
+    variance = data.prior.mode_variance(hyper.mode_deviations)
+    residual = data.scaled_values
+    if data.observables.has_mean:
+        residual = residual - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
+    noise = data.noise.variance(hyper.noise)
+    if not all(np.isfinite(part).all() for part in (found.free, residual, noise, *basis)):
         return None
     for jitter in _JITTERS:
-        K = _assemble(problem, stacks, weights, basis, variance)
+        K = assemble(data, stacks, weights, basis, variance)
         diagonal = np.einsum("ii->i", K)
         mean = float(diagonal.mean()) if len(diagonal) else 1.0
         if not np.isfinite(mean):
@@ -97,34 +98,24 @@ def _factorize(problem: Problem, hyper: Hyperparameters, *, slopes: bool) -> Fac
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
-    value = 0.5 * float(residual @ alpha) + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi))
+    value = -(0.5 * float(residual @ alpha) + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi)))
     return Factorization(
-        factor, alpha, residual, value, jitter, jitter * mean, rows, basis, d_basis, d_means, stacks, weights
+        factor, alpha, residual, value, jitter, jitter * mean, found, basis, d_basis, d_means, stacks, weights
     )
 
 
 def _stack(latent: Latent, u: Array, order: int) -> Array:
     """Return the stack of derivatives as one array, (order + 1, n, n)."""
-    if not isinstance(latent, SquaredExponential):
-        return np.stack(latent.stack(np, u, order))
-    # The recurrence of the squared exponential, in place: the stack is the largest thing beside the covariance.
     stack = np.empty((order + 1, *u.shape))
-    np.multiply(u, -0.5 * u, out=stack[0])
-    np.exp(stack[0], out=stack[0])
-    for m in range(1, order + 1):
-        np.multiply(u, stack[m - 1], out=stack[m])
-        if m > 1:
-            stack[m] += (m - 1) * stack[m - 2]
-        np.negative(stack[m], out=stack[m])
+    for m, part in enumerate(latent.stack(np, u, order)):
+        stack[m] = part
     return stack
 
 
-def _assemble(
-    problem: Problem, stacks: list[Array], weights: list[Array], basis: list[Array], variance: Array
-) -> Array:
+def assemble(data: DenseData, stacks: list[Array], weights: list[Array], basis: list[Array], variance: Array) -> Array:
     """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant."""
-    offsets, count, n = problem.offsets, len(problem.values), len(problem.times)
-    if problem.is_full:
+    offsets, count, n = data.offsets, len(data.values), len(data.times)
+    if data.is_full:
         total = np.zeros((count * count, n * n))
         for stack, weight in zip(stacks, weights, strict=True):
             orders = weight.shape[-1]
@@ -141,48 +132,48 @@ def _assemble(
             block = (basis[i] * variance) @ basis[j].T
             for stack, weight in zip(stacks, weights, strict=True):
                 block += np.tensordot(weight[i, j], stack[: weight.shape[-1]], axes=1)
-            block = block[np.ix_(problem.index[i], problem.index[j])]
+            block = block[np.ix_(data.index[i], data.index[j])]
             K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]] = block
     return K
 
 
-def evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
-    """Return the negative log evidence and its gradient; infinite where the covariance is not finite."""
+def evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
+    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
     with np.errstate(all="ignore"):
-        return _evaluate(problem, hyper)
+        return _evaluate(data, hyper)
 
 
-def _evaluate(problem: Problem, hyper: Hyperparameters) -> Evidence:
-    state = _factorize(problem, hyper, slopes=True)
+def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
+    state = _factorize(data, hyper, slopes=True)
     if state is None:
-        return Evidence.infinite(hyper)
+        return Evidence.impossible(hyper)
     inverse, info = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
     if info != 0:
         raise LodekitError("the covariance of the data could not be inverted; increase the noise or drop repeated data")
-    # G is half of K^-1 - alpha alpha^T, of which the lower triangle is known.
+    # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
-    G *= 0.5
+    G *= -0.5
     _mirror(G)
-    blocks = _blocks(problem, G) if problem.latents else G
-    contracted = [_contract(problem, state, blocks, k, hyper.lengthscales[k]) for k in range(len(problem.latents))]
-    on_modes = G @ stacked_basis(problem, state.basis) if problem.groups else np.zeros((len(G), 0))
-    return finish_gradient(problem, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+    blocks = _blocks(data, G) if data.latents else G
+    contracted = [_contract(data, state, blocks, k, hyper.lengthscales[k]) for k in range(len(data.latents))]
+    on_modes = G @ stacked_basis(data, state.basis) if data.groups else np.zeros((len(G), 0))
+    return finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
 
 
-def stacked_basis(problem: Problem, basis: list[Array]) -> Array:
+def stacked_basis(data: DenseData, basis: list[Array]) -> Array:
     """Return the basis functions of the modes at all observations, shape (n, r)."""
-    return np.concatenate([part[index] for part, index in zip(basis, problem.index, strict=True)])
+    return np.concatenate([part[index] for part, index in zip(basis, data.index, strict=True)])
 
 
 def finish_gradient(
-    problem: Problem,
+    data: DenseData,
     hyper: Hyperparameters,
     state: Factorization,
     contracted: list[tuple[Array, Array]],
     on_modes: Array,
     diagonal: Array,
 ) -> Evidence:
-    """Return the evidence with its gradient from the contractions of ``G = (K^-1 - alpha alpha^T)/2``.
+    """Return the evidence with its gradient from the contractions of ``G = (alpha alpha^T - K^-1)/2``.
 
     Parameters
     ----------
@@ -193,7 +184,7 @@ def finish_gradient(
     diagonal : array, shape (n,)
         The diagonal of G.
     """
-    sizes = [len(a) for a in (hyper.theta, hyper.lengthscales, hyper.deviations, hyper.mode_deviations, hyper.noise)]
+    sizes = [len(part) for part in hyper.parts]
     theta = np.zeros(sizes[0])
     lengthscales, deviations = np.zeros(sizes[1]), np.zeros(sizes[2])
     for number, (S, tilted) in enumerate(contracted):
@@ -203,28 +194,26 @@ def finish_gradient(
         lengthscales[number] = float(np.sum(weight * tilted))
         if sizes[0]:
             scale = hyper.deviations[number] ** 2 * hyper.lengthscales[number] ** -np.arange(orders, dtype=float)
-            own = state.rows.free[:, number]
+            own = state.coefficients.free[:, number]
             count, length = own.shape
             # d/dW_ia = 2 sum_jb (-1)^b W_jb S_ij,a+b: unfold orders into pairs (a, b), then contract with W.
             pairs = (S[..., :orders] * scale) @ fold_matrix(length, length).T
             slope = 2.0 * np.tensordot(pairs.reshape(count, count, length, length), own, axes=([1, 3], [0, 1]))
-            theta += state.rows.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
+            theta += state.coefficients.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
     mode_deviations = np.zeros(sizes[3])
-    if len(problem.groups):
-        variance = problem.prior.mode_variance(hyper.mode_deviations)
-        quadratic = variance * np.sum(stacked_basis(problem, state.basis) * on_modes, axis=0)
-        mode_deviations = 2.0 * problem.prior.sum_groups(quadratic)
+    if len(data.groups):
+        variance = data.prior.mode_variance(hyper.mode_deviations)
+        quadratic = variance * np.sum(stacked_basis(data, state.basis) * on_modes, axis=0)
+        mode_deviations = 2.0 * data.prior.sum_groups(quadratic)
         if sizes[0]:
-            d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, problem.index, strict=True)], axis=1)
+            d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, data.index, strict=True)], axis=1)
             theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (on_modes * variance).ravel()
-    if sizes[0] and problem.rows.has_mean:
-        d_mean = np.concatenate([d[:, i] for d, i in zip(state.d_means, problem.index, strict=True)], axis=1)
-        theta -= d_mean @ state.alpha
-    log_noise: Array = np.zeros(sizes[4])
-    if sizes[4]:
-        parts = diagonal * problem.noise_variance(hyper.noise) * problem.row_learns_noise
-        log_noise = np.asarray(2.0 * np.bincount(problem.row_noise_group, parts, minlength=sizes[4]), dtype=float)
-    return Evidence(state.value - problem.jacobian, theta, lengthscales, deviations, mode_deviations, log_noise)
+    if sizes[0] and data.observables.has_mean:
+        d_mean = np.concatenate([d[:, i] for d, i in zip(state.d_means, data.index, strict=True)], axis=1)
+        theta += d_mean @ state.alpha
+    noise = data.noise.pull(diagonal, hyper.noise)
+    gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
+    return Evidence(state.value + data.log_jacobian, gradient)
 
 
 @lru_cache(maxsize=8)
@@ -246,10 +235,10 @@ def _mirror(matrix: Array) -> None:
         matrix[start:stop, stop:] = matrix[stop:, start:stop].T
 
 
-def _blocks(problem: Problem, G: Array) -> Array:
+def _blocks(data: DenseData, G: Array) -> Array:
     """Return G as one row for each pair of observables, shape (o o, n n)."""
-    offsets, count, n = problem.offsets, len(problem.values), len(problem.times)
-    if problem.is_full:
+    offsets, count, n = data.offsets, len(data.values), len(data.times)
+    if data.is_full:
         # G is symmetric, and its transpose lies in the order that is cheap to take apart.
         return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
     blocks = np.zeros((count * count, n * n))
@@ -257,18 +246,18 @@ def _blocks(problem: Problem, G: Array) -> Array:
         for j in range(count):
             spread = blocks[i * count + j].reshape(n, n)
             part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
-            np.add.at(spread, np.ix_(problem.index[i], problem.index[j]), part)
+            np.add.at(spread, np.ix_(data.index[i], data.index[j]), part)
     return blocks
 
 
 def _contract(
-    problem: Problem, state: Factorization, blocks: Array, number: int, lengthscale: float
+    data: DenseData, state: Factorization, blocks: Array, number: int, lengthscale: float
 ) -> tuple[Array, Array]:
     """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
-    count, latent, stack = len(problem.values), problem.latents[number], state.stacks[number]
-    orders = state.weights[number].shape[-1]
+    count, latent, stack = len(data.values), data.latents[number], state.stacks[number]
     S = (blocks @ stack.reshape(len(stack), -1).T).reshape(count, count, -1)
-    if isinstance(latent, SquaredExponential):
-        return S, S[..., 2 : orders + 2] + S[..., :orders]
-    tilted = np.stack(latent.lengthscale_stack(np, problem.lag / lengthscale, list(stack), orders - 1))
-    return S, (blocks @ tilted.reshape(orders, -1).T).reshape(count, count, -1)
+    lagged = None
+    if latent.needs_lag:
+        on_lag = (stack * (data.lag / lengthscale)).reshape(len(stack), -1)
+        lagged = (blocks @ on_lag.T).reshape(count, count, -1)
+    return S, latent.tilt(S, lagged)

@@ -1,0 +1,6 @@
+"""The figures of a fit; each is returned, and drawn on ``axes`` where these are given."""
+
+from lodekit.figures.curves import plot, plot_modes, plot_residual, plot_spectrum
+from lodekit.figures.evidence import plot_evidence, plot_parameters
+
+__all__ = ["plot", "plot_evidence", "plot_modes", "plot_parameters", "plot_residual", "plot_spectrum"]

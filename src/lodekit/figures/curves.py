@@ -1,0 +1,218 @@
+"""Figures over time, of modes and of spectra: values of a fit, drawn by `lodekit.plotting`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit import plotting
+from lodekit.answers import predict, sample
+from lodekit.answers import residual as residual_of
+from lodekit.arguments import check_count
+from lodekit.figures.requests import read_grid, read_names, read_truths, read_units, series_of
+from lodekit.fitted import Fit
+from lodekit.prior.densities import prior_density
+
+__all__ = ["plot", "plot_modes", "plot_residual", "plot_spectrum"]
+
+Array = NDArray[np.float64]
+
+
+def plot(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    observable: str | Sequence[str] | None = None,
+    truth: Any = None,
+    samples: int = 0,
+    random_state: int | None = None,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw mean, 95 % band and data, one panel for each channel; extrapolation is shaded.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), optional
+        By default the time of the measurements, and a tenth more on either side.
+    observable : str or sequence of str, optional
+        What to show; by default all channels, and whatever else was measured.
+    truth : function of times, array (n, channels) at the times t, or dict of these by name, optional
+    samples : int
+        How many samples to draw.
+    random_state : int, optional
+        Seed of the samples.
+    units : dict of str to str, optional
+        By the names of channels; ``"t"`` is that of time.
+    axes : matplotlib axes, one for each panel, optional
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot(units={"t": "s", "x": "m"}).axes)
+    2
+    """
+    names, known = read_names(fit, observable), read_units(fit, units)
+    times, order = read_grid(fit, t)
+    truths = read_truths(fit, truth, times, None if t is None else order, names)
+    if isinstance(samples, bool) or samples != 0:
+        check_count("samples", samples)
+    mean, std = predict(fit, times, names, return_std=True)
+    drawn = sample(fit, times, samples, random_state, names) if samples else None
+    columns = 1 if len(names) <= 8 else 2
+    figure, panels, new = plotting.read_axes(axes, names, columns=columns)
+    for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
+        own = None if drawn is None else drawn[:, :, j]
+        label = plotting.name_with_unit(name, known.get(name, ""))
+        _draw(fit, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=t is None)
+    plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
+    plotting.add_legend(figure, panels, outside=new)
+    if new:
+        figure.align_ylabels(panels)
+    return figure
+
+
+def _draw(
+    fit: Fit,
+    panel: Any,
+    name: str,
+    label: str,
+    curve: tuple[Array, Array, Array],
+    truth: Array | None,
+    samples: Array | None,
+    *,
+    framed: bool,
+) -> None:
+    """Draw one channel; where that is asked for, let what lies inside the window of the data fill the panel."""
+    times, mean, std = curve
+    series, (first, last) = series_of(fit, name), fit.measurements.window
+    plotting.draw_channel(
+        panel,
+        times,
+        mean,
+        std,
+        data=None if series is None else (series.times, series.values),
+        truth=truth,
+        samples=samples,
+        window=(first, last),
+        label=label + ("" if series else "\n(not measured)"),
+        data_label="data" if fit.measurements.sums is None else "averages of the data",
+    )
+    if framed:
+        inside = (times >= first) & (times <= last)
+        reach = 2 * std[inside]
+        shown = [mean[inside] - reach, mean[inside] + reach, *([] if series is None else [series.values])]
+        shown += [] if truth is None else [np.asarray(truth)]
+        shown += [] if samples is None else [samples[:, inside].ravel()]
+        plotting.frame(panel, shown)
+
+
+def plot_residual(
+    fit: Fit, t: ArrayLike | None = None, *, units: Mapping[str, str] | None = None, axes: Any = None
+) -> Any:
+    """Draw how far the posterior mean is from solving each equation, relative to its terms.
+
+    The equations are applied in closed form, without finite differences: what is left is rounding.
+
+    Parameters
+    ----------
+    t, units, axes
+        As in `plot`; one panel for each equation.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot_residual().axes)
+    1
+    """
+    known, (times, _) = read_units(fit, units), read_grid(fit, t)
+    residual = residual_of(fit, times, relative=True)
+    names = [f"equation {i}" for i in range(1, len(fit.system.equations) + 1)]
+    columns = 1 if len(names) <= 8 else 2
+    figure, panels, new = plotting.read_axes(axes, names, columns=columns, height_each=1.2)
+    for j, panel in enumerate(panels):
+        text = f"{names[j]}:  {fit.system.equations[j]}"
+        plotting.draw_residual(panel, times, residual[:, j], window=fit.measurements.window, label=text)
+    plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
+    plotting.add_legend(figure, panels, outside=new)
+    return figure
+
+
+def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
+    """Draw the exponents of the modes in the complex plane, at the learned parameter values.
+
+    Parameters
+    ----------
+    units, axes
+        As in `plot`.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot_modes().axes)
+    1
+    """
+    known = read_units(fit, units)
+    figure, panels, _ = plotting.read_axes(axes, ["the modes"], width=4.0, height_each=2.8, share=False)
+    values = {name: float(value) for name, value in zip(fit.layout.names, fit.hyperparameters.theta, strict=True)}
+    found: dict[complex, int] = {}
+    for mode in fit.system.modes:
+        for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
+            near = next((other for other in found if abs(other - root) <= 1e-9 * (1e-9 + abs(root))), root)
+            found[near] = found.get(near, 0) + mode.multiplicity
+    if found:
+        plotting.draw_modes(panels[0], list(found), list(found.values()), time_unit=known.get("t", ""))
+    else:
+        plotting.draw_note(panels[0], "no modes: the system is controllable")
+    return figure
+
+
+def plot_spectrum(
+    fit: Fit,
+    *,
+    observable: str | Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw the spectral density that the prior gives each channel, at the learned hyperparameters.
+
+    One-sided, over cycles per unit of time: the area below is the prior variance of the channel's free part.
+
+    Parameters
+    ----------
+    observable, units, axes
+        As in `plot`; all channels by default.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> len(gp.plot_spectrum(observable="x").axes)
+    1
+    """
+    names = list(fit.system.channels) if observable is None else read_names(fit, observable)
+    known = read_units(fit, units)
+    frequencies, densities = prior_density(fit.prior, fit.hyperparameters, fit.observables(names))
+    figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)
+    for name, panel, density in zip(names, panels, densities, strict=True):
+        if not density.any():
+            plotting.draw_note(panel, f"no spectrum: no free function moves {name}")
+            continue
+        unit = f"{known[name]}\u00b2 {known['t']}" if {name, "t"} <= set(known) else ""
+        plotting.draw_spectrum(panel, frequencies, density, label=name, unit=unit)
+    time = known.get("t", "unit of time")
+    if densities.any():
+        plotting.label_bottom(panels, f"frequency (cycles per {time})")
+    if new:
+        figure.align_ylabels(panels)
+    return figure

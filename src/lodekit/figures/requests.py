@@ -1,0 +1,127 @@
+"""What is asked of a figure, checked: times, observables, units, true values, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.arguments import read_times
+from lodekit.data.observations import Series
+from lodekit.errors import LodekitError
+from lodekit.fitted import Fit
+
+__all__ = [
+    "read_grid",
+    "read_names",
+    "read_pair",
+    "read_parameters",
+    "read_true_values",
+    "read_truths",
+    "read_units",
+    "series_of",
+]
+
+Array = NDArray[np.float64]
+_TIMES = 400
+
+
+def read_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
+    """Return ascending times, and where they stood."""
+    if t is None:
+        return np.linspace(*fit.measurements.surroundings, _TIMES), np.arange(_TIMES)
+    times = read_times(t)
+    order = np.argsort(times, kind="stable")
+    if len(times) < 2 or times[order[0]] == times[order[-1]]:
+        raise LodekitError(f"expected at least two different times to draw over, got {len(times)}; try np.linspace")
+    return times[order], order
+
+
+def read_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
+    """Return what to show: channels, what else was measured, or what was asked for."""
+    if observable is None:
+        return list(dict.fromkeys((*fit.system.channels, *fit.measurements.names)))
+    names = [observable] if isinstance(observable, str) else observable
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        raise LodekitError(f'expected observables as a text or a list of texts, such as "f1\'", got {observable!r}')
+    fit.setup.reader.read(names)
+    return list(names)
+
+
+def read_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return units by name: those that are given, or else those of the labels."""
+    if units is None:
+        units = fit.labels.units
+    if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
+        raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
+    return units
+
+
+def series_of(fit: Fit, name: str) -> Series | None:
+    """Return the measurements of an observable, however it was written; averages where there are only sums."""
+    for series in fit.measurements.shown:
+        if series.observable == name or fit.setup.reader.read([series.observable]) == fit.setup.reader.read([name]):
+            return series
+    return None
+
+
+def read_truths(
+    fit: Fit, truth: Any, times: Array, order: NDArray[np.intp] | None, names: Sequence[str]
+) -> list[Array | None]:
+    """Return the true values of each observable that is shown, where they are known; order is None without times."""
+    if truth is None:
+        return [None] * len(names)
+    if isinstance(truth, Mapping):
+        unknown = [name for name in truth if name not in names]
+        if unknown:
+            raise LodekitError(f"truth names {unknown[0]!r}, which is not shown; expected some of {', '.join(names)}")
+        return [read_truths(fit, truth[name], times, order, [name])[0] if name in truth else None for name in names]
+    if not callable(truth) and order is None:
+        raise LodekitError("expected times t beside an array of true values; or give truth as a function of times")
+    try:
+        values = np.asarray(truth(times) if callable(truth) else truth, dtype=float)
+    except (TypeError, ValueError) as problem:
+        raise LodekitError(f"expected truth as numbers, or as a function of an array of times: {problem}") from None
+    values = values[:, None] if values.ndim == 1 else values
+    channels = fit.system.channels
+    if values.ndim != 2 or len(values) != len(times) or values.shape[1] not in (len(names), len(channels)):
+        raise LodekitError(f"expected true values of shape ({len(times)}, {len(names)}), got {values.shape}")
+    if order is not None and not callable(truth):
+        values = values[order]
+    columns = dict(zip(names if values.shape[1] == len(names) else channels, values.T, strict=True))
+    return [columns.get(name) for name in names]
+
+
+def read_parameters(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
+    """Return the parameters to show; all of them by default."""
+    known = list(fit.estimates)
+    found = known if names is None else [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if name not in known:
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
+    return found
+
+
+def read_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str, float]:
+    """Return true values of parameters as numbers; none by default."""
+    if truth is None:
+        return {}
+    if not isinstance(truth, Mapping):
+        raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {type(truth).__name__}")
+    try:
+        return {name: float(truth[name]) for name in read_parameters(fit, list(truth))}
+    except (TypeError, ValueError):
+        raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {truth!r}") from None
+
+
+def read_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
+    """Return two parameters that were learned."""
+    learned = [fit.layout.names[number] for number in fit.layout.learned]
+    given = read_parameters(fit, [name for name in (first, second) if name is not None])
+    pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]
+    if len(pair) < 2 or len(set(given)) < len(given) or not set(pair) <= set(learned):
+        known = ", ".join(learned) or "none"
+        raise LodekitError(f"expected two different learned parameters, got {first!r} and {second!r}; learned: {known}")
+    return pair

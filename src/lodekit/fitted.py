@@ -1,0 +1,315 @@
+"""A fit as one frozen value: what was fitted to what, where the search ended, and everything that follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from lodekit.arguments import check_count, check_seed
+from lodekit.data.measurements import Measurements, typical_noise
+from lodekit.errors import LodekitError
+from lodekit.inference.choice import Choice, check_engine
+from lodekit.inference.devices import find_device
+from lodekit.inference.engine import Engine, Posterior
+from lodekit.learning.curvature import covariance_from_curvature
+from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
+from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.objective import Objective
+from lodekit.learning.search import Optimum
+from lodekit.learning.steps import warn_of_steps
+from lodekit.learning.transforms import Layout
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import Latent, read_latent
+from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.prior import Prior
+from lodekit.system.system import System
+
+__all__ = ["Arguments", "Fit", "Labels", "Setup"]
+
+Array = NDArray[np.float64]
+_NOISES = ("shared", "channel")
+_PRIORS = ("latent", "channels")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How a system is fitted: the arguments of `lodekit.LODEGP` beside the system, where they are described.
+
+    Parameters
+    ----------
+    latent : str or sequence of str
+    prior : {"latent", "channels"}
+    noise : {"shared", "channel"}
+    engine : str
+    tolerance : float
+    restarts : int
+    random_state : int, optional
+    n_jobs : int, optional
+    device : str, optional
+    """
+
+    latent: str | Sequence[str] = "se"
+    prior: str = "latent"
+    noise: str = "shared"
+    engine: str = "auto"
+    tolerance: float = 1e-10
+    restarts: int = 6
+    random_state: int | None = None
+    n_jobs: int | None = None
+    device: str | None = None
+
+    def check(self) -> None:
+        """Raise where an argument is not what it should be."""
+        if self.noise not in _NOISES:
+            raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
+        if self.prior not in _PRIORS:
+            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
+        check_engine(self.engine)
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
+            raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
+        if self.device is not None:
+            find_device(self.device)
+        check_count("restarts", self.restarts)
+        check_seed(self.random_state)
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+            raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
+
+    def latents(self, system: System) -> tuple[Latent, ...]:
+        """Return the covariance of each free function of a system."""
+        count = system.free_functions
+        if not isinstance(self.latent, str | Sequence):
+            raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
+        names = [self.latent] * count if isinstance(self.latent, str) else list(self.latent)
+        if len(names) != count:
+            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
+        return tuple(read_latent(name) for name in names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all arguments by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What figures, reports and files call things.
+
+    Parameters
+    ----------
+    title : str
+    units : dict of str to str
+        Of channels, parameters and ``t``.
+    origin : str
+        The date that is time zero, where times are seconds since then; empty where times are numbers.
+    """
+
+    title: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+
+    @classmethod
+    def read(cls, labels: Mapping[str, Any]) -> Labels:
+        """Return labels from plain values, checked; an empty mapping stands for none."""
+        if not labels:
+            return cls()
+        found = cls(labels["title"], dict(labels["units"]), labels["origin"])
+        if not all(isinstance(text, str) for text in (found.title, found.origin, *found.units, *found.units.values())):
+            raise TypeError("labels are texts")
+        if found.origin:
+            datetime.fromisoformat(found.origin)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all labels by name."""
+        return {"title": self.title, "units": dict(self.units), "origin": self.origin}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that is settled before anything is learned.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+    measurements : Measurements
+    choice : Choice
+        Of the engine, with its reason.
+    engine : Engine
+    layout : Layout
+    """
+
+    system: System
+    arguments: Arguments
+    measurements: Measurements
+    choice: Choice
+    engine: Engine
+    layout: Layout
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.engine.prior
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is maximised."""
+        return Objective(self.engine, self.layout, self.system.parameters)
+
+    @cached_property
+    def reader(self) -> ObservableReader:
+        """Reads observables of the system."""
+        return ObservableReader(self.system)
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """Return a context in which matrices of this size are computed.
+
+        Threads that wait for each other make small matrices slower, much slower on a busy machine.
+        """
+        limits: AbstractContextManager[Any] = threadpool_limits(None if self.engine.is_threaded else 1, user_api="blas")
+        return limits
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model: its setup, the optimum, the curvature there, and all that follows from them.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+    curvature : array
+        Minus the Hessian of the objective at the optimum.
+    posterior : Posterior
+        At the optimum.
+    labels : Labels
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> gp.fit_.measurements.size, gp.fit_.choice.name
+    (4, 'dense')
+    """
+
+    setup: Setup
+    optimum: Optimum
+    curvature: Array
+    posterior: Posterior
+    labels: Labels = field(default_factory=Labels)
+
+    @property
+    def system(self) -> System:
+        """What was fitted."""
+        return self.setup.system
+
+    @property
+    def arguments(self) -> Arguments:
+        """How it was fitted."""
+        return self.setup.arguments
+
+    @property
+    def measurements(self) -> Measurements:
+        """What it was fitted to."""
+        return self.setup.measurements
+
+    @property
+    def choice(self) -> Choice:
+        """The engine, and why it was taken."""
+        return self.setup.choice
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything stands in the vector that was searched."""
+        return self.setup.layout
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.setup.prior
+
+    @cached_property
+    def hyperparameters(self) -> Hyperparameters:
+        """Everything that was learned, in units of the scaled problem."""
+        return self.layout.unpack(self.optimum.x)
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """At the optimum, in the user's units."""
+        return self.posterior.value
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Of everything learned, on the scale of the search."""
+        return covariance_from_curvature(self.curvature, ~self.optimum.at_bound)
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """The parameters of the system by name."""
+        return estimate_parameters(self.layout, self.optimum.x, self.curvature, self.optimum.at_bound)
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """Learned levels of noise by name, in the user's units."""
+        return self.prior.noise.describe(self.hyperparameters.noise)
+
+    @cached_property
+    def described(self) -> dict[str, float]:
+        """Lengthscales and deviations by name, in the user's units."""
+        return describe_hyperparameters(self.prior, self.hyperparameters, self.system.channels)
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What users should know before they believe the fit."""
+        found = find_warnings(self.system, self.posterior, self.layout, self.optimum, self.estimates)
+        if self.measurements.sums is None and self.prior.latents:
+            found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
+        return found
+
+    def observables(self, names: Sequence[str]) -> Observables:
+        """Return observables compiled in the user's own units."""
+        return self.setup.reader.compile_plain(names, self.prior.units)
+
+    def typical_noise(self, observable: str) -> float:
+        """Return the standard deviation of the noise of one more measurement of an observable."""
+        if self.prior.noise.shared and self.noise:
+            return self.noise["shared"]
+        if observable in self.noise:
+            return self.noise[observable]
+        known = typical_noise(self.measurements.summaries, observable)
+        return known if not np.isnan(known) else max(self.noise.values(), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain values, ready for JSON; what is infinite is None."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return {
+            "parameters": {
+                name: {
+                    "value": estimate.value,
+                    "std_error": finite(estimate.std_error),
+                    "interval": [finite(edge) for edge in estimate.interval],
+                    "identified": estimate.identified,
+                    "note": estimate.note,
+                }
+                for name, estimate in self.estimates.items()
+            },
+            "noise": dict(self.noise),
+            "hyperparameters": dict(self.described),
+            "log_evidence": float(self.log_evidence),
+            "observations": int(self.setup.engine.size),
+            "converged": bool(self.optimum.converged),
+            "engine": str(self.choice),
+            "warnings": list(self.warnings),
+        }

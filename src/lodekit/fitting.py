@@ -1,0 +1,167 @@
+"""From measurements to a fit: an engine is chosen, everything is learned, or taken as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements
+from lodekit.data.units import Units
+from lodekit.errors import FitError
+from lodekit.fitted import Arguments, Fit, Labels, Setup
+from lodekit.inference.choice import choose
+from lodekit.inference.engine import Case
+from lodekit.learning.curvature import curvature_at
+from lodekit.learning.learn import learn
+from lodekit.learning.search import Optimum
+from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.prior.observables import ObservableReader
+from lodekit.prior.prior import make_prior
+from lodekit.system.system import System
+
+__all__ = ["extend", "fit_measurements", "keep_point", "make_fit", "prepare"]
+
+Array = NDArray[np.float64]
+
+
+def prepare(
+    system: System,
+    arguments: Arguments,
+    measurements: Measurements,
+    *,
+    time: Units | None = None,
+    scales: Mapping[str, float] | None = None,
+) -> Setup:
+    """Return everything that is settled before anything is learned: engine, prior and layout.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+    measurements : Measurements
+    time, scales : optional
+        Units of time and of observables to keep, from an earlier fit; those of the data otherwise.
+    """
+    latents = arguments.latents(system)
+    on_channels = arguments.prior == "channels" and bool(latents)
+    case = Case(
+        size=measurements.size,
+        latents=latents,
+        exact=measurements.has_exact_values,
+        on_channels=on_channels,
+        in_memory=measurements.sums is None,
+        tolerance=arguments.tolerance,
+        device=arguments.device,
+    )
+    choice = choose(arguments.engine, case)
+    reader = ObservableReader(system)
+    prior = make_prior(
+        measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=scales
+    )
+    engine = choice.kind.make(prior, measurements, case)
+    names = prior.observables.compiled.parameters
+    unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
+    fixed, transforms = parameter_transforms(names, system.parameters, unit)
+    layout = Layout(names, fixed, transforms, prior.processes, len(prior.groups), prior.noise.count)
+    return Setup(system, arguments, measurements, choice, engine, layout)
+
+
+def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | None = None) -> Fit:
+    """Return a fit in which everything is learned.
+
+    Parameters
+    ----------
+    setup : Setup
+    known : array, optional
+        A point from an earlier fit, to start from.
+    labels : Labels, optional
+    """
+    arguments, measurements = setup.arguments, setup.measurements
+    scatter = measurements.scatter()
+    with setup.threads():
+        optimum = learn(
+            setup.system,
+            setup.objective,
+            measurements.thumbnail(),
+            restarts=arguments.restarts,
+            random_state=arguments.random_state,
+            n_jobs=arguments.n_jobs,
+            scatter=None if scatter is None else setup.prior.noise.medians(scatter),
+            known=known,
+        )
+        curvature = _curvature(setup, optimum.x)
+    return make_fit(setup, optimum, curvature, labels)
+
+
+def keep_point(setup: Setup, x: Array, labels: Labels | None = None) -> Fit:
+    """Return a fit at a point that is taken as it is; nothing is learned.
+
+    Parameters
+    ----------
+    setup : Setup
+    x : array
+        The vector of the layout.
+    labels : Labels, optional
+    """
+    with setup.threads():
+        optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
+        curvature = _curvature(setup, x)
+    return make_fit(setup, optimum, curvature, labels)
+
+
+def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, relearn: bool = True) -> Fit:
+    """Return a fit to more measurements; what was learned so far is where the search starts.
+
+    Parameters
+    ----------
+    fit : Fit
+    new : Measurements
+        To be added to those of the fit.
+    arguments : Arguments, optional
+        How to go on; those of the fit by default.
+    relearn : bool
+        Whether everything is learned anew, or kept as it is.
+    """
+    units = fit.prior.units
+    scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
+    setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)
+    old = fit.hyperparameters
+    hyper = replace(old, noise=setup.prior.noise.carried_over(fit.prior.noise, old.noise))
+    x = setup.layout.pack(hyper)
+    if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
+        # The posterior says what is wrong.
+        posterior = setup.engine.posterior(setup.layout.unpack(x))
+        posterior.mean(setup.prior.observables, np.array(setup.measurements.window))
+    if relearn and setup.layout.size:
+        return fit_measurements(setup, x, fit.labels)
+    return keep_point(setup, x, fit.labels)
+
+
+def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:
+    """Return a fit at an optimum; raise where that makes no sense.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+    curvature : array
+        Minus the Hessian of the objective there.
+    labels : Labels, optional
+    """
+    posterior = setup.engine.posterior(setup.layout.unpack(optimum.x))
+    fit = Fit(setup, optimum, curvature, posterior, labels or Labels())
+    if not np.isfinite(fit.log_evidence):
+        raise FitError("the evidence is not finite at the optimum; check units and starting values")
+    posterior.check_exact_values()
+    return fit
+
+
+def _curvature(setup: Setup, x: Array) -> Array:
+    layout = setup.layout
+    if not layout.learned:
+        # Standard errors are those of the parameters: without these nobody asks for the curvature.
+        return np.zeros((layout.size, layout.size))
+    return curvature_at(setup.objective, x)

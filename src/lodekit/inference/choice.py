@@ -1,0 +1,103 @@
+"""Which engine for which data, and why. `KINDS` is the only list of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lodekit.errors import LodekitError
+from lodekit.inference.dense import DenseKind
+from lodekit.inference.engine import Case, Kind
+from lodekit.inference.spectral import SpectralKind
+
+__all__ = ["KINDS", "Choice", "check_engine", "choose", "registered"]
+
+#: All engines, by the names that users write.
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (DenseKind(), SpectralKind())}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine that is used, and why.
+
+    Parameters
+    ----------
+    kind : Kind
+    reason : str
+        For people.
+    """
+
+    kind: Kind
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """As users write it."""
+        return self.kind.name
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@contextmanager
+def registered(kind: Kind) -> Iterator[None]:
+    """Let one more engine take part, for as long as a ``with`` block lasts.
+
+    Parameters
+    ----------
+    kind : Kind
+        Its name must be new.
+    """
+    if kind.name in KINDS:
+        raise LodekitError(f"an engine called {kind.name!r} is there already; expected a new name")
+    KINDS[kind.name] = kind
+    try:
+        yield
+    finally:
+        del KINDS[kind.name]
+
+
+def check_engine(engine: object) -> None:
+    """Raise where no engine has this name."""
+    names = ["auto", *KINDS]
+    if engine not in names:
+        listed = ", ".join(map(repr, names[:-1])) + f" or {names[-1]!r}"
+        raise LodekitError(f"expected engine={listed}, got {engine!r}")
+
+
+def choose(engine: str, case: Case) -> Choice:
+    """Return the engine for a case: the one that was asked for, or the cheapest that does not refuse.
+
+    Parameters
+    ----------
+    engine : str
+        ``"auto"``, or the name of an engine.
+    case : Case
+
+    Examples
+    --------
+    >>> str(choose("auto", Case(size=75, latents=())))
+    'dense: 75 measurements; exact, and fast up to 200'
+    """
+    check_engine(engine)
+    refusals = {name: kind.refuses(case) for name, kind in KINDS.items()}
+    able = [kind for name, kind in KINDS.items() if not refusals[name]]
+    if engine != "auto":
+        if refusals[engine]:
+            names = " or ".join(repr(kind.name) for kind in able)
+            advice = f"; use engine='auto' or {names}" if able else ""
+            raise LodekitError(f"engine={engine!r} cannot be used: {refusals[engine]}{advice}")
+        return Choice(KINDS[engine], _describe(case, "asked for"))
+    if not able:
+        reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
+        raise LodekitError(f"no engine can take this: {reasons}")
+    best = min(able, key=lambda kind: kind.cost(case))
+    others = [refusals[name] for name in KINDS if name != best.name and refusals[name]]
+    return Choice(best, _describe(case, "; ".join(others) or best.reason(case)))
+
+
+def _describe(case: Case, reason: str) -> str:
+    count = f"{case.size:,} measurements".replace(",", " ")
+    where = "" if case.device is None else f" on {case.device}"
+    return f"{count}{where}; {reason}"

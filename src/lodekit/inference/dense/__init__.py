@@ -1,0 +1,5 @@
+"""The dense engine: the exact evidence by Cholesky."""
+
+from lodekit.inference.dense.engine import DenseEngine, DenseKind
+
+__all__ = ["DenseEngine", "DenseKind"]

@@ -1,0 +1,132 @@
+"""Measurements in memory as the dense engine sees them: all different times, and who was measured when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import check_exact_values
+from lodekit.data.noise import MeasurementNoise
+from lodekit.data.observations import Series
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.latents import Latent
+from lodekit.prior.modes import ModeGroup
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
+
+__all__ = ["DenseData"]
+
+Array = NDArray[np.float64]
+
+#: Coefficients; basis functions of the modes and means, each with derivatives in the parameters.
+Design = tuple[Coefficients, tuple[list[Array], list[Array]], tuple[list[Array], list[Array]]]
+
+
+@dataclass(frozen=True)
+class DenseData:
+    """Measurements in memory with their prior, as the dense engine sees them.
+
+    Parameters
+    ----------
+    prior : Prior
+    times : array, shape (n,)
+        All different times, in the user's units, ascending.
+    index : list of int arrays
+        For each observable, which times it was observed at; repeated observations repeat an index.
+    values : list of arrays
+        For each observable, in the user's units.
+    noise : MeasurementNoise
+    """
+
+    prior: Prior
+    times: Array
+    index: list[NDArray[np.intp]]
+    values: list[Array]
+    noise: MeasurementNoise
+
+    @classmethod
+    def of(cls, prior: Prior, series: Sequence[Series]) -> DenseData:
+        """Return measurements in memory with their prior.
+
+        Parameters
+        ----------
+        prior : Prior
+        series : sequence of Series
+            One for each observable of the prior.
+        """
+        check_exact_values(series)
+        times = np.unique(np.concatenate([item.times for item in series]))
+        index = [np.searchsorted(times, item.times) for item in series]
+        return cls(prior, times, index, [item.values for item in series], MeasurementNoise.of(prior.noise, series))
+
+    @property
+    def observables(self) -> Observables:
+        """What was measured."""
+        return self.prior.observables
+
+    @property
+    def latents(self) -> tuple[Latent, ...]:
+        """The covariances of the free functions."""
+        return self.prior.latents
+
+    @property
+    def groups(self) -> tuple[ModeGroup, ...]:
+        """Basis functions of the modes that share a variance."""
+        return self.prior.groups
+
+    @cached_property
+    def offsets(self) -> NDArray[np.intp]:
+        """Where the observations of each observable begin, and the end."""
+        return np.concatenate([[0], np.cumsum([len(values) for values in self.values])]).astype(np.intp)
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether every observable was observed exactly once at every time."""
+        every = np.arange(len(self.times))
+        return all(np.array_equal(index, every) for index in self.index)
+
+    @cached_property
+    def scaled_times(self) -> Array:
+        """All different times, scaled."""
+        return self.observables.units.scaled_times(self.times)
+
+    @cached_property
+    def lag(self) -> Array:
+        """Differences of scaled times, shape (n, n)."""
+        return self.scaled_times[:, None] - self.scaled_times[None, :]
+
+    @cached_property
+    def scaled_values(self) -> Array:
+        """All observations in scaled units, observable after observable."""
+        return np.concatenate([v / s for v, s in zip(self.values, self.observables.units.scales, strict=True)])
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return sum(len(values) for values in self.values)
+
+    def design(self, theta: Array, *, slopes: bool) -> Design:
+        """Return coefficients, basis functions of the modes, and means at all times, with derivatives in theta.
+
+        The last one is kept: many evaluations in a row change hyperparameters only, and some systems have nothing else.
+        """
+        key = (theta.tobytes(), slopes)
+        kept = self._kept.get("last")
+        if kept is None or kept[0] != key:
+            found = self.observables.evaluate(theta)
+            basis = self.observables.mode_basis(found, self.groups, self.scaled_times, slopes=slopes)
+            kept = self._kept["last"] = (key, (found, basis, self.observables.means(found, self.times)))
+        return kept[1]
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[tuple[bytes, bool], Design]]:
+        return {}
+
+    @cached_property
+    def log_jacobian(self) -> float:
+        """What is added to a log density in scaled units to have it in the user's."""
+        return self.observables.units.log_jacobian([len(values) for values in self.values])

@@ -1,0 +1,139 @@
+"""The dense engine: evidence and posterior by Cholesky, for data in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements
+from lodekit.errors import LodekitError
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.device import evaluate_on, factorize_on
+from lodekit.inference.dense.evidence import Factorization, evaluate, factorize
+from lodekit.inference.dense.posterior import DensePosterior
+from lodekit.inference.devices import find_device
+from lodekit.inference.engine import Case, Evidence, SearchLimits
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+
+__all__ = ["FAST", "MOST", "DenseEngine", "DenseKind"]
+
+Array = NDArray[np.float64]
+#: Up to this many measurements the dense engine is the fastest one.
+FAST = 200
+#: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
+MOST = 40_000
+#: Below this many measurements one thread is enough.
+_SMALL = 1000
+
+
+@dataclass(frozen=True)
+class DenseEngine:
+    """Evidence and posterior by Cholesky.
+
+    Parameters
+    ----------
+    data : DenseData
+    device : str, optional
+        Where PyTorch computes; NumPy does otherwise.
+    """
+
+    data: DenseData
+    device: str | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.data.prior
+
+    @property
+    def size(self) -> int:
+        """Number of measurements."""
+        return self.data.size
+
+    @property
+    def limits(self) -> SearchLimits:
+        """Lengthscales below the smallest gap say nothing; evaluations cost the same at all of them."""
+        gaps = np.diff(self.data.scaled_times)
+        return SearchLimits(max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6))
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether its matrices are so large that several threads pay."""
+        return self.size >= _SMALL
+
+    def evaluate(self, hyper: Hyperparameters) -> Evidence:
+        """Return the log evidence and its gradient; minus infinity where it is not finite."""
+        if self.device is None:
+            return evaluate(self.data, hyper)
+        return evaluate_on(self.data, hyper, find_device(self.device))
+
+    def _factorize(self, hyper: Hyperparameters) -> Factorization | None:
+        if self.device is None:
+            return factorize(self.data, hyper)
+        return factorize_on(self.data, hyper, find_device(self.device))
+
+    def value(self, hyper: Hyperparameters) -> float:
+        """Return the log evidence alone."""
+        state = self._factorize(hyper)
+        return -np.inf if state is None else state.value + self.data.log_jacobian
+
+    def posterior(self, hyper: Hyperparameters) -> DensePosterior:
+        """Return the posterior; raise where it is not finite."""
+        state = self._factorize(hyper)
+        if state is None:
+            raise LodekitError(
+                "the covariance of the data is not finite at these values; check units and starting values"
+            )
+        return DensePosterior(self.data, hyper, state)
+
+    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+        """Return mean squares of data and mode functions at the times of the data."""
+        data, observables = self.data, self.data.observables
+        means, _ = observables.means(coefficients, data.times)
+        target = np.array(
+            [
+                np.mean((y / s - m[i]) ** 2) or 1.0
+                for y, s, m, i in zip(data.values, observables.units.scales, means, data.index, strict=True)
+            ]
+        )
+        basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
+        power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if data.groups else np.zeros(0)
+        return target, power
+
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return nothing: a covariance that is not finite has many causes."""
+        return ""
+
+
+@dataclass(frozen=True)
+class DenseKind:
+    """The dense engine: any covariance, exact values, but no more measurements than fit into a matrix."""
+
+    name: str = "dense"
+
+    def refuses(self, case: Case) -> str:
+        """Return why it cannot take a case, and what to do; empty where it can."""
+        if case.on_channels:
+            return "the channel prior lives on waves"
+        if not case.in_memory:
+            return "the data are streamed"
+        if case.size > MOST and case.device is None:
+            count = f"{case.size:,}".replace(",", " ")
+            return f"{count} measurements are too many for a matrix (at most {MOST}); take every k-th one"
+        return ""
+
+    def cost(self, case: Case) -> float:
+        """Return about how many operations an evaluation takes: the cube of the number of measurements."""
+        return float(case.size) ** 3
+
+    def reason(self, case: Case) -> str:
+        """Return what speaks for it."""
+        return f"exact, and fast up to {FAST}"
+
+    def make(self, prior: Prior, measurements: Measurements, case: Case) -> DenseEngine:
+        """Return an engine on measurements in memory."""
+        return DenseEngine(DenseData.of(prior, measurements.series), case.device)

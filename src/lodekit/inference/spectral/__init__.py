@@ -1,0 +1,5 @@
+"""The spectral engine: the evidence on waves, from sums over the data."""
+
+from lodekit.inference.spectral.engine import SpectralEngine, SpectralKind
+
+__all__ = ["SpectralEngine", "SpectralKind"]

@@ -1,0 +1,153 @@
+"""The spectral engine: exact to a tolerance, at a cost that does not depend on the number of measurements.
+
+Waves and nodes are chosen from the tolerance and the hyperparameters; products of waves over the data are kept, so
+that most evaluations of a search touch small matrices only. Where noise is so low that normal equations would lose the
+digits, the same regression is done on a QR factorization of the design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements
+from lodekit.inference.engine import Case, Evidence, SearchLimits
+from lodekit.inference.spectral.evaluation import Evaluation, evaluate, log_evidence
+from lodekit.inference.spectral.nodes import RawData, SpectralData, SummedData
+from lodekit.inference.spectral.posterior import SpectralPosterior
+from lodekit.inference.spectral.workspace import OutOfReachError, Workspace
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+
+__all__ = ["SpectralEngine", "SpectralKind"]
+
+Array = NDArray[np.float64]
+#: Up to this many measurements every one is a node of its own; sums over them would be no shorter.
+_RAW = 4096
+#: Up to this many measurements the dense engine is faster: an evaluation costs as much as a dense one of this size.
+_FEW = 200
+
+
+@dataclass(frozen=True)
+class SpectralEngine:
+    """Evidence and posterior on waves.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Prior and data.
+    """
+
+    workspace: Workspace
+
+    @classmethod
+    def of(cls, prior: Prior, measurements: Measurements, tolerance: float) -> SpectralEngine:
+        """Return an engine on measurements in memory, or on sums over them.
+
+        Parameters
+        ----------
+        prior : Prior
+        measurements : Measurements
+        tolerance : float
+            The largest error of the covariance, relative to itself and to the noise.
+        """
+        units = prior.units
+        start, stop = measurements.window
+        data: SpectralData
+        if measurements.sums is None and (measurements.size <= _RAW or start == stop):
+            data = RawData(measurements.series, units)
+        else:
+            data = SummedData(measurements.statistics, units, measurements.names)
+        jacobian = units.log_jacobian([item.count for item in measurements.summaries])
+        return cls(Workspace(prior, data, measurements.size, jacobian, tolerance))
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.workspace.prior
+
+    @property
+    def size(self) -> int:
+        """Number of measurements."""
+        return self.workspace.size
+
+    @property
+    def limits(self) -> SearchLimits:
+        """How far a search may go."""
+        return self.workspace.limits
+
+    @property
+    def is_threaded(self) -> bool:
+        """Never: its matrices are small."""
+        return False
+
+    def evaluate(self, hyper: Hyperparameters) -> Evidence:
+        """Return the log evidence and its gradient; minus infinity where it is not finite."""
+        return evaluate(self.workspace, hyper)
+
+    def value(self, hyper: Hyperparameters) -> float:
+        """Return the log evidence alone."""
+        return log_evidence(self.workspace, hyper)
+
+    def posterior(self, hyper: Hyperparameters) -> SpectralPosterior:
+        """Return the posterior; raise where it is not finite."""
+        return SpectralPosterior(self.workspace, hyper)
+
+    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+        """Return mean squares of data and mode functions over the nodes."""
+        prior, observables = self.prior, self.prior.observables
+        total, weight = np.zeros(observables.count), np.zeros(observables.count)
+        modes: list[Array] = [np.zeros(0)] * observables.count
+        try:
+            nodes = self.workspace.nodes(coefficients, 0.0)
+        except OutOfReachError:
+            nodes = 1024
+        for item in self.workspace.data.node_sums(nodes):
+            means, _ = observables.means(coefficients, prior.units.user_times(item.nodes))
+            m = means[item.row]
+            total[item.row] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
+            weight[item.row] += float(item.weights.sum())
+            basis, _ = observables.mode_basis(coefficients, prior.groups, item.nodes, slopes=False)
+            modes[item.row] = np.mean(basis[item.row] ** 2, axis=0)
+        target = np.maximum(total, 0.0) / np.where(weight > 0, weight, 1.0)
+        return np.where(target > 0, target, 1.0), np.mean(modes, axis=0) if prior.groups else np.zeros(0)
+
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return what is out of reach, if anything."""
+        try:
+            with np.errstate(all="ignore"):
+                Evaluation(self.workspace, hyper).prepare()
+        except OutOfReachError as problem:
+            return str(problem)
+        return ""
+
+
+@dataclass(frozen=True)
+class SpectralKind:
+    """The spectral engine: any number of measurements, smooth covariances, noise above zero."""
+
+    name: str = "spectral"
+
+    def refuses(self, case: Case) -> str:
+        """Return why it cannot take a case, and what to do; empty where it can."""
+        rough = next((latent.name for latent in case.latents if not latent.has_band), None)
+        if rough:
+            return f"{rough} has a spectrum too wide for waves (latent='se' has none)"
+        if case.exact:
+            return "exact values need the dense engine (or a small noise_std)"
+        return ""
+
+    def cost(self, case: Case) -> float:
+        """Return about how many operations an evaluation takes: the same for any number of measurements."""
+        return (_FEW + 0.5) ** 3
+
+    def reason(self, case: Case) -> str:
+        """Return what speaks for it."""
+        return f"more than {_FEW}"
+
+    def make(self, prior: Prior, measurements: Measurements, case: Case) -> SpectralEngine:
+        """Return an engine on measurements in memory, or on sums over them."""
+        return SpectralEngine.of(prior, measurements, case.tolerance)

@@ -1,0 +1,357 @@
+"""One evaluation of the evidence on waves and modes: everything that depends on the hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.engine import Evidence
+from lodekit.inference.spectral.grams import Grams
+from lodekit.inference.spectral.nodes import NodeSums, RootSums
+from lodekit.inference.spectral.regression import NormalEquations, RootEquations, RootTerm, Slopes, Term
+from lodekit.inference.spectral.workspace import OutOfReachError, Workspace
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.covariance import free_variance
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.spectra import MOST_WAVES, Frequencies, Point
+
+__all__ = ["Evaluation", "Functions", "Solution", "evaluate", "log_evidence", "solve"]
+
+Array = NDArray[np.float64]
+#: With fewer rows than this share of the waves, the regression is solved over the rows.
+_FEW_ROWS = 0.7
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The regression solved at some hyperparameters.
+
+    Parameters
+    ----------
+    value : float
+        The log evidence in scaled units.
+    mean : array, shape (d,)
+        Of the whitened amplitudes: cosines, sines, modes.
+    inverse_root : array, shape (d, d)
+        A triangular K with ``K^T K`` their covariance.
+    frequencies : Frequencies
+    channels : Coefficients or None
+        Of all channels, where the prior stands on these.
+    """
+
+    value: float
+    mean: Array
+    inverse_root: Array
+    frequencies: Frequencies
+    channels: Coefficients | None
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Modes, scaled by their deviations, and means of all observables on some nodes, with derivatives."""
+
+    modes: list[Array]
+    d_modes: list[Array]
+    means: list[Array]
+    d_means: list[Array]
+
+
+class Evaluation:
+    """One evaluation of the evidence: everything that depends on the hyperparameters.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Prior and data.
+    hyper : Hyperparameters
+    length : float, optional
+        Of the window that waves serve, in scaled time; that of the data by default.
+    order : int
+        The highest derivative of free functions that will be asked for, beside those of the data.
+    """
+
+    def __init__(
+        self, workspace: Workspace, hyper: Hyperparameters, *, length: float | None = None, order: int = 0
+    ) -> None:
+        self.workspace, self.hyper, self.prior = workspace, hyper, workspace.prior
+        self.coefficients = self.prior.observables.evaluate(hyper.theta)
+        self.channels = None if self.prior.channels is None else self.prior.channels.evaluate(hyper.theta)
+        self.point = Point.at(self.coefficients, self.channels, hyper)
+        self._length, self._order = length, order
+
+    def precision(self, sums: NodeSums | RootSums) -> float:
+        """Return what the weights of measurements are multiplied by."""
+        return self.prior.noise.precision(sums.row, self.hyper.noise, learned=sums.learned)
+
+    def _accuracy(self, several: Sequence[NodeSums]) -> float:
+        """Return the tolerance of the covariance: relative to itself, and small against the noise."""
+        ratio, variance = 1.0, self._prior_variance()
+        for sums in several:
+            known = max(sums.count, 1) / float(sums.weights.sum())
+            noise = self.prior.noise.variance(sums.row, self.hyper.noise) if sums.learned else known
+            ratio = min(ratio, noise / max(variance[sums.row], 1e-300))
+        exact = self.workspace.tolerance * max(ratio, 1e-30)
+        return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
+
+    def _prior_variance(self) -> Array:
+        """Return the prior variance of the observables; that of the channel prior is taken as that of the data."""
+        free = self.coefficients.free
+        if self.prior.channels is not None:
+            return np.ones(len(free))
+        total = np.zeros(len(free))
+        for number, latent in enumerate(self.prior.latents):
+            ell, deviation = float(self.hyper.lengthscales[number]), float(self.hyper.deviations[number])
+            total += free_variance(latent, free[:, number], ell, deviation)
+        return total
+
+    def prepare(self, most: int = MOST_WAVES) -> tuple[Frequencies, int]:
+        """Return the waves and the number of nodes; raise where the hyperparameters are out of reach.
+
+        Parameters
+        ----------
+        most : int
+            How many waves are taken at most.
+        """
+        workspace, coefficients = self.workspace, self.coefficients
+        point, noise = self.point, self.hyper.noise
+        numbers = (point.free, point.channels, point.lengthscales, point.deviations, noise, *coefficients.factors)
+        if not all(np.isfinite(part).all() for part in numbers) or (noise <= 0).any():
+            raise OutOfReachError("the prior is not finite at these values; check units and starting values")
+        low, high = workspace.data.window
+        length = high - low if self._length is None else self._length
+        eps = self._accuracy(workspace.data.node_sums(128))
+        missing = self._order + 1 - point.free.shape[-1]
+        if missing > 0:
+            point = replace(point, free=np.pad(point.free, ((0, 0), (0, 0), (0, missing))))
+        frequencies = Frequencies((), (), ())
+        if point.free.shape[1]:
+            frequencies = workspace.frequencies(point, eps, length)
+        if sum(frequencies.counts) > most:
+            raise OutOfReachError(
+                f"the spectral engine needs {sum(frequencies.counts)} waves here, and takes at most {most}: the window "
+                "is very long against the lengthscales, or the system keeps its memory very long; take a shorter window"
+            )
+        return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
+
+    def turned(self, frequencies: Frequencies) -> tuple[Array, Array]:
+        """Return the coefficients of the observables on the whitened waves: real and imaginary parts."""
+        found = self.workspace.spectrum.coefficients(frequencies, self.point)
+        return found.real, found.imag
+
+    def functions(self, grams: Grams, *, slopes: bool) -> list[Functions]:
+        """Return for each set of nodes the modes (scaled by their deviations) and means of all observables.
+
+        Parameters
+        ----------
+        grams : Grams
+        slopes : bool
+            Whether derivatives in the parameters are wanted.
+        """
+        observables, groups = self.prior.observables, self.prior.groups
+        roots = self.prior.mode_roots(self.hyper.mode_deviations)
+        found = []
+        for nodes in grams.nodes:
+            basis, d_basis = observables.mode_basis(self.coefficients, groups, nodes, slopes=slopes)
+            means, d_means = observables.means(self.coefficients, self.prior.units.user_times(nodes))
+            found.append(Functions([part * roots for part in basis], [p * roots for p in d_basis], means, d_means))
+        return found
+
+    def terms(self, grams: Grams, functions: Sequence[Functions]) -> list[Term]:
+        """Return what the measurements of each observable add to the normal equations.
+
+        Parameters
+        ----------
+        grams : Grams
+            Of sums over nodes.
+        functions : sequence of Functions
+            One for each set of nodes.
+        """
+        found = []
+        for number, sums in enumerate(grams.sums):
+            assert isinstance(sums, NodeSums)  # noqa: S101
+            own = functions[grams.node_set[number]]
+            waves, mean = grams.on_nodes[grams.node_set[number]], own.means[sums.row]
+            rest, on_waves, square = sums.values, grams.on_waves[number], sums.square
+            if self.prior.observables.has_mean:
+                rest = sums.values - sums.weights * mean
+                on_waves = waves.T @ rest
+                square += -2.0 * float(sums.values @ mean) + float(sums.weights @ mean**2)
+            found.append(
+                Term(
+                    sums.row,
+                    self.prior.noise.group_of(sums.row, learned=sums.learned),
+                    sums.count,
+                    self.precision(sums),
+                    waves,
+                    grams.products[grams.product_of[number]],
+                    on_waves,
+                    sums.weights,
+                    rest,
+                    own.modes[sums.row],
+                    square,
+                )
+            )
+        return found
+
+    def _root_terms(self, grams: Grams, functions: Sequence[Functions]) -> list[RootTerm]:
+        found = []
+        for number, sums in enumerate(grams.sums):
+            assert isinstance(sums, RootSums)  # noqa: S101
+            own = functions[grams.node_set[number]]
+            found.append(
+                RootTerm(
+                    sums.row,
+                    self.prior.noise.group_of(sums.row, learned=sums.learned),
+                    sums.count,
+                    self.precision(sums),
+                    grams.products[grams.product_of[number]],
+                    sums.apply(own.modes[sums.row]),
+                    sums.target - sums.apply(own.means[sums.row]),
+                    sums.rest,
+                )
+            )
+        return found
+
+    def _prepared(self, most: int = MOST_WAVES) -> tuple[Frequencies, int, Array, Array] | None:
+        """Return waves, number of nodes and the coefficients of the observables; None where these are not finite."""
+        prepared = self.prepare(most)
+        a, b = self.turned(prepared[0])
+        return (*prepared, a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
+
+    def value(self, *, slopes: bool) -> tuple[float, Hyperparameters | None] | None:
+        """Return the log evidence in scaled units, and its gradient on request; None where nothing is finite.
+
+        Where rows are few against waves, the regression is solved over the rows.
+
+        Parameters
+        ----------
+        slopes : bool
+            Whether the gradient is wanted.
+        """
+        # A search keeps away from the limit, so that what it finds can be evaluated again, on waves found afresh.
+        prepared = self._prepared(int(0.7 * MOST_WAVES) if slopes else MOST_WAVES)
+        if prepared is None:
+            return None
+        frequencies, nodes, a, b = prepared
+        size = 2 * a.shape[1] + sum(group.size for group in self.prior.groups)
+        data, count = self.workspace.data, nodes // 2 + 1
+        if data.root_size(count) > _FEW_ROWS * size or count > data.finest_root:
+            found = self._solve(frequencies, nodes, a, b, slopes=slopes)
+            return None if found is None else (found[0].value, found[1])
+        grams = self.workspace.grams(frequencies, nodes, roots=True)
+        functions = self.functions(grams, slopes=slopes)
+        rooted = RootEquations(a, b, self._root_terms(grams, functions), len(self.hyper.noise))
+        dual = rooted.solve_dual()
+        if dual is None or not np.isfinite(dual.deviance):
+            return None
+        value = -0.5 * (dual.deviance + self.constants(grams))
+        return value, self.gradient(grams, functions, rooted.slopes(dual)) if slopes else None
+
+    def solution(self) -> Solution | None:
+        """Return the solved regression; None where nothing is finite."""
+        prepared = self._prepared()
+        found = None if prepared is None else self._solve(*prepared, slopes=False)
+        return None if found is None else found[0]
+
+    def _solve(
+        self, frequencies: Frequencies, nodes: int, a: Array, b: Array, *, slopes: bool
+    ) -> tuple[Solution, Hyperparameters | None] | None:
+        """Solve by normal equations; by a QR factorization where these would lose digits."""
+        workspace, noises = self.workspace, len(self.hyper.noise)
+        grams = workspace.grams(frequencies, nodes, roots=False)
+        functions = self.functions(grams, slopes=slopes)
+        normal = NormalEquations(np, a, b, self.terms(grams, functions), noises)
+        regression: NormalEquations | RootEquations = normal
+        solved = normal.solve()
+        deviance = np.nan if solved is None else float(solved.deviance)
+        precise = workspace.is_precise(float(normal.largest), float(sum(normal.squares)), normal.size, deviance)
+        if not precise and nodes // 2 < workspace.data.finest_root:
+            grams = workspace.grams(frequencies, nodes, roots=True)
+            functions = self.functions(grams, slopes=slopes)
+            regression = RootEquations(a, b, self._root_terms(grams, functions), noises)
+            solved = regression.solve()
+        if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():
+            return None
+        value = -0.5 * (float(solved.deviance) + self.constants(grams))
+        solution = Solution(value, solved.mean, solved.root, frequencies, self.channels)
+        return solution, self.gradient(grams, functions, regression.slopes(solved)) if slopes else None
+
+    def constants(self, grams: Grams) -> float:
+        """Return the part of the deviance that depends on counts and noise alone."""
+        total = 0.0
+        for sums in grams.sums:
+            total += sums.count * (np.log(2.0 * np.pi) - np.log(self.precision(sums))) - sums.log_weights
+        return total
+
+    def gradient(self, grams: Grams, functions: Sequence[Functions], slopes: Slopes) -> Hyperparameters:
+        """Return the gradient: derivatives in waves, modes and means pulled back to everything that is learned.
+
+        Parameters
+        ----------
+        grams : Grams
+        functions : sequence of Functions
+            One for each set of nodes.
+        slopes : Slopes
+            Derivatives of half the deviance.
+        """
+        theta = np.zeros(len(self.hyper.theta))
+        in_modes = np.zeros(sum(group.size for group in self.prior.groups))
+        for number, sums in enumerate(grams.sums):
+            own = functions[grams.node_set[number]]
+            Y, on_mean = slopes.modes[number], slopes.means[number]
+            if isinstance(sums, RootSums):
+                Y, on_mean = sums.transposed(Y), sums.transposed(on_mean)
+            in_modes += np.sum(Y * own.modes[sums.row], axis=0)
+            theta += np.einsum("pqr,qr->p", own.d_modes[sums.row], Y)
+            if self.prior.observables.has_mean:
+                theta += own.d_means[sums.row] @ on_mean
+        pulled = self.workspace.spectrum.pull(grams.frequencies, self.point, slopes.waves)
+        theta += np.einsum("polk,olk->p", self.coefficients.d_free, pulled.free)
+        if self.channels is not None:
+            theta += np.einsum("polk,olk->p", self.channels.d_free, pulled.channels)
+        modes, noise = self.prior.sum_groups(in_modes), np.asarray(slopes.noise, dtype=float)
+        found = Hyperparameters(theta, pulled.log_lengthscales, pulled.log_deviations, modes, noise)
+        return found.map(np.negative)
+
+
+def evaluate(workspace: Workspace, hyper: Hyperparameters) -> Evidence:
+    """Return the log evidence in the user's units and its gradient; minus infinity where that is out of reach."""
+    try:
+        with np.errstate(all="ignore"):
+            found = Evaluation(workspace, hyper).value(slopes=True)
+    except OutOfReachError:
+        found = None
+    if found is None or found[1] is None:
+        return Evidence.impossible(hyper)
+    return Evidence(found[0] + workspace.log_jacobian, found[1])
+
+
+def log_evidence(workspace: Workspace, hyper: Hyperparameters) -> float:
+    """Return the log evidence in the user's units alone; minus infinity where it is out of reach."""
+    try:
+        with np.errstate(all="ignore"):
+            found = Evaluation(workspace, hyper).value(slopes=False)
+    except OutOfReachError:
+        found = None
+    return -np.inf if found is None else found[0] + workspace.log_jacobian
+
+
+def solve(workspace: Workspace, hyper: Hyperparameters, length: float | None = None, order: int = 0) -> Solution:
+    """Return the solved regression, on waves fit for a longer window and higher derivatives.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    hyper : Hyperparameters
+    length, order
+        As in `Evaluation`.
+    """
+    with np.errstate(all="ignore"):
+        found = Evaluation(workspace, hyper, length=length, order=order).solution()
+    if found is None:
+        raise LodekitError("the covariance of the data is not finite at these values; check units and starting values")
+    return found

@@ -1,0 +1,152 @@
+"""What all evaluations on the same data share: choices of waves and nodes, and products that are made once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lodekit.errors import LodekitError
+from lodekit.inference.engine import SearchLimits
+from lodekit.inference.spectral.grams import Grams, make_grams
+from lodekit.inference.spectral.nodes import NodeSums, RootSums, SpectralData, SummedData
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.prior import Prior
+from lodekit.prior.spectra import (
+    MOST_WAVES,
+    ChannelSpectrum,
+    Frequencies,
+    LatentSpectrum,
+    Point,
+    Spectrum,
+    gaussian_band,
+)
+
+__all__ = ["OutOfReachError", "Workspace"]
+
+_GRIDS = 24
+#: The largest error of the evidence by rounding, relative to itself or to the number of measurements.
+_LOSS = 2e-9
+
+
+class OutOfReachError(LodekitError):
+    """Hyperparameters at which the spectral engine cannot honour its tolerance."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Prior and data on waves.
+
+    Parameters
+    ----------
+    prior : Prior
+    data : SpectralData
+    size : int
+        Number of measurements.
+    log_jacobian : float
+        What is added to a log density in scaled units to have it in the user's.
+    tolerance : float
+        The largest error of the covariance, relative to itself and to the noise.
+    """
+
+    prior: Prior
+    data: SpectralData
+    size: int
+    log_jacobian: float
+    tolerance: float = 1e-10
+    _grams: OrderedDict[Any, Grams] = field(default_factory=OrderedDict, compare=False, repr=False)
+    _kept: dict[Any, Frequencies] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_grams": OrderedDict(), "_kept": {}}
+
+    @property
+    def spectrum(self) -> Spectrum:
+        """The prior in frequency."""
+        return LatentSpectrum() if self.prior.channels is None else ChannelSpectrum()
+
+    @property
+    def limits(self) -> SearchLimits:
+        """The waves of the shortest lengthscale are still resolved by the nodes, and not too many.
+
+        A lengthscale shrinks by a factor that makes an evaluation dearer, but not too dear.
+        """
+        data, prior = self.data, self.prior
+        low, high = data.window
+        length = high - low
+        band = gaussian_band(prior.observables.compiled.free_shape[-1], 1e-16)
+        by_nodes = band * length / (0.9 * data.finest - 120.0)
+        by_waves = band * length * max(prior.processes, 1) / (2.0 * np.pi * 0.5 * MOST_WAVES)
+        return SearchLimits(1.3 * max(by_nodes, by_waves), 6.0)
+
+    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
+        """Return waves for a window; those of the channel prior are dear to find, so the last ones are tried first.
+
+        Parameters
+        ----------
+        point : Point
+        eps : float
+            The tolerance.
+        length : float
+            Of the window, in scaled time.
+        """
+        spectrum = self.spectrum
+        if not isinstance(spectrum, ChannelSpectrum):
+            return spectrum.frequencies(point, eps, length)
+        key = (length, point.free.shape)
+        last = self._kept.get(key)
+        if last is not None and spectrum.serves(last, point, eps, length):
+            return last
+        found = self._kept[key] = spectrum.frequencies(point, eps, length)
+        return found
+
+    def is_precise(self, largest: float, squares: float, size: int, deviance: float) -> bool:
+        """Whether normal equations keep the digits of the evidence; the arguments say how much had to cancel."""
+        loss = self.data.rounding * (largest * max(size, 1) + squares)
+        return bool(loss <= _LOSS * max(self.size, abs(deviance)))
+
+    def nodes(self, coefficients: Coefficients, band: float) -> int:
+        """Return how many nodes resolve products of waves up to a frequency, of modes and of particular solutions."""
+        if not isinstance(self.data, SummedData):
+            # Every measurement is a node.
+            return 1
+        low, high = self.data.window
+        exponents = self.prior.observables.exponents(coefficients, self.prior.groups)
+        if not np.isfinite(exponents).all():
+            raise OutOfReachError("the modes are not finite at these values; check units and starting values")
+        fastest = max(band, float(np.max(np.abs(exponents.imag), initial=0.0))) * (high - low)
+        steepest = float(np.max(np.abs(exponents.real), initial=0.0)) * (high - low)
+        needed = fastest + 14.0 * fastest ** (1 / 3) + 40.0 + 2.0 * np.sqrt(37.0 * steepest)
+        if needed > self.data.finest:
+            raise OutOfReachError(
+                f"sums over the data resolve {fastest / np.pi:.0f} half oscillations or a decay by {steepest:.0f} "
+                "e-foldings in the window only in part; take a shorter window, or at most a few thousand measurements"
+            )
+        rounded = 64.0 * 2.0 ** (np.ceil(4.0 * np.log2(max(needed, 128.0) / 64.0)) / 4.0)
+        return int(min(np.ceil(rounded), self.data.finest))
+
+    def grams(self, frequencies: Frequencies, nodes: int, *, roots: bool) -> Grams:
+        """Return the products of waves over the data, from the last ones where these are among them.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        nodes : int
+            How many, for products of two functions.
+        roots : bool
+            Whether the data are taken by their roots.
+        """
+        key = (frequencies.steps, frequencies.counts, nodes, roots)
+        if key in self._grams:
+            self._grams.move_to_end(key)
+            return self._grams[key]
+        # Single functions need half the nodes of products.
+        sums: Sequence[NodeSums | RootSums]
+        sums = self.data.root_sums(nodes // 2 + 1) if roots else self.data.node_sums(nodes)
+        found = self._grams[key] = make_grams(frequencies, sums)
+        while len(self._grams) > _GRIDS:
+            self._grams.popitem(last=False)
+        return found

@@ -1,0 +1,92 @@
+"""Estimates with standard errors, honest about flat directions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.learning.curvature import covariance_from_curvature
+from lodekit.learning.transforms import Layout
+
+__all__ = ["NORMAL_95", "Estimate", "estimate_parameters"]
+
+Array = NDArray[np.float64]
+#: A 95 % interval reaches this many standard deviations to either side.
+NORMAL_95 = 1.959963984540054
+#: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
+_FLAT = 3.0
+_FLAT_UNBOUNDED = 10.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A learned parameter.
+
+    Parameters
+    ----------
+    value : float
+    std_error : float
+        From the curvature of the evidence; zero for a fixed parameter, infinite where the data do not identify it.
+    interval : (float, float)
+        95 %; positive parameters have positive intervals, bounded ones stay inside their bounds.
+    identified : bool
+    note : str
+    """
+
+    value: float
+    std_error: float
+    interval: tuple[float, float]
+    identified: bool = True
+    note: str = ""
+
+
+def estimate_parameters(layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_]) -> dict[str, Estimate]:
+    """Return the parameters of the system by name.
+
+    Parameters
+    ----------
+    layout : Layout
+    x : array
+        The optimum.
+    curvature : array
+        Minus the Hessian there.
+    at_bound : array of bool
+        What sits at a limit of the search.
+    """
+    covariance = covariance_from_curvature(curvature, ~at_bound)
+    theta = layout.unpack(x).theta
+    found = {}
+    for number, name in enumerate(layout.names):
+        value = float(theta[number])
+        if number not in layout.transforms:
+            found[name] = Estimate(value, 0.0, (value, value), note="fixed")
+            continue
+        position, transform = layout.learned.index(number), layout.transforms[number]
+        if at_bound[position]:
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
+            continue
+        width = transform.high - transform.low
+        if math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width:
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
+            continue
+        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+        point = float(x[position])
+        constrained = not transform.is_unbounded
+        error = abs(transform.slope(point)) * spread
+        # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
+        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), 1.0)
+        if not math.isfinite(error) or spread == 0.0 or flat:
+            limits = (transform.low, transform.high)
+            found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
+            continue
+        if constrained:
+            reach = NORMAL_95 * spread
+            ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
+        else:
+            # The scale of the search is only a means there: it knows zero, which the data need not know.
+            ends = [value - NORMAL_95 * error, value + NORMAL_95 * error]
+        found[name] = Estimate(value, error, (ends[0], ends[1]))
+    return found
