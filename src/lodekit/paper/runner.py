@@ -13,13 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import lodekit
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
 from lodekit.paper.experiments import Experiment, experiments
 from lodekit.paper.latent_force import compare
 from lodekit.paper.measures import measure
 from lodekit.paper.methods import METHODS, need_gpytorch
+from lodekit.version import __version__
 
 __all__ = ["TOPICS", "Job", "Plan", "collect", "made_by", "make_plan"]
 
@@ -74,7 +74,7 @@ def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
 
 def made_by() -> str:
     """Return what a result depends on beside its labels: results of another version are not taken over."""
-    return f"lodekit {lodekit.__version__}, Python {platform.python_version()}, {platform.machine()}, {sys.platform}"
+    return f"lodekit {__version__}, Python {platform.python_version()}, {platform.machine()}, {sys.platform}"
 
 
 @dataclass(frozen=True)
