@@ -8,7 +8,7 @@ from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.system.linear import LinearForm
 
-__all__ = ["format_observable", "format_row", "operator_terms", "primes"]
+__all__ = ["format_combination", "format_observable", "format_row", "operator_terms", "primes"]
 
 
 def primes(name: str, order: int) -> str:
@@ -50,3 +50,14 @@ def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) ->
             for term in operator_terms([Scalar(ring, value) for value in polynomial], name)
         ]
     )
+
+
+def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
+    """Return a combination of equations as text: ``equation 1 + (equation 2)' - 2*equation 3``."""
+    terms = []
+    for number, coefficients in enumerate(weights, 1):
+        for order in range(len(coefficients) - 1, -1, -1):
+            if coefficients[order]:
+                name = f"equation {number}" if order == 0 else primes(f"(equation {number})", order)
+                terms.append((coefficients[order], name))
+    return join_terms(terms)
