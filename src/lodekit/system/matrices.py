@@ -14,8 +14,9 @@ from typing import Any
 
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError, Place
+from lodekit.system.forms import LinearForm
 from lodekit.system.grammar import MAX_DECIMAL_EXPONENT, MAX_DIGITS, MAX_ORDER, parse_expression
-from lodekit.system.linear import LinearForm, Reader, with_constants
+from lodekit.system.linear import Reader, with_constants
 from lodekit.system.names import list_names
 from lodekit.system.signals import Signal
 from lodekit.system.tree import Call, Expression, Name, Number, Power, Product, Sum, replace_names, walk

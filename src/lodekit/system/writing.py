@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
-from lodekit.system.linear import LinearForm
+from lodekit.system.forms import LinearForm
 
 __all__ = ["format_combination", "format_observable", "format_row", "operator_terms", "primes"]
 
