@@ -5,16 +5,8 @@ those of Okabe and Ito, which colour-blind readers can tell apart; lines differ 
 """
 
 from lodekit.plotting.axes import (
-    OKABE_ITO,
-    WIDTH,
     add_legend,
-    draw_channel,
-    draw_evidence,
-    draw_modes,
     draw_note,
-    draw_parameter,
-    draw_residual,
-    draw_spectrum,
     frame,
     import_matplotlib,
     label_bottom,
@@ -23,6 +15,10 @@ from lodekit.plotting.axes import (
     read_axes,
     to_png,
 )
+from lodekit.plotting.channels import draw_channel, draw_residual
+from lodekit.plotting.evidence import draw_evidence, draw_parameter
+from lodekit.plotting.frequencies import draw_modes, draw_spectrum
+from lodekit.plotting.style import OKABE_ITO, WIDTH
 
 __all__ = [
     "OKABE_ITO",
