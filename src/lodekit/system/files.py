@@ -21,6 +21,31 @@ _KEYS = ("equations", "channels", "parameters", "units", "title", "noise", "late
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("shared", "channel")
 _PRIORS = ("latent", "channels")
+#: What a file to start from says about the model, about parameters, and about data; {} is a channel.
+_MODEL_LINES = (
+    '# noise = "channel"       # learn the noise of each channel; without this line they share one',
+    '# latent = "matern-7/2"   # rougher than "se", the default',
+    '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+)
+_PARAMETER_LINES = (
+    "# What you know of each parameter goes between its braces, separated by commas:",
+    "#   positive = true                  only values above zero make sense",
+    "#   bounds = [0.1, 10]               smallest and largest value",
+    "#   start = 2                        where the search starts",
+    "#   fixed = 9.81                     known, not learned",
+    "#   prior = { normal = [5, 1] }      about 5, give or take 1",
+    "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
+)
+_DATA_LINES = (
+    "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
+    "# [noise]",
+    "# {} = 0.1",
+    "",
+    "# Columns of the measurement file, where their names differ: a name, or a number from one.",
+    "# [columns]",
+    '# t = "time [s]"',
+    "# {} = 2",
+)
 
 
 @dataclass(frozen=True)
@@ -215,7 +240,6 @@ def format_system_file(
     """
     system = System(equations, parameters=list(parameters), channels=channels)
     names = ", ".join(map(_quote, system.channels))
-    example = system.channels[0]
     lines = [
         "# Show what the equations imply: lodekit inspect THIS_FILE",
         "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
@@ -226,17 +250,9 @@ def format_system_file(
         *(f"  {_quote(equation)}," for equation in system.equations),
         "]",
         "" if channels is None else f"channels = [{names}]",
-        '# noise = "channel"       # learn the noise of each channel; without this line they share one',
-        '# latent = "matern-7/2"   # rougher than "se", the default',
-        '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+        *_MODEL_LINES,
         "",
-        "# What you know of each parameter goes between its braces, separated by commas:",
-        "#   positive = true                  only values above zero make sense",
-        "#   bounds = [0.1, 10]               smallest and largest value",
-        "#   start = 2                        where the search starts",
-        "#   fixed = 9.81                     known, not learned",
-        "#   prior = { normal = [5, 1] }      about 5, give or take 1",
-        "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
+        *_PARAMETER_LINES,
         "[parameters]",
         *(f"{_key(name)} = {{}}  # any value; for example {{ positive = true }}" for name in system.parameters),
         "",
@@ -244,14 +260,7 @@ def format_system_file(
         "[units]",
         *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
         "",
-        "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
-        "# [noise]",
-        f"# {_key(example)} = 0.1",
-        "",
-        "# Columns of the measurement file, where their names differ: a name, or a number from one.",
-        "# [columns]",
-        '# t = "time [s]"',
-        f"# {_key(example)} = 2",
+        *(line.format(_key(system.channels[0])) for line in _DATA_LINES),
     ]
     return "\n".join(lines) + "\n"
 
