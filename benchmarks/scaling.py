@@ -43,6 +43,8 @@ from lodekit.data.streams import read_stream
 from lodekit.inference.assembly import make_prior
 from lodekit.inference.engines import make_spectral
 from lodekit.inference.problem import Hyperparameters
+from lodekit.prior.covariance import free_block
+from lodekit.prior.latents import SquaredExponential
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]
@@ -79,9 +81,6 @@ def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
     import array_api_compat
     import torch
     from gpytorch import distributions, kernels, likelihoods, means, mlls, models, settings
-
-    from lodekit.prior.covariance import free_block
-    from lodekit.prior.latents import SquaredExponential
 
     class Kernel(kernels.Kernel):  # type: ignore[misc]
         def __init__(self) -> None:
