@@ -1,32 +1,13 @@
-"""LODEGP as people use it: data of all kinds, learning, errors, files, and scikit-learn."""
+"""What LODEGP learns: parameters, noise and their errors, whatever the units and the starts."""
 
 from __future__ import annotations
 
-import json
-import zipfile
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import polars as pl
 import pytest
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import lodekit as lk
 from tests.inference.fitted import EXAMPLES, solution_table
-
-HEATING = EXAMPLES["heating"]
-TIMES = np.linspace(-5, 5, 25)
-
-
-def heating_data(seed: int = 0, noise: float = 0.02) -> np.ndarray:
-    return solution_table(HEATING, TIMES) + noise * np.random.default_rng(seed).standard_normal((25, 3))
-
-
-@pytest.fixture(scope="module")
-def heated() -> lk.LODEGP:
-    return lk.LODEGP(HEATING.system, random_state=0).fit(TIMES, heating_data())
+from tests.model.heating import HEATING, SHORT, TIMES, WIGGLE, heating_data
 
 
 def test_parameters_are_learned_without_start_values(heated: lk.LODEGP) -> None:
@@ -36,20 +17,6 @@ def test_parameters_are_learned_without_start_values(heated: lk.LODEGP) -> None:
     for estimate, truth in ((heated.parameters_["a"], 3), (heated.parameters_["b"], 1)):
         assert estimate.interval[0] < truth < estimate.interval[1]
     assert heated.noise_["shared"] == pytest.approx(0.02, rel=0.3)
-
-
-def test_arrays_dicts_frames_and_observations_are_the_same(heated: lk.LODEGP) -> None:
-    table = heating_data()
-    columns = {name: table[:, j] for j, name in enumerate(HEATING.system.channels)}
-    data = lk.Observations()
-    for name, column in columns.items():
-        data = data.add(TIMES, name, column)
-    records = lk.Observations(
-        (t, name, v) for name, column in columns.items() for t, v in zip(TIMES, column, strict=True)
-    )
-    model = lk.LODEGP(HEATING.system, random_state=0)
-    for forms in ((TIMES, columns), (TIMES, pl.DataFrame(columns)), (data,), (records,)):
-        assert model.fit(*forms).log_evidence_ == pytest.approx(heated.log_evidence_, abs=1e-9)
 
 
 def test_bipendulum_reaches_the_good_optimum() -> None:
@@ -158,180 +125,11 @@ def test_an_estimate_near_a_degeneracy_is_reported() -> None:
     assert any("l1 - l2 = 0" in warning for warning in gp.warnings_)
 
 
-def test_log_evidence_has_a_gradient(heated: lk.LODEGP) -> None:
-    value, gradient = heated.log_evidence({"a": 2.8}, return_gradient=True)
-    step = 1e-5
-    difference = (heated.log_evidence({"a": 2.8 + step}) - heated.log_evidence({"a": 2.8 - step})) / (2 * step)
-    assert gradient["a"] == pytest.approx(difference, rel=1e-6)
-    assert value < heated.log_evidence() == pytest.approx(heated.log_evidence_)
-    with pytest.raises(lk.LodekitError, match="unknown parameter"):
-        heated.log_evidence({"z": 1})
-
-
 def test_results_do_not_depend_on_how_starts_are_followed(heated: lk.LODEGP) -> None:
     parallel = lk.LODEGP(HEATING.system, random_state=0, n_jobs=2, restarts=2).fit(TIMES, heating_data())
     assert parallel.log_evidence_ == pytest.approx(heated.log_evidence_, abs=1e-3)
     again = lk.LODEGP(HEATING.system, random_state=0).fit(TIMES, heating_data())
     assert again.log_evidence_ == heated.log_evidence_
-
-
-def test_save_and_load_give_the_same_model(heated: lk.LODEGP, tmp_path: Path) -> None:
-    path = tmp_path / "heating.lodekit"
-    heated.save(path)
-    loaded = lk.LODEGP.load(path)
-    new = np.linspace(-6, 7, 11)
-    for a, b in zip(loaded.predict(new, return_std=True), heated.predict(new, return_std=True), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert loaded.parameters_ == heated.parameters_
-    assert loaded.summary() == heated.summary()
-    assert [item.name for item in tmp_path.iterdir()] == ["heating.lodekit"]
-    with zipfile.ZipFile(path) as archive:
-        assert json.loads(archive.read("model.json"))["format"] == 2
-
-
-def test_files_that_are_no_models_are_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.lodekit"
-    wrong.write_text("hello")
-    with pytest.raises(lk.LodekitError, match="not a saved lodekit model"):
-        lk.LODEGP.load(wrong)
-    with pytest.raises(lk.LodekitError, match="cannot read"):
-        lk.LODEGP.load(tmp_path / "missing")
-    with pytest.raises(lk.LodekitError, match="cannot write"):
-        heated.save(tmp_path / "no" / "folder.lodekit")
-    path = tmp_path / "future.lodekit"
-    heated.save(path)
-    with zipfile.ZipFile(path) as archive:
-        content = json.loads(archive.read("model.json"))
-        arrays = archive.read("arrays.npz")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model.json", json.dumps({**content, "format": 99}))
-        archive.writestr("arrays.npz", arrays)
-    with pytest.raises(lk.LodekitError, match="format 99"):
-        lk.LODEGP.load(path)
-
-
-def test_scikit_learn_can_clone_cross_validate_and_search() -> None:
-    model = lk.LODEGP(HEATING.system, random_state=0, restarts=2)
-    twin = clone(model)
-    assert twin is not model
-    assert twin.get_params() == model.get_params()
-    table = heating_data()
-    folds = KFold(3, shuffle=True, random_state=0)
-    scores = cross_val_score(model, TIMES, table, cv=folds)
-    assert (scores > 1.0).all()
-    grid = GridSearchCV(model, {"noise": ["shared", "channel"]}, cv=folds).fit(TIMES, table)
-    assert grid.best_params_["noise"] in ("shared", "channel")
-    with pytest.raises(lk.LodekitError, match="unknown argument"):
-        model.set_params(colour="red")
-
-
-def test_summary_is_a_table_that_fits_the_page(heated: lk.LODEGP) -> None:
-    text = heated.summary()
-    assert max(len(line) for line in text.splitlines()) <= 80
-    for word in ("coef", "std err", "[0.025", "0.975]", "Log evidence", "Converged", "noise (shared)"):
-        assert word in text
-
-
-BAD_DATA: dict[str, tuple[Any, Any, str]] = {
-    "wrong shape": (TIMES, np.zeros((25, 2)), "one column for each channel"),
-    "wrong length": (TIMES, np.zeros((24, 3)), "as many values"),
-    "unknown channel": (TIMES, {"zz": np.zeros(25)}, "unknown name 'zz'"),
-    "infinity": (TIMES, np.full((25, 3), np.inf), "expected finite values"),
-    "all missing": (TIMES, np.full((25, 3), np.nan), "every value is missing"),
-    "no points": ([], np.zeros((0, 3)), "at least one measurement"),
-    "infinite time": (np.full(25, np.inf), np.zeros((25, 3)), "finite times"),
-    "text": (TIMES, "hello", "expected Y as an array"),
-    "text in an array": (TIMES, [["a", "b", "c"]] * 25, "expected Y as an array"),
-    "nonlinear observable": (TIMES, {"f1*f2": np.zeros(25)}, "not linear"),
-    "nested times": (np.zeros((5, 5)), np.zeros((25, 3)), "one row of numbers"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_DATA)
-def test_bad_data_are_refused_with_a_reason(name: str) -> None:
-    times, table, match = BAD_DATA[name]
-    with pytest.raises(lk.LodekitError, match=match):
-        lk.LODEGP(HEATING.system).fit(times, table)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"noise": "pink"}, "noise='shared'"),
-        ({"latent": "cubic"}, "latent='se'"),
-        ({"latent": "matern-4/2"}, "odd p"),
-        ({"latent": ["se", "se"]}, "one latent for each of the 1"),
-        ({"restarts": 0}, "at least 1"),
-    ],
-)
-def test_bad_arguments_are_refused_when_fitting(arguments: dict[str, object], match: str) -> None:
-    with pytest.raises(lk.LodekitError, match=match):
-        lk.LODEGP(HEATING.system, **arguments).fit(TIMES, heating_data())  # type: ignore[arg-type]
-
-
-def test_an_unfitted_model_says_so() -> None:
-    with pytest.raises(lk.LodekitError, match="call fit"):
-        lk.LODEGP(HEATING.system).predict([0.0])
-    with pytest.raises(lk.LodekitError, match="expected a System"):
-        lk.LODEGP("x' = u").fit([0.0], [[1.0]])  # type: ignore[arg-type]
-
-
-def test_contradicting_exact_values_are_refused() -> None:
-    data = lk.Observations([(0.0, "x", 1.0, 0.0), (0.0, "x", 2.0, 0.0)])
-    with pytest.raises(lk.LodekitError, match="two different exact values"):
-        lk.LODEGP(lk.System("x' = u")).fit(data)
-
-
-def test_a_channel_that_the_equations_force_to_zero_is_refused_where_the_data_are_not() -> None:
-    system = lk.System("x = 0*y; y' = -y + u", channels=["x", "y", "u"])
-    times = np.linspace(0, 3, 10)
-    with pytest.raises(lk.LodekitError, match="force x to be zero"):
-        lk.LODEGP(system).fit(times, {"x": np.ones(10), "y": np.exp(-times)})
-    gp = lk.LODEGP(system, random_state=0).fit(times, {"x": 0.01 * np.sin(99 * times), "y": np.exp(-times)})
-    assert np.abs(gp.predict(times, "x")).max() == 0.0
-
-
-@pytest.mark.parametrize(
-    ("times", "values"),
-    [
-        ([1.0], [[0.3]]),
-        ([1.0, 1.0], [[0.3], [0.31]]),
-        ([0.0, 1.0, 2.0], [[2.0], [2.0], [2.0]]),
-        ([0.0, 1.0], [[0.0], [0.0]]),
-    ],
-)
-def test_one_point_repeated_times_and_constant_channels_give_finite_answers(
-    times: list[float], values: list[list[float]]
-) -> None:
-    gp = lk.LODEGP(lk.System("x' = -x + u", channels=["x", "u"]), random_state=0).fit(times, {"x": np.ravel(values)})
-    mean, std = gp.predict([0.5, 1.5], return_std=True)
-    assert np.isfinite(mean).all()
-    assert np.isfinite(std).all()
-
-
-def test_bad_prediction_requests_are_refused(heated: lk.LODEGP) -> None:
-    for request, match in (
-        (lambda: heated.predict([np.nan]), "finite times"),
-        (lambda: heated.predict("soon"), "times as numbers"),
-        (lambda: heated.predict([0.0], "f1*f1"), "not linear"),
-        (lambda: heated.predict([0.0], "zz"), "unknown name"),
-        (lambda: heated.sample([0.0], 0), "at least 1"),
-    ):
-        with pytest.raises(lk.LodekitError, match=match):
-            request()
-
-
-def test_observables_may_be_any_linear_expression(heated: lk.LODEGP) -> None:
-    mean = heated.predict(TIMES)
-    np.testing.assert_allclose(heated.predict(TIMES, "f1 - 2*f2"), mean[:, 0] - 2 * mean[:, 1], atol=1e-12)
-    balance = heated.predict(TIMES, "f1' + a*(f1 - f2) - u")
-    assert np.abs(balance).max() < 1e-9
-    _, covariance = heated.predict(TIMES, "f1", return_cov=True)
-    assert covariance.shape == (25, 25)
-
-
-SHORT = np.linspace(0, 3, 60)
-WIGGLE = np.random.default_rng(0).standard_normal(60)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
@@ -352,51 +150,9 @@ def test_huge_and_tiny_units_give_the_same_answer(scale: float) -> None:
     np.testing.assert_allclose(scaled.predict(times) / scale, plain.predict(times), atol=1e-5)
 
 
-def test_sizes_that_floats_cannot_square_are_refused() -> None:
-    for factor in (1e200, 1e-150):
-        with pytest.raises(lk.LodekitError, match="change their units"):
-            lk.LODEGP(lk.System("x'' + x = u")).fit(TIMES, {"x": factor * np.cos(TIMES)})
-
-
-@pytest.mark.parametrize(
-    ("system", "data"),
-    [
-        ("x'' + x = u", lk.Observations([(0.0, "x", 1.0, 0.0), (0.0, "2*x", 7.0, 0.0)])),
-        ("x' = -x", lk.Observations().add(SHORT, "x", np.sin(SHORT), 0.0)),
-    ],
-)
-def test_exact_values_that_contradict_the_equations_are_refused(system: str, data: lk.Observations) -> None:
-    with pytest.raises(lk.LodekitError, match="contradict"):
-        lk.LODEGP(lk.System(system), random_state=0).fit(data)
-
-
 def test_exact_values_that_fit_the_equations_are_kept() -> None:
     gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit(SHORT, np.exp(-SHORT), noise_std=0)
     assert gp.predict([2.5])[0, 0] == pytest.approx(np.exp(-2.5), rel=1e-6)
-
-
-def test_predictions_that_overflow_are_refused() -> None:
-    times = np.linspace(0, 200, 20)
-    gp = lk.LODEGP(lk.System("x' = -5*x"), random_state=0).fit(times, np.exp(-times))
-    with pytest.raises(lk.LodekitError, match="overflows at t = -200"):
-        gp.predict([-200.0], return_std=True)
-
-
-def test_score_uses_known_noise(heated: lk.LODEGP) -> None:
-    table = heating_data()
-    known = lk.LODEGP(HEATING.system, random_state=0).fit(TIMES, table, noise_std=0.02)
-    assert known.score(TIMES, table) == pytest.approx(heated.score(TIMES, table), abs=0.1)
-    assert known.score(TIMES, table, noise_std=0.5) < known.score(TIMES, table)
-    exact = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit(SHORT, np.exp(-SHORT), noise_std=0)
-    assert np.isfinite(exact.score(SHORT, np.exp(-SHORT), noise_std=0.1))
-
-
-def test_derivatives_that_a_matern_process_does_not_have_are_refused() -> None:
-    gp = lk.LODEGP(lk.System("x' = -x + u"), latent="matern-5/2", random_state=0)
-    gp.fit(SHORT, {"x": np.sin(SHORT) + 0.01 * WIGGLE})
-    for request in (lambda: gp.predict(SHORT, "D(x, 5)"), lambda: gp.sample(SHORT, 1, 0, "D(x, 5)")):
-        with pytest.raises(lk.LodekitError, match="too rough"):
-            request()
 
 
 def test_a_measured_input_of_zero_is_informative() -> None:
@@ -405,53 +161,3 @@ def test_a_measured_input_of_zero_is_informative() -> None:
     system = lk.System("x'' + c*x' + k*x = u", parameters=parameters)
     data = {"x": np.cos(2 * times) + 0.01 * WIGGLE[:25], "u": np.zeros(25)}
     assert lk.LODEGP(system, random_state=0).fit(times, data).parameters_["k"].value == pytest.approx(4, rel=0.02)
-
-
-def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
-    table = heating_data()
-    requests: list[tuple[Any, str]] = [
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=[0.1, 0.1]), "one noise_std for f1"),
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=np.ones((25, 1))), "noise_std of shape"),
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=-1), "zero or more"),
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES.astype("datetime64[s]"), table), "got dates"),
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table + 1j), "complex"),
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, {"f1": table[:, 0], "zz": np.full(25, np.nan)}), "unknown name"),
-        (lambda: lk.LODEGP(HEATING.system, latent=5).fit(TIMES, table), "latent as a text"),  # type: ignore[arg-type]
-        (lambda: lk.LODEGP(HEATING.system, latent="matern-999/2").fit(TIMES, table), "odd p up to"),
-        (lambda: lk.LODEGP(HEATING.system, random_state=-1).fit(TIMES, table), "random_state"),
-        (lambda: lk.LODEGP(HEATING.system, n_jobs=0).fit(TIMES, table), "n_jobs"),
-        (lambda: lk.LODEGP(HEATING.system, engine="fast").fit(TIMES, table), "engine='auto'"),
-        (lambda: lk.Observations([3]), "record 1"),  # type: ignore[list-item]
-        (lambda: lk.Observations(None), "expected records"),  # type: ignore[arg-type]
-        (lambda: heated.predict(TIMES, 5), "observable as text"),  # type: ignore[arg-type]
-        (lambda: heated.predict(TIMES, []), "at least one observable"),
-        (lambda: heated.log_evidence({"a": np.nan}), "finite number"),
-        (lambda: heated.log_evidence(["a"]), "as a dict"),  # type: ignore[arg-type]
-        (lambda: heated.sample(TIMES, True), "whole number"),
-        (lambda: heated.sample([1e9], 1), "too many waves"),
-        (lambda: heated.save(None), "path of a file"),  # type: ignore[arg-type]
-        (lambda: lk.LODEGP.load(None), "path of a file"),  # type: ignore[arg-type]
-    ]
-    for request, match in requests:
-        with pytest.raises(lk.LodekitError, match=match):
-            request()
-
-
-def test_damaged_files_are_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
-    path = tmp_path / "model.lodekit"
-    heated.save(path)
-    whole = path.read_bytes()
-    generator = np.random.default_rng(0)
-    for _ in range(40):
-        damaged = bytearray(whole)
-        damaged[int(generator.integers(len(whole)))] ^= 0xFF
-        path.write_bytes(bytes(damaged[: int(generator.integers(len(whole) // 2, len(whole)))]))
-        with pytest.raises(lk.LodekitError):
-            lk.LODEGP.load(path)
-
-
-def test_numpy_numbers_are_fine_as_arguments_and_in_files(tmp_path: Path) -> None:
-    gp = lk.LODEGP(HEATING.system, random_state=np.int64(3), restarts=np.int64(2))  # type: ignore[arg-type]
-    gp.fit(TIMES, heating_data()).save(tmp_path / "model")
-    assert lk.LODEGP.load(tmp_path / "model").log_evidence_ == pytest.approx(gp.log_evidence_)
-    assert gp.sample(TIMES, np.int64(2)).shape == (2, 25, 3)  # type: ignore[arg-type]
