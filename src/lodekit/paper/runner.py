@@ -65,7 +65,7 @@ class Plan:
 
 
 def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
-    """Return what the paper ran, 20 noisy and 10 noise-free repetitions, or what a minute allows."""
+    """Return what the paper ran of a `topic`, 20 noisy and 10 noise-free times, or what a minute allows, if `quick`."""
     if topic != "all" and topic.replace("_", "-") not in TOPICS:
         raise LodekitError(f"expected one of {', '.join(TOPICS)} or all, got {topic!r}")
     topics = TOPICS if topic == "all" else (topic.replace("_", "-"),)
@@ -118,7 +118,7 @@ def _compare(seed: int, *, noisy: bool) -> dict[str, Any]:
 
 
 def collect(plan: Plan, folder: Path) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """Yield every run of a plan with its result, running what is not in the folder yet.
+    """Yield every run of a `plan` with its result, running what is not in the `folder` yet.
 
     Each result is a file of its own, written whole: an interrupted run goes on where it was.
     """

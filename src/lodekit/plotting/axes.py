@@ -30,7 +30,13 @@ Array = NDArray[np.float64]
 
 
 def import_matplotlib() -> Any:
-    """Return matplotlib, or say what to install."""
+    """Return matplotlib, or raise an error that says what to install.
+
+    Examples
+    --------
+    >>> import_matplotlib().__name__
+    'matplotlib'
+    """
     try:
         import matplotlib as mpl
         import matplotlib.figure
@@ -55,6 +61,7 @@ def make_panels(
     width, height_each : float
         Of the figure and of a row of panels, in inches.
     columns : int
+        How many panels stand beside each other.
     share : bool
         Whether the panels share their horizontal axis.
 
@@ -94,14 +101,41 @@ def make_panels(
 
 
 def to_png(figure: Any) -> bytes:
-    """Return a figure as the bytes of a PNG; without metadata, so that the same figure gives the same bytes."""
+    """Return a figure as the bytes of a PNG; without metadata, so that the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure, axes = make_panels(1)
+    >>> to_png(figure)[1:4]
+    b'PNG'
+    """
     target = BytesIO()
     figure.savefig(target, format="png", dpi=150, metadata={"Software": None})
     return target.getvalue()
 
 
 def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list[Any], bool]:
-    """Return the figure, one axes for each name, and whether they are new: the user's axes, or a fresh figure's."""
+    """Return the figure, one axes for each name, and whether these are new.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes, sequence of them, or None
+        The user's; None for a fresh figure.
+    names : sequence of str
+        What the axes are for.
+    **layout
+        As `make_panels` takes it.
+
+    Examples
+    --------
+    >>> figure, axes, new = read_axes(None, ["f1", "f2"], columns=2)
+    >>> len(axes), new
+    (2, True)
+    """
     if axes is None:
         return (*make_panels(len(names), **layout), True)
     import_matplotlib()
@@ -125,12 +159,40 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
 
 
 def name_with_unit(name: str, unit: str = "") -> str:
-    """Return the label of an axis: ``f1 (K)``; a dollar is a dollar and begins no formula."""
+    """Return the label of an axis: ``f1 (K)``; a dollar is a dollar and begins no formula.
+
+    Parameters
+    ----------
+    name : str
+        What is drawn.
+    unit : str
+        In brackets; none where empty.
+
+    Examples
+    --------
+    >>> name_with_unit("f1", "K"), name_with_unit("f1")
+    ('f1 (K)', 'f1')
+    """
     return (f"{name} ({unit})" if unit else name).replace("$", r"\$")
 
 
 def label_bottom(axes: Sequence[Any], text: str) -> None:
-    """Label the horizontal axis of panels that have none below which shares it."""
+    """Label the horizontal axis of panels that have none below which shares it.
+
+    Parameters
+    ----------
+    axes : sequence of matplotlib.axes.Axes
+        All panels.
+    text : str
+        The label.
+
+    Examples
+    --------
+    >>> figure, axes = make_panels(2)
+    >>> label_bottom(axes, "t (s)")
+    >>> [ax.get_xlabel() for ax in axes]
+    ['', 't (s)']
+    """
     for axis in axes:
         spec = axis.get_subplotspec()
         below = spec is not None and any(
@@ -145,7 +207,24 @@ def label_bottom(axes: Sequence[Any], text: str) -> None:
 
 
 def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
-    """Put one legend for all panels above them, or into the first one where the figure is not ours."""
+    """Put one legend for all panels above them, or into the first one where the figure is not ours.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    axes : sequence of matplotlib.axes.Axes
+        All panels, whose labels come together in one legend.
+    outside : bool
+        Whether the legend stands above the panels; else in the first one.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> line = ax.plot([0, 1], [0, 1], label="mean")
+    >>> add_legend(figure, [ax], outside=True)
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['mean']
+    """
     entries: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -171,14 +250,45 @@ def _legend_columns(labels: Sequence[str], width: float) -> int:
 
 
 def draw_note(ax: Any, text: str) -> None:
-    """Write into empty axes why there is nothing to draw."""
+    """Write into empty axes why there is nothing to draw.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    text : str
+        The reason.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_note(ax, "no modes: the system is controllable")
+    >>> ax.texts[0].get_text()
+    'no modes: the system is controllable'
+    """
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", fontsize=TEXT, color=FAINT, wrap=True)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 
 def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
-    """Let curves fill a panel, with a margin relative to their range; what is farther out, as bands may be, is cut."""
+    """Set the limits of a panel such that curves fill it; what is farther out, as bands may be, is cut.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    curves : sequence of arrays
+        What is to be seen.
+    margin : float
+        Above and below, relative to the range of the curves.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> line = ax.plot([0, 1], [-9, 9])
+    >>> frame(ax, [np.array([0.0, 2.0])])
+    >>> [float(limit) for limit in ax.get_ylim()]
+    [-1.0, 3.0]
+    """
     values = np.concatenate([np.ravel(curve) for curve in curves])
     low, high = float(values.min()), float(values.max())
     bottom, top = ax.get_ylim()
@@ -188,7 +298,7 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
 
 
 def spread_axis(ax: Any, which: str, values: Array) -> None:
-    """Choose a logarithmic axis for values over decades; else a few full numbers, without an offset."""
+    """Make one axis of `ax`, x or y by `which`, logarithmic for `values` over decades, else with few numbers."""
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > 30 * low:
         getattr(ax, f"set_{which}scale")("log")

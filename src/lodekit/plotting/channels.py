@@ -40,13 +40,15 @@ def draw_channel(
     ----------
     ax : matplotlib.axes.Axes
     t, mean : array-like, shape (n,)
-        Times in ascending order.
+        Times in ascending order, and the function there.
     std : array-like, shape (n,), optional
         Standard deviation; the band reaches 1.96 of them to either side: 95 %.
     data : (times, values), optional
         Points beyond the times are left out; of more than 2000 an even choice is drawn.
     truth : array-like, shape (n,), optional
+        The true function, dashed.
     samples : array-like, shape (s, n), optional
+        Functions drawn from the posterior.
     window : (first, last), optional
         Times of the first and the last measurement; what lies outside is shaded as extrapolation.
     label, unit : str
@@ -65,10 +67,7 @@ def draw_channel(
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
     _shade_outside(ax, times, window)
     if std is not None:
-        half = NORMAL_95 * np.asarray(std, dtype=float)
-        ax.fill_between(
-            times, centre - half, centre + half, color=BAND, alpha=0.4, linewidth=0, zorder=1, label="95 % band"
-        )
+        _draw_band(ax, times, centre, NORMAL_95 * np.asarray(std, dtype=float))
     for number, drawn in enumerate([] if samples is None else np.atleast_2d(np.asarray(samples, dtype=float))):
         ax.plot(times, drawn, color=SAMPLE, linewidth=0.6, zorder=2, label=None if number else "samples")
     if data is not None:
@@ -80,6 +79,11 @@ def draw_channel(
     ax.margins(x=0)
     if label:
         ax.set_ylabel(name_with_unit(label, unit))
+
+
+def _draw_band(ax: Any, times: Array, centre: Array, half: Array) -> None:
+    style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
+    ax.fill_between(times, centre - half, centre + half, **style)
 
 
 def _draw_points(ax: Any, t: Array, at: ArrayLike, found: ArrayLike, *, label: str) -> None:
@@ -122,8 +126,19 @@ def draw_residual(
     ----------
     ax : matplotlib.axes.Axes
     t, residual : array-like, shape (n,)
+        Times in ascending order, and what is left of the equation there.
+    window : (first, last), optional
+        Times of the first and the last measurement; what lies outside is shaded as extrapolation.
     label : str
         The equation.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_residual(ax, [0, 1, 2], [0, 1e-16, -2e-16], label="x' = u")
+    >>> ax.get_yscale(), ax.get_title(loc="left")
+    ('log', "x' = u")
     """
     times, sizes = np.asarray(t, dtype=float), np.abs(np.asarray(residual, dtype=float))
     _shade_outside(ax, times, window)

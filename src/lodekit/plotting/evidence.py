@@ -41,8 +41,28 @@ def draw_parameter(
     ax : matplotlib.axes.Axes
     values, curve : array-like, shape (n,)
         Parameter values, and the log evidence there less that at the estimate.
+    estimate : float
+        The value that was found.
+    interval : (float, float), optional
+        Its 95 % interval.
     approximation : array-like, shape (n,), optional
         What the normal approximation behind the interval says.
+    truth : float, optional
+        The true value.
+    curve_label : str
+        What the curve is called in a legend.
+    name, unit : str
+        Of the parameter.
+    note : str
+        What the title says behind the numbers.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_parameter(ax, [2, 3, 4], [-2, 0, -2], estimate=3, interval=(2.02, 3.98), name="a", unit="1/s")
+    >>> ax.get_title(loc="left")
+    'a = 3 1/s  [2.02, 3.98]'
     """
     points, heights = np.asarray(values, dtype=float), np.asarray(curve, dtype=float)
     seen = np.isfinite(heights)
@@ -52,20 +72,22 @@ def draw_parameter(
         ax.plot(points, np.asarray(approximation, dtype=float), label="normal approximation", **style)
     if truth is not None:
         ax.axvline(truth, color=TRUTH, linewidth=1.2, linestyle=DASHES, label="truth")
-    level = -0.5 * NORMAL_95**2
-    if interval is not None:
-        ax.plot(interval, [level, level], "|-", color=DATA, linewidth=1.2, markersize=7, label="95 % interval")
-        ax.plot([estimate], [level], "o", color=DATA, markersize=4, label="estimate")
-    else:
-        ax.plot([estimate], [0.0], "o", color=DATA, markersize=4, label="estimate")
+    _draw_estimate(ax, estimate, interval)
     top = float(np.max(heights[seen], initial=0.0))
     ax.set_ylim(-4.8, max(0.6, 1.15 * top))
     spread_axis(ax, "x", np.append(points[seen], estimate))
     number = f"{name} = {estimate:.5g}" + (f" {unit}" if unit else "")
-    if interval is not None:
-        number += f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
+    number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
     ax.set_title(f"{number}, {note}" if note else number, fontsize=SMALL, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))
+
+
+def _draw_estimate(ax: Any, estimate: float, interval: tuple[float, float] | None) -> None:
+    """Draw the estimate where its interval ends, or at the top where it has none."""
+    level = 0.0 if interval is None else -0.5 * NORMAL_95**2
+    if interval is not None:
+        ax.plot(interval, [level, level], "|-", color=DATA, linewidth=1.2, markersize=7, label="95 % interval")
+    ax.plot([estimate], [level], "o", color=DATA, markersize=4, label="estimate")
 
 
 def draw_evidence(
@@ -86,19 +108,30 @@ def draw_evidence(
     ax : matplotlib.axes.Axes
     first, second, heights : arrays, shape (n, m)
         Parameter values on a grid, straight or oblique, and the log evidence there.
+    estimate : (float, float)
+        The values that were found.
+    truth : (float, float), optional
+        The true values.
+    labels : (str, str)
+        Of the two axes.
+    bar_label : str
+        Of the scale of colours.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1, height_each=3.0)
+    >>> x, y = np.meshgrid(np.linspace(-1, 1, 9), np.linspace(-1, 1, 9))
+    >>> draw_evidence(ax, x, y, -5 * (x**2 + y**2), estimate=(0.0, 0.0), labels=("a", "b"))
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('a', 'b')
     """
     finite = heights[np.isfinite(heights)]
     if not len(finite):
         draw_note(ax, "the evidence is not finite around the estimate")
         return
     drop = np.ma.masked_invalid(np.where(np.isfinite(heights), heights, np.nan) - finite.max())
-    filled = np.maximum(drop, 1.5 * _DEEPEST)
-    colours = import_matplotlib().colormaps["Blues"].with_extremes(under="white")
-    surface = ax.contourf(first, second, filled, levels=np.linspace(_DEEPEST, 0.0, 25), cmap=colours, extend="min")
-    lines = [level for level in _REGIONS if float(drop.min()) < level]
-    if lines:
-        edges = ax.contour(first, second, drop, levels=lines, colors=DATA, linewidths=1.0, linestyles="solid")
-        ax.clabel(edges, fmt={level: _REGIONS[level] for level in lines}, fontsize=SMALL)
+    surface = _draw_surface(ax, first, second, drop)
     ax.plot(*estimate, "o", color=DATA, markersize=4, label="estimate", linestyle="none")
     if truth is not None:
         ax.plot(*truth, "X", color=TRUTH, markersize=7, markeredgecolor="white", label="truth", linestyle="none")
@@ -114,3 +147,15 @@ def draw_evidence(
     bar.ax.tick_params(labelsize=SMALL)
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])
+
+
+def _draw_surface(ax: Any, first: Array, second: Array, drop: Any) -> Any:
+    """Draw how far the log evidence has dropped, and return what the scale of colours is for."""
+    filled = np.maximum(drop, 1.5 * _DEEPEST)
+    colours = import_matplotlib().colormaps["Blues"].with_extremes(under="white")
+    surface = ax.contourf(first, second, filled, levels=np.linspace(_DEEPEST, 0.0, 25), cmap=colours, extend="min")
+    lines = [level for level in _REGIONS if float(drop.min()) < level]
+    if lines:
+        edges = ax.contour(first, second, drop, levels=lines, colors=DATA, linewidths=1.0, linestyles="solid")
+        ax.clabel(edges, fmt={level: _REGIONS[level] for level in lines}, fontsize=SMALL)
+    return surface

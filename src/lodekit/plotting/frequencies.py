@@ -21,8 +21,19 @@ def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *
     ----------
     ax : matplotlib.axes.Axes
     roots : array-like of complex, shape (n,)
+        The exponents.
     counts : sequence of int, optional
         How often each counts.
+    time_unit : str
+        For the labels of the axes.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_modes(ax, [-1 + 2j, -1 - 2j], time_unit="s")
+    >>> ax.get_xlabel()
+    'real part (1/s)'
     """
     points = np.atleast_1d(np.asarray(roots, dtype=complex))
     size = 1.35 * float(np.max(np.maximum(np.abs(points.real), np.abs(points.imag)), initial=0.0)) or 1.0
@@ -49,8 +60,17 @@ def draw_spectrum(ax: Any, frequencies: ArrayLike, density: ArrayLike, *, label:
     ----------
     ax : matplotlib.axes.Axes
     frequencies, density : array-like, shape (n,)
-    unit : str
-        Of the density.
+        Frequencies above zero, and the density there.
+    label, unit : str
+        What has the density, and the unit of the density.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_spectrum(ax, [0.1, 1, 10], [1, 0.1, 0.01], label="f1")
+    >>> ax.get_ylabel()
+    'density of f1'
     """
     points, heights = np.asarray(frequencies, dtype=float), np.asarray(density, dtype=float)
     peak = float(heights.max())

@@ -186,18 +186,45 @@ class Facts(ABC):
         return tuple(tuple(self.channels[i] for i in chosen) for chosen in found)
 
     def can_choose(self, *channels: str) -> bool:
-        """Return whether these channels can be prescribed freely, all at once."""
+        """Return whether these channels can be prescribed freely, all at once.
+
+        Parameters
+        ----------
+        *channels : str
+            Some names.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> system = lk.System("x' = v; v' = F - c*v", parameters=["c"])
+        >>> system.can_choose("x"), system.can_choose("x", "F")
+        (True, False)
+        """
         for name in channels:
             if name not in self.channels:
                 raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.channels)}")
         return self.parametrization.can_choose([self.channels.index(name) for name in channels])
 
     def verify(self) -> tuple[str, ...]:
-        """Check exactly, by multiplication, everything the analysis rests on; return what was proved."""
+        """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v").verify()[0]
+        'U A V = D'
+        """
         return (*self.smith_form.verify(), *self.parametrization.verify())
 
     def relations(self) -> tuple[str, ...]:
-        """Return the combinations of equations that vanish: redundant equations, as text."""
+        """Return, as text, the combinations of equations that vanish: one for each redundant equation.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v; 2*x' = 2*v").relations()
+        ('2*equation 1 - equation 2',)
+        """
         return tuple(format_combination(weights) for weights in self._relation_weights())
 
     def _relation_weights(self) -> list[list[list[Scalar]]]:

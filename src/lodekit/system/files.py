@@ -55,14 +55,17 @@ class SystemFile:
     Parameters
     ----------
     system : System
+        Equations, channels and parameters.
     units : dict of str to str
         Units of channels, parameters and the time, for labels; empty ones are left out.
     title : str
+        For the reader.
     noise : {"shared", "channel"} or dict of observable to float
         How noise is learned, or its known standard deviations.
     latent : str or tuple of str
         Covariance of the free functions, one for all or one each.
     prior : {"latent", "channels"}
+        What is smooth: the free functions, or the channels.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
     """
@@ -77,27 +80,32 @@ class SystemFile:
 
 
 def read_system_file(path: str | Path) -> SystemFile:
-    """Read a system file.
+    """Return what a system file holds.
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, a table
     ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for the
     fit ``noise``, ``latent``, ``prior`` and ``[columns]``.
+
+    Parameters
+    ----------
+    path : str or Path
+        Of a TOML file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "tank.toml"
+    ...     size = path.write_text(format_system_file("A*h' = q", ["A"], title="A tank"))
+    ...     found = read_system_file(path)
+    >>> found.title, found.system
+    ('A tank', <System of 1 equation in h, q, parameters A>)
     """
     if not isinstance(path, str | Path):
         raise SystemFileError(f"expected the path of a system file, got {type(path).__name__}")
     place = Path(path)
-    try:
-        with place.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as problem:
-        raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
-    if len(data) > MAX_BYTES:
-        raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
-    try:
-        # Windows editors put a mark before the text; "utf-8-sig" takes it away.
-        content = tomllib.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as problem:
-        raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
+    content = _read_toml(place)
     _check_keys(place, "", content, _KEYS)
     if "equations" not in content:
         raise SystemFileError(f"{place}: expected a key 'equations', such as equations = [\"x' = -a*x + u\"]")
@@ -125,6 +133,21 @@ def read_system_file(path: str | Path) -> SystemFile:
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         columns=columns,
     )
+
+
+def _read_toml(place: Path) -> dict[str, Any]:
+    try:
+        with place.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
+    if len(data) > MAX_BYTES:
+        raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
+    try:
+        # Windows editors put a mark before the text; "utf-8-sig" takes it away.
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
 
 
 def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
@@ -222,9 +245,11 @@ def format_system_file(
     equations : str
         One a line, or separated by ``;``.
     parameters : sequence of str
+        Names of the unknown constants.
     channels : sequence of str, optional
         The order of the channels; that of their first appearance by default.
     title : str
+        For the reader.
 
     Examples
     --------

@@ -113,7 +113,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def check_name(name: object, role: str) -> str:
-    """Return a name in its normal form, or say why it cannot name a channel or parameter."""
+    """Return a `name` in its normal form, or say why it cannot name a channel or parameter, its `role`."""
     if not isinstance(name, str):
         raise EquationError(f"expected the name of a {role} as text, got {type(name).__name__} {name!r}")
     stripped = name.strip()

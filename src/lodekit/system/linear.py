@@ -39,16 +39,23 @@ MAX_CONSTANTS = 12
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """``A(d) f = b(t)``, read from equations: rows as linear forms over one coefficient ring."""
+    """``A(d) f = b(t)``, read from equations: `rows` as linear forms over one coefficient `ring`."""
 
     ring: ScalarRing
     rows: list[LinearForm]
 
 
 def read_system(equations: Sequence[Equation], channels: Sequence[str], parameters: Sequence[str]) -> LinearSystem:
-    """Read equations as rows of ``A(d) f + known = 0``.
+    """Return equations as rows of ``A(d) f + known = 0``.
 
     The named constants that occur are found on the way: the ring is extended and the reading starts again.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        What is read.
+    channels, parameters : sequence of str
+        All names in the equations, except t and pi.
     """
     coefficients = coefficient_names(equations, channels)
 
@@ -60,7 +67,7 @@ def read_system(equations: Sequence[Equation], channels: Sequence[str], paramete
 
 
 def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]) -> tuple[ScalarRing, T]:
-    """Carry out an attempt over the smallest ring that has all the constants it asks for."""
+    """Return the smallest ring over `parameters` that has all constants which an `attempt` asks for, and its result."""
     constants: set[Constant] = set()
     while True:
         ring = ScalarRing(tuple(parameters), tuple(sorted(constants)))
@@ -123,7 +130,7 @@ class Reader:
                 return self._call(node)
 
     def scalar(self, node: Expression, role: str) -> Scalar:
-        """Return the value of an expression without channels and time."""
+        """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
         form = self.form(node)
         value = form.known.as_scalar()
         if form.channels or value is None:

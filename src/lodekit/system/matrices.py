@@ -108,7 +108,17 @@ class EntryReader:
 def equations_from_operator_matrix(
     matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes."""
+    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes.
+
+    Parameters
+    ----------
+    matrix : matrix
+        As `to_rows` takes it.
+    channels, parameters : sequence of str
+        Names of the columns, and of all symbols but one.
+    symbol : sympy.Symbol or str, optional
+        The operator symbol; by default the one that is not a parameter.
+    """
     rows = to_rows(matrix, "the operator matrix", (None, None))
     if not rows:
         raise EquationError("expected at least one row in the operator matrix")
@@ -238,7 +248,15 @@ def equations_from_state_space(
     outputs: Sequence[str],
     parameters: Sequence[str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes."""
+    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes.
+
+    Parameters
+    ----------
+    blocks : dict of str to rows
+        A, B, C and D, as `read_blocks` returns them.
+    states, inputs, outputs, parameters : sequence of str
+        All names.
+    """
     reader = EntryReader()
     trees = {name: [[reader.read(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
     for rows in trees.values():
@@ -266,7 +284,16 @@ def equations_from_state_space(
 
 
 def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
-    """Return a matrix given by NumPy, SymPy or nested lists as lists of entries, its shape checked."""
+    """Return a matrix as lists of entries, its shape checked.
+
+    Parameters
+    ----------
+    matrix : numpy.ndarray, sympy.Matrix or nested lists
+    name : str
+        What it is called in errors.
+    shape : (int or None, int or None)
+        What is expected; None for any size.
+    """
     if hasattr(matrix, "shape"):
         if len(matrix.shape) != 2 or not all(isinstance(size, int) for size in matrix.shape):
             raise EquationError(f"expected {name} as a matrix (rows of entries), got shape {matrix.shape}")

@@ -20,6 +20,13 @@ class Normal:
     Parameters
     ----------
     mean, std : float
+        Where the parameter is expected, give or take this much.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.Parameter(prior=lk.Normal(5, 1)).prior
+    Normal(mean=5, std=1)
     """
 
     mean: float
@@ -29,7 +36,18 @@ class Normal:
         _check_prior(self.mean, self.std)
 
     def penalty(self, value: float) -> tuple[float, float]:
-        """Return the negative log density, up to a constant, and its derivative."""
+        """Return the negative log density, up to a constant, and its derivative.
+
+        Parameters
+        ----------
+        value : float
+            Of the parameter.
+
+        Examples
+        --------
+        >>> Normal(5, 2).penalty(9)
+        (2.0, 1.0)
+        """
         z = (value - self.mean) / self.std
         return 0.5 * z * z, z / self.std
 
@@ -41,8 +59,15 @@ class LogNormal:
     Parameters
     ----------
     median : float
+        Above and below which the parameter is equally likely; positive.
     spread : float
         Standard deviation of the logarithm: 0.7 is about a factor of two.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.Parameter(positive=True, prior=lk.LogNormal(5, 0.7)).prior
+    LogNormal(median=5, spread=0.7)
     """
 
     median: float
@@ -54,7 +79,18 @@ class LogNormal:
             raise ParameterError(f"expected a positive median for LogNormal, got {self.median}")
 
     def penalty(self, value: float) -> tuple[float, float]:
-        """Return the negative log density, up to a constant, and its derivative."""
+        """Return the negative log density, up to a constant, and its derivative.
+
+        Parameters
+        ----------
+        value : float
+            Of the parameter; where it is not positive, the negative log density is infinite.
+
+        Examples
+        --------
+        >>> LogNormal(1, 0.5).penalty(1)
+        (0.0, 1.0)
+        """
         if value <= 0:
             return math.inf, 0.0
         z = (math.log(value) - math.log(self.median)) / self.spread
@@ -117,7 +153,13 @@ class Parameter:
         return (max(low, 0.0) if self.positive else low), high
 
     def definition(self) -> dict[str, Any]:
-        """Return the parameter as plain values."""
+        """Return the parameter as plain values, for JSON; `from_definition` makes it again.
+
+        Examples
+        --------
+        >>> Parameter(fixed=9.81).definition()
+        {'positive': False, 'bounds': None, 'fixed': 9.81, 'start': None}
+        """
         content = {key: getattr(self, key) for key in ("positive", "bounds", "fixed", "start")}
         if self.prior is not None:
             content["prior"] = {"kind": type(self.prior).__name__, **vars(self.prior)}
@@ -125,7 +167,18 @@ class Parameter:
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> Parameter:
-        """Return the parameter that `definition` has described."""
+        """Return the parameter that `definition` has described.
+
+        Parameters
+        ----------
+        content : dict
+            As `definition` returns it.
+
+        Examples
+        --------
+        >>> Parameter.from_definition({"positive": True, "start": 2})
+        Parameter(positive=True, bounds=None, fixed=None, start=2.0, prior=None)
+        """
         options = dict(content)
         prior = options.pop("prior", None)
         if prior is not None:

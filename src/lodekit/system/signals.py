@@ -54,6 +54,13 @@ class Wave:
 class Signal:
     """A known function of time.
 
+    Parameters
+    ----------
+    ring : ScalarRing
+        Of all coefficients, rates and frequencies.
+    terms : dict of Wave to Scalar, optional
+        Coefficients by the wave that they multiply; none for zero.
+
     Examples
     --------
     >>> ring = ScalarRing(("a",))
@@ -83,7 +90,7 @@ class Signal:
 
     @classmethod
     def wave(cls, rate: Scalar, frequency: Scalar, *, sine: bool = False) -> Signal:
-        """Return ``exp(rate t)`` times the cosine (or sine) of ``frequency t``."""
+        """Return ``exp(rate t)`` times the cosine of ``frequency t``, or its sine where `sine` is true."""
         ring = rate.ring
         sign = ring.rational(1)
         if frequency.is_negative():

@@ -115,8 +115,15 @@ class System(Facts):
     ) -> System:
         """Return ``x' = A x + B u``, and ``y = C x + D u`` where C or D is given.
 
-        Entries are numbers (floats by their shortest decimal form), SymPy expressions or texts. Names default to
-        x1, x2, ..., u1, ... and y1, ....
+        Parameters
+        ----------
+        A, B, C, D : matrix
+            NumPy or SymPy matrices, or rows of entries: numbers (floats by their shortest decimal form), texts or
+            SymPy expressions. Only A is needed.
+        states, inputs, outputs : sequence of str, optional
+            Names; x1, x2, ..., u1, ... and y1, ... by default.
+        parameters : sequence of str, or dict of str to Parameter
+            Names of the unknown constants in the entries.
 
         Examples
         --------
@@ -220,7 +227,12 @@ class System(Facts):
         return self._forcing
 
     def substitute(self, values: Mapping[str, Any]) -> System:
-        """Return the system with some parameters replaced by numbers or by expressions in other parameters.
+        """Return the system with some parameters replaced.
+
+        Parameters
+        ----------
+        values : dict of str to number, text or SymPy expression
+            Numbers, or expressions in other parameters, by the names of those that they replace.
 
         Examples
         --------
@@ -233,7 +245,14 @@ class System(Facts):
         return System._from_equations(equations, rest, self._channels, tuple(dict.fromkeys((*self._notes, *notes))))
 
     def definition(self) -> dict[str, Any]:
-        """Return what the user said, as plain values; `from_definition` makes the system again."""
+        """Return what the user said, as plain values for JSON; `from_definition` makes the system again.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v").definition()
+        {'equations': ["x' = v"], 'channels': ['x', 'v'], 'parameters': {}, 'notes': []}
+        """
         return {
             "equations": list(self.equations),
             "channels": list(self._channels),
@@ -243,7 +262,20 @@ class System(Facts):
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> System:
-        """Return the system that `definition` has described."""
+        """Return the system that `definition` has described.
+
+        Parameters
+        ----------
+        content : dict
+            As `definition` returns it.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> system = lk.System("x' = -a*x", parameters=["a"])
+        >>> lk.System.from_definition(system.definition()) == system
+        True
+        """
         parameters = {name: Parameter.from_definition(entry) for name, entry in content["parameters"].items()}
         return cls._from_equations(
             parse_equations(content["equations"]), parameters, content["channels"], content["notes"]
@@ -262,14 +294,29 @@ class System(Facts):
         return "\n".join(explanation.sentences(self))
 
     def latex(self) -> str:
-        """Return equations, Smith form and all solutions as LaTeX."""
+        r"""Return equations, Smith form and all solutions as LaTeX.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> print(lk.System("tau*x' = u", parameters=["tau"]).latex().splitlines()[2])
+        \tau \dot{x} - u &= 0
+        """
         return display.latex(self)
 
     def _repr_latex_(self) -> str:
         return f"$${display.latex_equations(self)}$$"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole analysis as plain values, ready for JSON."""
+        """Return the whole analysis as plain values, ready for JSON.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> content = lk.System("x' = v").to_dict()
+        >>> content["smith_form"]["D"], content["possible_inputs"]
+        ([['1', '0']], [['x'], ['v']])
+        """
         return display.to_dict(self)
 
     def __str__(self) -> str:
