@@ -102,7 +102,7 @@ _CONFIG = {
 
 
 def plot_text(text: str) -> str:
-    """Return text for a label of a plot, where Plotly would read tags, and ``%{...}`` as a value.
+    """Return text as a label of a plot, escaped where Plotly would read tags, or ``%{...}`` as a value.
 
     Examples
     --------
@@ -162,11 +162,11 @@ class Page:
         self._body.append(f"<h{level}>{escape(title)}</h{level}>")
 
     def paragraph(self, text: str, kind: str = "") -> None:
-        """Add a `text` as a paragraph; the kinds are lead, note, warning and good, and a `kind` of none."""
+        """Add a `text` as a paragraph; its `kind` is lead, note, warning, good, or empty."""
         self._body.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
 
     def items(self, texts: Iterable[str], kind: str = "") -> None:
-        """Add `texts` as a list; the kinds are warning and good, and a `kind` of none."""
+        """Add `texts` as a list; its `kind` is warning, good, or empty."""
         listed = "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
         self._body.append(f'<div class="{kind}">{listed}</div>' if kind else listed)
 

@@ -1,4 +1,4 @@
-"""What eliminations need of their coefficients, and the smallest domain that has it: the integers modulo a prime."""
+"""The interface of coefficient rings that eliminations work over, and the integers modulo a prime, which have it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Element = Any
 
 
 class CoefficientRing(Protocol):
-    """What the eliminations need to know of the domain their coefficients live in."""
+    """The operations on coefficients that eliminations use."""
 
     @property
     def zero(self) -> Element:

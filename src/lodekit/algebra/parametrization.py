@@ -119,7 +119,7 @@ class Parametrization:
         return OperatorMatrix.from_vectors(ring, rows, len(operator.rows), operator.variable, contents)
 
     def verify(self) -> tuple[str, ...]:
-        """Check exactly that these are solutions, that they are all, and that nothing is counted twice.
+        """Return what was proved, after checking exactly that these are solutions, all of them, and none twice.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Random points of large finite fields at which exact matrices are looked at.
+"""Random points of large finite fields, and exact polynomials evaluated there.
 
 What holds at one point where nothing special was asked for holds generically: rank can only drop and invariant factors
 can only grow at a special point. So a point can prove "full rank" and "controllable" at a cost that does not depend on

@@ -123,7 +123,7 @@ class ScalarRing:
         return self._context.from_dict(dict(terms))
 
     def reduce(self, element: Element) -> Element:
-        """Replace squares of square roots and sines by what they equal."""
+        """Return the element with the squares of square roots and sines replaced by what they equal."""
         for index, square in self._squares.items():
             if element.degrees()[index] < 2:
                 continue
@@ -323,7 +323,7 @@ class Scalar:
 
     @property
     def key(self) -> tuple[tuple[tuple[tuple[int, ...], int], ...], ...]:
-        """A hashable, sortable picture of the value."""
+        """The value as a tuple that can be hashed and sorted."""
         return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
 
     def is_negative(self) -> bool:

@@ -106,7 +106,7 @@ class SmithForm:
         return first.beside(rest)
 
     def verify(self) -> tuple[str, ...]:
-        """Check the form exactly, by multiplication alone; no elimination is trusted.
+        """Return what was proved, after checking the form exactly, by multiplication alone; no elimination is trusted.
 
         Returns
         -------

@@ -87,7 +87,7 @@ def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True)
 
 
 def need_gpytorch() -> None:
-    """Say what to install where GPyTorch is missing."""
+    """Raise an error that says what to install where GPyTorch is missing."""
     try:
         import gpytorch  # noqa: F401
     except ImportError:

@@ -1,4 +1,4 @@
-"""The results of all runs, and what is asked of them."""
+"""The results of all runs, and the medians, errors and ratios that are read off them."""
 
 from __future__ import annotations
 

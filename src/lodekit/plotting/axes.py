@@ -159,7 +159,7 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
 
 
 def name_with_unit(name: str, unit: str = "") -> str:
-    """Return the label of an axis: ``f1 (K)``; a dollar is a dollar and begins no formula.
+    """Return the label of an axis, such as ``f1 (K)``; a dollar sign in it begins no formula.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def name_with_unit(name: str, unit: str = "") -> str:
 
 
 def label_bottom(axes: Sequence[Any], text: str) -> None:
-    """Label the horizontal axis of panels that have none below which shares it.
+    """Label the horizontal axis of each panel, except where a panel below shares it.
 
     Parameters
     ----------

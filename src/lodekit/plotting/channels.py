@@ -1,4 +1,4 @@
-"""Functions of time: what was found, with its uncertainty and the data, and what the equations leave over."""
+"""Functions of time: channels with their uncertainty and data, and residuals of the equations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A system on paper: text, LaTeX and plain values for JSON."""
+"""A system as text, as LaTeX and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["latex", "latex_equations", "sections", "to_dict"]
 
 
 def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
-    """Return names for the free functions and the modes that do not collide with the user's."""
+    """Return names for the free functions and for the modes, different from those of channels and parameters."""
     taken = {*facts.channels, *facts.parameters}
 
     def pick(letters: str, count: int) -> list[str]:
@@ -34,7 +34,7 @@ def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
 
 
 def solution_lines(facts: Facts) -> list[str]:
-    """Return every channel in terms of free functions and modes, and what binds the modes."""
+    """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
     free, modes = latent_names(facts)
     width = max(len(name) for name in facts.channels)
     lines = []

@@ -1,4 +1,4 @@
-"""From expression trees to operator rows: what is linear with constant coefficients, and what to say about the rest."""
+"""From expression trees to operator rows; errors say why an equation is not linear with constant coefficients."""
 
 from __future__ import annotations
 

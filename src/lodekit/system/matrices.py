@@ -1,4 +1,4 @@
-"""Other ways in: operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
+"""Operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
 
 Floats are read by their shortest decimal form: 0.1 is 1/10, as its writer meant it.
 """
