@@ -42,7 +42,9 @@ from lodekit.data.statistics import DEGREE, Statistics, angles_of
 from lodekit.data.streams import read_stream
 from lodekit.fitted import Arguments
 from lodekit.fitting import prepare
+from lodekit.prior.covariance import free_block
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import SquaredExponential
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]
@@ -83,9 +85,6 @@ def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
     import array_api_compat
     import torch
     from gpytorch import distributions, kernels, likelihoods, means, mlls, models, settings
-
-    from lodekit.prior.covariance import free_block
-    from lodekit.prior.latents import SquaredExponential
 
     class Kernel(kernels.Kernel):  # type: ignore[misc]
         def __init__(self) -> None:

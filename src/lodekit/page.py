@@ -102,7 +102,7 @@ _CONFIG = {
 
 
 def plot_text(text: str) -> str:
-    """Return text for a label of a plot, where Plotly would read tags, and ``%{...}`` as a value.
+    """Return text as a label of a plot, escaped where Plotly would read tags, or ``%{...}`` as a value.
 
     Examples
     --------
@@ -123,7 +123,14 @@ def _plotly_script() -> str:
 
 
 class Page:
-    """An HTML page that grows section by section; text is escaped unless it is called `html`.
+    """An HTML page that grows section by section; text is escaped unless its argument is called `html`.
+
+    Parameters
+    ----------
+    title : str
+        Of the window, and at the top of the page.
+    lead : str
+        What stands below it; nothing where empty.
 
     Examples
     --------
@@ -151,20 +158,20 @@ class Page:
         self._body.append(html)
 
     def section(self, title: str, level: int = 2) -> None:
-        """Begin a section."""
+        """Begin a section with a `title`; `level` is that of its heading, 1 to 6."""
         self._body.append(f"<h{level}>{escape(title)}</h{level}>")
 
     def paragraph(self, text: str, kind: str = "") -> None:
-        """Add a paragraph; the kinds are lead, note, warning and good."""
+        """Add a `text` as a paragraph; its `kind` is lead, note, warning, good, or empty."""
         self._body.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
 
     def items(self, texts: Iterable[str], kind: str = "") -> None:
-        """Add a list; the kinds are warning and good."""
+        """Add `texts` as a list; its `kind` is warning, good, or empty."""
         listed = "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
         self._body.append(f'<div class="{kind}">{listed}</div>' if kind else listed)
 
     def details(self, summary: str, html: str) -> None:
-        """Add HTML that stays folded until the reader asks for it."""
+        """Add `html` that stays folded under a `summary` until the reader asks for it."""
         self._body.append(f"<details><summary>{escape(summary)}</summary>{html}</details>")
 
     def code(self, text: str) -> None:
@@ -172,7 +179,7 @@ class Page:
         self._body.append(f"<pre>{escape(text)}</pre>")
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = ()) -> None:
-        """Add a table; the columns numbered in `text` hold words and not numbers."""
+        """Add a table with a `head` and `rows`; the columns numbered in `text` hold words and not numbers."""
 
         def cells(tag: str, values: Sequence[str]) -> str:
             parts = (
@@ -187,16 +194,25 @@ class Page:
         )
 
     def image(self, png: bytes, caption: str) -> None:
-        """Add a picture; its bytes become part of the page."""
+        """Add a picture with a `caption`; the bytes of the `png` become part of the page."""
         source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
         self._body.append(
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )
 
     def plot(self, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], caption: str) -> None:
-        """Add an interactive plot; `layout` has a height, and `plot_text` has made every label in it.
+        """Add an interactive plot.
 
         Plotly's script becomes part of the page, once.
+
+        Parameters
+        ----------
+        data : sequence of dict
+            Traces, as Plotly wants them.
+        layout : dict
+            Has a height, and `plot_text` has made every label in it.
+        caption : str
+            What stands below the plot.
         """
         self._plots += 1
         name = f"plot-{self._plots}"

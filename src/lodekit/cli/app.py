@@ -14,12 +14,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-import lodekit
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.files import read_system_file
 from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
+from lodekit.version import __version__
 
 __all__ = ["ChannelsOption", "JsonOption", "OutOption", "ParamOption", "app", "read_names", "read_source", "run"]
 
@@ -43,7 +43,7 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"lodekit {lodekit.__version__}")
+        typer.echo(f"lodekit {__version__}")
         raise typer.Exit
 
 

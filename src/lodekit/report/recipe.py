@@ -6,10 +6,10 @@ import inspect
 import json
 import math
 
-import lodekit
 from lodekit.model import LODEGP
 from lodekit.page import Page
 from lodekit.report.subject import Subject
+from lodekit.version import __version__
 
 __all__ = ["add_recipe", "write_code"]
 
@@ -24,7 +24,7 @@ def add_recipe(page: Page, subject: Subject, command: str) -> None:
     page.code(write_code(subject.gp, subject.source))
     seed = subject.gp.fit_.arguments.random_state
     seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
-    page.paragraph(f"Made by lodekit {lodekit.__version__}, {seeded}.", "note")
+    page.paragraph(f"Made by lodekit {__version__}, {seeded}.", "note")
 
 
 def write_code(gp: LODEGP, source: str = "") -> str:
