@@ -1,4 +1,4 @@
-"""Every process collects the same tests in the same order, whenever and wherever it runs; only so can workers share them."""
+"""Every process collects the same tests in the same order, whenever it runs; only so can workers share them."""
 
 from __future__ import annotations
 
