@@ -93,18 +93,19 @@ def test_one_table_in_many_dialects(read: Reader, content: str) -> None:
     same(read(content), [0, 1], x=[1.5, 2.5], y=[2, -0.3])
 
 
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (codecs.BOM_UTF8 + "t;°x\n0;1".encode(), None),
-        ("t;°x\n0;1".encode("utf-16"), "encoding UTF-16"),
-        (codecs.BOM_UTF16_BE + "t;°x\n0;1".encode("utf-16-be"), "encoding UTF-16"),
-        ("t;°x\n0;1".encode("latin-1"), "encoding Latin-1"),
-        (gzip.compress("t;°x\n0;1".encode()), None),
-    ],
-)
-def test_encodings_and_gzip(read: Reader, data: bytes, note: str | None) -> None:
-    table = read(data, "x", mapping={"x": "°x"})
+ENCODED: dict[str, tuple[bytes, str | None]] = {
+    "UTF-8 with its mark": (codecs.BOM_UTF8 + "t;°x\n0;1".encode(), None),
+    "UTF-16, small end first": (codecs.BOM_UTF16_LE + "t;°x\n0;1".encode("utf-16-le"), "encoding UTF-16"),
+    "UTF-16, big end first": (codecs.BOM_UTF16_BE + "t;°x\n0;1".encode("utf-16-be"), "encoding UTF-16"),
+    "Latin-1": ("t;°x\n0;1".encode("latin-1"), "encoding Latin-1"),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", ENCODED)
+def test_encodings_and_gzip(read: Reader, name: str, compressed: bool) -> None:
+    data, note = ENCODED[name]
+    table = read(gzip.compress(data) if compressed else data, "x", mapping={"x": "°x"})
     same(table, [0], x=[1])
     assert [text for text in table.notes if "encoding" in text] == ([note] if note else [])
 
@@ -246,19 +247,23 @@ def test_options_of_the_command_line() -> None:
         ("", "the file is empty"),
         ("\n \n# nothing\n", "the file is empty"),
         ("sep=;\n", "expected lines of numbers"),
-        (b"t,x\n0,1\0\n", "binary data"),
-        (bytes(range(256)) * 9, "binary data"),
-        ("t,x\n0,1".encode("utf-16-le"), "UTF-16 without its mark"),
-        (b"\xff\xfe\x00", "binary data"),
-        (b"PK\x03\x04rest", "spreadsheet or zip archive; save the table as CSV"),
-        (gzip.compress(b"t,x\n0,1\n" * 99)[:-9], "cannot be unpacked"),
-        (b"PAR1 and nothing else", "cannot be read as Parquet"),
+        pytest.param(b"t,x\n0,1\0\n", "binary data", id="a zero byte"),
+        pytest.param(bytes(range(256)) * 9, "binary data", id="every byte"),
+        pytest.param("t,x\n0,1".encode("utf-16-le"), "UTF-16 without its mark", id="UTF-16 without its mark"),
+        pytest.param(b"\xff\xfe\x00", "binary data", id="half a character"),
+        pytest.param(b"PK\x03\x04rest", "spreadsheet or zip archive; save the table as CSV", id="a zip archive"),
+        pytest.param(b"PAR1 and nothing else", "cannot be read as Parquet", id="four letters of Parquet"),
     ],
 )
 def test_what_cannot_be_read_is_named(read: Reader, content: str | bytes, match: str) -> None:
     with pytest.raises(DataError, match=match) as caught:
         read(content, "x")
     assert str(caught.value).count("data.csv") == 1
+
+
+def test_half_a_compressed_file_is_named(read: Reader) -> None:
+    with pytest.raises(DataError, match=r"data\.csv: .*cannot be unpacked"):
+        read(gzip.compress(b"t,x\n0,1\n" * 99)[:-9], "x")
 
 
 def test_a_far_line_is_found(read: Reader) -> None:
