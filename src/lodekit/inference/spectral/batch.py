@@ -106,9 +106,9 @@ def _widest(several: Sequence[Frequencies]) -> Frequencies:
 
 
 def _check_alike(items: Sequence[_Item]) -> None:
-    first = [(term.row, term.group, term.weights.shape, term.modes.shape) for term in items[0].terms]
+    first = [(term.observable, term.group, term.weights.shape, term.modes.shape) for term in items[0].terms]
     for item in items[1:]:
-        if [(term.row, term.group, term.weights.shape, term.modes.shape) for term in item.terms] != first:
+        if [(term.observable, term.group, term.weights.shape, term.modes.shape) for term in item.terms] != first:
             raise LodekitError(
                 "a batch needs data sets of one shape: the same observables and noise, and either all of them summed "
                 "(more than a few thousand measurements) or all with the same number of measurements"
@@ -142,7 +142,7 @@ def _solve(items: Sequence[_Item], device: Any) -> tuple[Solved, Slopes, Array, 
         precision = torch.as_tensor(np.array([float(one.precision) for one in own]), device=device)
         square = torch.as_tensor(np.array([float(one.square) for one in own]), device=device)
         # Counts belong to the data sets; they enter where the noise is put together.
-        joined.append(Term(term.row, term.group, 0, precision, square=square, **arrays))
+        joined.append(Term(term.observable, term.group, 0, precision, square=square, **arrays))
     a, b = (torch.as_tensor(np.stack([pair[k] for pair in turned]), device=device) for k in (0, 1))
     noises = len(items[0].evaluation.hyper.noise)
     regression = NormalEquations(torch, a, b, joined, noises)

@@ -107,11 +107,11 @@ class SpectralEngine:
             nodes = 1024
         for item in self.workspace.data.node_sums(nodes):
             means, _ = observables.means(coefficients, prior.units.user_times(item.nodes))
-            m = means[item.row]
-            total[item.row] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
-            weight[item.row] += float(item.weights.sum())
+            m = means[item.observable]
+            total[item.observable] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
+            weight[item.observable] += float(item.weights.sum())
             basis, _ = observables.mode_basis(coefficients, prior.groups, item.nodes, slopes=False)
-            modes[item.row] = np.mean(basis[item.row] ** 2, axis=0)
+            modes[item.observable] = np.mean(basis[item.observable] ** 2, axis=0)
         target = np.maximum(total, 0.0) / np.where(weight > 0, weight, 1.0)
         return np.where(target > 0, target, 1.0), np.mean(modes, axis=0) if prior.groups else np.zeros(0)
 

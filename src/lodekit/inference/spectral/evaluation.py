@@ -85,15 +85,15 @@ class Evaluation:
 
     def precision(self, sums: NodeSums | RootSums) -> float:
         """Return what the weights of measurements are multiplied by."""
-        return self.prior.noise.precision(sums.row, self.hyper.noise, learned=sums.learned)
+        return self.prior.noise.precision(sums.observable, self.hyper.noise, learned=sums.learned)
 
     def _accuracy(self, several: Sequence[NodeSums]) -> float:
         """Return the tolerance of the covariance: relative to itself, and small against the noise."""
         ratio, variance = 1.0, self._prior_variance()
         for sums in several:
             known = max(sums.count, 1) / float(sums.weights.sum())
-            noise = self.prior.noise.variance(sums.row, self.hyper.noise) if sums.learned else known
-            ratio = min(ratio, noise / max(variance[sums.row], 1e-300))
+            noise = self.prior.noise.variance(sums.observable, self.hyper.noise) if sums.learned else known
+            ratio = min(ratio, noise / max(variance[sums.observable], 1e-300))
         exact = self.workspace.tolerance * max(ratio, 1e-30)
         return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
 
@@ -174,7 +174,7 @@ class Evaluation:
         for number, sums in enumerate(grams.sums):
             assert isinstance(sums, NodeSums)  # noqa: S101
             own = functions[grams.node_set[number]]
-            waves, mean = grams.on_nodes[grams.node_set[number]], own.means[sums.row]
+            waves, mean = grams.on_nodes[grams.node_set[number]], own.means[sums.observable]
             rest, on_waves, square = sums.values, grams.on_waves[number], sums.square
             if self.prior.observables.has_mean:
                 rest = sums.values - sums.weights * mean
@@ -182,8 +182,8 @@ class Evaluation:
                 square += -2.0 * float(sums.values @ mean) + float(sums.weights @ mean**2)
             found.append(
                 Term(
-                    sums.row,
-                    self.prior.noise.group_of(sums.row, learned=sums.learned),
+                    sums.observable,
+                    self.prior.noise.group_of(sums.observable, learned=sums.learned),
                     sums.count,
                     self.precision(sums),
                     waves,
@@ -191,7 +191,7 @@ class Evaluation:
                     on_waves,
                     sums.weights,
                     rest,
-                    own.modes[sums.row],
+                    own.modes[sums.observable],
                     square,
                 )
             )
@@ -204,13 +204,13 @@ class Evaluation:
             own = functions[grams.node_set[number]]
             found.append(
                 RootTerm(
-                    sums.row,
-                    self.prior.noise.group_of(sums.row, learned=sums.learned),
+                    sums.observable,
+                    self.prior.noise.group_of(sums.observable, learned=sums.learned),
                     sums.count,
                     self.precision(sums),
                     grams.products[grams.product_of[number]],
-                    sums.apply(own.modes[sums.row]),
-                    sums.target - sums.apply(own.means[sums.row]),
+                    sums.apply(own.modes[sums.observable]),
+                    sums.target - sums.apply(own.means[sums.observable]),
                     sums.rest,
                 )
             )
@@ -305,10 +305,10 @@ class Evaluation:
             Y, on_mean = slopes.modes[number], slopes.means[number]
             if isinstance(sums, RootSums):
                 Y, on_mean = sums.transposed(Y), sums.transposed(on_mean)
-            in_modes += np.sum(Y * own.modes[sums.row], axis=0)
-            theta += np.einsum("pqr,qr->p", own.d_modes[sums.row], Y)
+            in_modes += np.sum(Y * own.modes[sums.observable], axis=0)
+            theta += np.einsum("pqr,qr->p", own.d_modes[sums.observable], Y)
             if self.prior.observables.has_mean:
-                theta += own.d_means[sums.row] @ on_mean
+                theta += own.d_means[sums.observable] @ on_mean
         pulled = self.workspace.spectrum.pull(grams.frequencies, self.point, slopes.waves)
         theta += np.einsum("polk,olk->p", self.coefficients.d_free, pulled.free)
         if self.channels is not None:

@@ -32,8 +32,8 @@ class NodeSums:
 
     Parameters
     ----------
-    row : int
-        Which observable.
+    observable : int
+        Its number.
     learned : bool
         Whether its noise is learned; weights are one then.
     count : int
@@ -48,7 +48,7 @@ class NodeSums:
         ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g.
     """
 
-    row: int
+    observable: int
     learned: bool
     count: int
     log_weights: float
@@ -64,7 +64,7 @@ class RootSums:
 
     Parameters
     ----------
-    row, learned, count, log_weights
+    observable, learned, count, log_weights
         As in `NodeSums`.
     nodes : array, shape (q,)
     root : array, shape (m, q), or (q,) for a diagonal
@@ -72,7 +72,7 @@ class RootSums:
     rest : float
     """
 
-    row: int
+    observable: int
     learned: bool
     count: int
     log_weights: float
@@ -159,14 +159,14 @@ class RawData:
     @cached_property
     def _node_sums(self) -> list[NodeSums]:
         found = []
-        for row, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
+        for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
             for learned, part in by_noise(item):
                 weights, logs = _weights(learned, part, scale)
                 values = part.values / scale
                 nodes = self.units.scaled_times(part.times)
                 square = float(np.sum(weights * values**2))
                 found.append(
-                    NodeSums(row, learned, len(nodes), logs, square, nodes, weights, weights * values),
+                    NodeSums(observable, learned, len(nodes), logs, square, nodes, weights, weights * values),
                 )
         return found
 
@@ -177,12 +177,12 @@ class RawData:
     def root_sums(self, count: int) -> list[RootSums]:
         """Return roots, diagonal."""
         found = []
-        for row, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
+        for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
             for learned, part in by_noise(item):
                 weights, logs = _weights(learned, part, scale)
                 nodes, root = self.units.scaled_times(part.times), np.sqrt(weights)
                 target = root * part.values / scale
-                found.append(RootSums(row, learned, len(nodes), logs, nodes, root, target, 0.0))
+                found.append(RootSums(observable, learned, len(nodes), logs, nodes, root, target, 0.0))
         return found
 
 
@@ -219,7 +219,7 @@ class SummedData:
         low, high = self.window
         found: list[NodeSums] = []
         shared: list[tuple[Array, Array]] = []
-        for row, scale, unit, known, cell in self._cells():
+        for observable, scale, unit, known, cell in self._cells():
             same = [own for moments, own in shared if np.array_equal(moments, cell.moments)]
             weights = same[0] if same else quadrature(cell.moments, count)[1]
             if not same:
@@ -228,7 +228,7 @@ class SummedData:
             nodes, values = quadrature(plain.products, count)
             found.append(
                 NodeSums(
-                    row,
+                    observable,
                     not known,
                     cell.count,
                     cell.log_weights + cell.count * np.log(unit),
@@ -242,11 +242,11 @@ class SummedData:
         return found
 
     def _cells(self) -> Iterator[tuple[int, float, float, bool, Cell]]:
-        """Yield the row, its scale, the unit of its weights, and whether its noise is known, with each cell."""
+        """Yield the number of the observable, its scale, the unit of its weights, and whether its noise is known, with each cell."""
         for (name, known), cell in self.statistics.cells.items():
-            row = self.names.index(name)
-            scale = float(self.units.scales[row])
-            yield row, scale, scale**2 if known else 1.0, known, cell
+            observable = self.names.index(name)
+            scale = float(self.units.scales[observable])
+            yield observable, scale, scale**2 if known else 1.0, known, cell
 
     def root_size(self, count: int) -> int:
         """Return the number of nodes of all cells."""
@@ -266,7 +266,7 @@ class SummedData:
         nodes = low + 0.5 * (x + 1.0) * (high - low)
         found: list[RootSums] = []
         shared: list[tuple[Array, _Factor, Array]] = []
-        for row, scale, unit, known, cell in self._cells():
+        for observable, scale, unit, known, cell in self._cells():
             same = [item for item in shared if np.array_equal(item[0], cell.moments)]
             factor = same[0][1] if same else _factor(cell.moments, count)
             root = same[0][2] if same else factor.matrix.T @ from_nodes
@@ -280,7 +280,7 @@ class SummedData:
             own = root if unit == 1.0 else root * scale
             found.append(
                 RootSums(
-                    row,
+                    observable,
                     not known,
                     cell.count,
                     logs,

@@ -72,7 +72,7 @@ class Term:
 
     Parameters
     ----------
-    row, group, count : int
+    observable, group, count : int
         The observable, its noise parameter (-1 where noise is known), the number of measurements.
     precision : number, or array (...)
         What the weights are multiplied by: one over the learned noise variance.
@@ -89,7 +89,7 @@ class Term:
         The weighted sum of squares of the data without their mean.
     """
 
-    row: int
+    observable: int
     group: int
     count: int
     precision: Any
@@ -210,7 +210,7 @@ class NormalEquations:
 
     def _add(self, term: Term) -> Any:
         """Add a term; return the waves times the weighted design, shape (2 f, d)."""
-        xp, cut, a, b = self.xp, self.cut, self.a[..., term.row, :], self.b[..., term.row, :]
+        xp, cut, a, b = self.xp, self.cut, self.a[..., term.observable, :], self.b[..., term.observable, :]
         precision = _aligned(term.precision, 2)
         half = turn_columns(xp, term.gram, a, b)
         weighted = term.weights[..., None] * term.modes
@@ -247,9 +247,9 @@ class NormalEquations:
             gC, gS = term.on_waves[..., :count], term.on_waves[..., count:]
             in_a = _dot(xp, HC, GC) + _dot(xp, HS, GS) - gC * mC - gS * mS
             in_b = _dot(xp, HC, GS) - _dot(xp, HS, GC) - gC * mS + gS * mC
-            on_a[..., term.row, :] += _aligned(term.precision, 1) * in_a
-            on_b[..., term.row, :] += _aligned(term.precision, 1) * in_b
-            a, b = self.a[..., term.row, :], self.b[..., term.row, :]
+            on_a[..., term.observable, :] += _aligned(term.precision, 1) * in_a
+            on_b[..., term.observable, :] += _aligned(term.precision, 1) * in_b
+            a, b = self.a[..., term.observable, :], self.b[..., term.observable, :]
             seen = term.waves @ _turn_back(xp, G[..., :cut, cut:], a, b) + term.modes @ G[..., cut:, cut:]
             in_modes = term.weights[..., None] * seen - term.rest[..., :, None] * mean[..., None, cut:]
             modes.append(_aligned(term.precision, 2) * in_modes)
@@ -280,7 +280,7 @@ class RootTerm:
 
     Parameters
     ----------
-    row, group, count : int
+    observable, group, count : int
     precision : float
     waves : array, shape (m, 2 f)
         The root's images of the waves.
@@ -292,7 +292,7 @@ class RootTerm:
         The weighted sum of squares that no function reaches.
     """
 
-    row: int
+    observable: int
     group: int
     count: int
     precision: float
@@ -318,7 +318,7 @@ class RootEquations:
         self.size = self.cut + (terms[0].modes.shape[1] if terms else 0)
         self.designs = []
         for term in terms:
-            design = turn_columns(np, term.waves, a[term.row], b[term.row])
+            design = turn_columns(np, term.waves, a[term.observable], b[term.observable])
             self.designs.append(np.sqrt(term.precision) * np.concatenate([design, term.modes], axis=1))
         self.targets = [np.sqrt(term.precision) * term.target for term in terms]
 
@@ -381,7 +381,7 @@ class RootEquations:
             KC, KS, UC, US = term.waves[:, :count], term.waves[:, count:], U[:, :count], U[:, count:cut]
             in_a = np.einsum("mf,mf->f", KC, UC) + np.einsum("mf,mf->f", KS, US)
             in_b = np.einsum("mf,mf->f", KC, US) - np.einsum("mf,mf->f", KS, UC)
-            slope[term.row] += in_a + 1j * in_b
+            slope[term.observable] += in_a + 1j * in_b
             modes.append(U[:, cut:])
             means.append(-np.sqrt(term.precision) * rest)
             if term.group >= 0:
