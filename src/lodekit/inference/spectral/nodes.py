@@ -242,7 +242,7 @@ class SummedData:
         return found
 
     def _cells(self) -> Iterator[tuple[int, float, float, bool, Cell]]:
-        """Yield the number of the observable, its scale, the unit of its weights, and whether its noise is known, with each cell."""
+        """Yield each cell after its observable, its scale, the unit of its weights, and whether its noise is known."""
         for (name, known), cell in self.statistics.cells.items():
             observable = self.names.index(name)
             scale = float(self.units.scales[observable])
