@@ -29,11 +29,17 @@ R = TypeVar("R")
 
 
 class NotFittedError(LodekitError, AttributeError):
-    """The estimator has not seen any data yet."""
+    """An estimator that was asked for what only a fit can tell, before it has seen any data."""
 
 
 def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[LODEGP, P], R]:
-    """Return a function over a fit as a method of the estimator, with the same arguments and documentation."""
+    """Return a function over a fit as a method of the estimator, with the same documentation and all other arguments.
+
+    Parameters
+    ----------
+    function : callable
+        Its first argument is ``fit: Fit``; the method takes `fit_` for it, so no docstring need describe it.
+    """
 
     @wraps(function)
     def method(self: LODEGP, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -51,25 +57,26 @@ class LODEGP:
     Parameters
     ----------
     system : System
+        The equations with their channels and parameters.
     latent : str or sequence of str
         Covariance of the free functions: ``"se"``, or ``"matern-p/2"`` with odd p; one for all or one each.
     prior : {"latent", "channels"}
         Independent processes for the free functions, as in the paper; or for the channels, conditioned on the
         equations: canonical, with hyperparameters in the channels' units.
+    noise : {"shared", "channel"}
+        One learned level of noise for all observables (in their own units), or one for each.
     engine : {"auto", "dense", "spectral"}
-        How the evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
+        How the log evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
         measurements; ``engine_`` says what was used, and why.
     tolerance : float
         Of the spectral engine: the largest error of the covariance, relative to itself and to the noise.
-    noise : {"shared", "channel"}
-        One noise standard deviation for all observables (in their own units), or one for each.
     restarts : int
         How many starts are followed at most; the search ends early when two agree.
     random_state : int, optional
         Seed of the starts.
     n_jobs : int, optional
-        Follow the starts in parallel with joblib; its backends (loky, Dask, Ray, Spark) are chosen by
-        ``joblib.parallel_config``.
+        How many starts joblib follows at the same time, -1 for one on each core; its backends (loky, Dask, Ray, Spark)
+        are chosen by ``joblib.parallel_config``.
     device : str, optional
         Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
 
@@ -120,6 +127,7 @@ class LODEGP:
         Parameters
         ----------
         fit : Fit
+            The arguments of the estimator are those of its setup.
 
         Examples
         --------
@@ -138,7 +146,7 @@ class LODEGP:
         Parameters
         ----------
         deep : bool
-            Of no effect; scikit-learn asks with it.
+            Has no effect; scikit-learn passes it.
 
         Examples
         --------
@@ -149,12 +157,12 @@ class LODEGP:
         return {name: getattr(self, name) for name in ("system", *(item.name for item in fields(Arguments)))}
 
     def set_params(self, **arguments: Any) -> LODEGP:
-        """Change arguments of the estimator, as scikit-learn does, and return it.
+        """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
 
         Parameters
         ----------
         **arguments
-            By name, as in the constructor.
+            By name, as the estimator is made with.
 
         Examples
         --------
@@ -189,7 +197,7 @@ class LODEGP:
         return found
 
     def fit(self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None) -> LODEGP:
-        """Learn parameters, hyperparameters and noise from measurements.
+        """Return the estimator itself, with parameters, hyperparameters and noise learned from measurements.
 
         Parameters
         ----------
@@ -197,9 +205,10 @@ class LODEGP:
             Times, in any order; repeated times are fine. A path or pattern of Parquet or CSV files, or a Dask
             DataFrame, holds times and channels in columns of their names, and may be larger than memory.
         Y : array (n, channels), dict of observable to array, or DataFrame
-            NaN for missing values; a dict may hold any observables, such as ``"f1'"``.
+            Measurements, NaN for missing ones; a dict may hold any observables, such as ``"f1'"``. Left out where
+            `t` holds them.
         noise_std : number, array or dict, optional
-            Known noise; zero makes values exact. Learned where not given.
+            Known standard deviations of the noise; zero makes values exact. Levels are learned where not given.
         time : str, optional
             The column of times in files or a Dask DataFrame; ``t`` or ``time`` by default.
 
@@ -224,12 +233,12 @@ class LODEGP:
     def update(
         self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
     ) -> LODEGP:
-        """Add new measurements to a fitted model; what was learned so far is where the search starts.
+        """Return the estimator itself, fitted to more measurements; the search starts from what was learned so far.
 
         Parameters
         ----------
         t, Y, noise_std, time
-            As in `fit`.
+            As in `fit`, for the new measurements alone.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
 
@@ -280,12 +289,12 @@ class LODEGP:
 
     @property
     def noise_(self) -> dict[str, float]:
-        """Learned standard deviations of the noise by name, in the user's units."""
+        """Learned levels of noise by name, in the user's units; under ``"shared"`` where there is one for all."""
         return self.fit_.noise
 
     @property
     def log_evidence_(self) -> float:
-        """The log evidence at the optimum."""
+        """The log evidence at the optimum, in the user's units."""
         return self.fit_.log_evidence
 
     @property
@@ -300,25 +309,25 @@ class LODEGP:
 
     @property
     def warnings_(self) -> list[str]:
-        """What to know before believing the fit."""
+        """Sentences to read before believing the fit; none where nothing is wrong."""
         return self.fit_.warnings
 
     @property
     def labels_(self) -> dict[str, Any]:
-        """What `label` has said: title, units and origin."""
+        """The title, the units and the origin that `label` was given."""
         return self.fit_.labels.to_dict()
 
     def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str = "") -> LODEGP:
-        """Say what figures, reports and files call things; kept when the model is saved.
+        """Return the estimator itself, with labels for figures, reports and files; they are kept when it is saved.
 
         Parameters
         ----------
         title : str
             Of reports.
         units : dict of str to str, optional
-            Of channels, parameters and ``t``.
+            Units of channels, parameters and the time ``t``, by name.
         origin : str
-            The date that is time zero, where times are seconds since then.
+            The date that is time zero, in ISO format, where times are seconds since then.
 
         Examples
         --------
@@ -337,6 +346,7 @@ class LODEGP:
         Parameters
         ----------
         path : str or Path
+            The file.
 
         Examples
         --------
