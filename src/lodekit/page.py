@@ -113,7 +113,7 @@ def plot_text(text: str) -> str:
 
 
 def _plotly_script() -> str:
-    """Return plotly.js; its Python half takes longer to load than a report to make, and is not needed."""
+    """Return the text of plotly.js; its Python half takes longer to load than a report to make, and is not needed."""
     found = find_spec("plotly")
     path = Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else Path()
     try:
@@ -150,15 +150,15 @@ class Page:
             self._body.append(f'<p class="lead">{escape(lead)}</p>')
 
     def head(self, html: str) -> None:
-        """Add to the head of the page: scripts and styles."""
+        """Add HTML to the head of the page, as it is: scripts and styles."""
         self._head.append(html)
 
     def html(self, html: str) -> None:
-        """Add HTML as it is."""
+        """Add HTML to the body of the page, as it is."""
         self._body.append(html)
 
     def section(self, title: str, level: int = 2) -> None:
-        """Begin a section with a `title`; `level` is that of its heading, 1 to 6."""
+        """Add the heading of a section with a `title`; its `level` is 1 to 6."""
         self._body.append(f"<h{level}>{escape(title)}</h{level}>")
 
     def paragraph(self, text: str, kind: str = "") -> None:
@@ -226,7 +226,7 @@ class Page:
         )
 
     def text(self) -> str:
-        """Return the whole page."""
+        """Return the whole page as HTML."""
         scripts = [f"<script>{_plotly_script()}</script>", f"<script>{_START}</script>"] if self._plots else []
         return "\n".join(
             [

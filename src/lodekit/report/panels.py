@@ -1,4 +1,4 @@
-"""Plots above each other over one time axis, as Plotly wants them; from values alone."""
+"""Traces and layout for Plotly: panels above each other over one time axis."""
 
 from __future__ import annotations
 
