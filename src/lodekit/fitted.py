@@ -163,7 +163,7 @@ class Setup:
     @cached_property
     def objective(self) -> Objective:
         """What is maximised."""
-        return Objective(self.engine, self.layout, self.system.parameters)
+        return Objective(self.engine, self.layout, dict(self.system.parameters))
 
     @cached_property
     def reader(self) -> ObservableReader:
