@@ -189,7 +189,7 @@ class Setup:
     @cached_property
     def objective(self) -> Objective:
         """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
-        return Objective(self.engine, self.layout, self.system.parameters)
+        return Objective(self.engine, self.layout, dict(self.system.parameters))
 
     @cached_property
     def reader(self) -> ObservableReader:

@@ -47,7 +47,7 @@ def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[
 
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
-    vars(method)["__signature__"] = signature.replace(parameters=[first.replace(name="self"), *others])
+    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
     return method
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +70,16 @@ def test_numpy_numbers_are_fine_as_arguments_and_in_files(tmp_path: Path) -> Non
     gp.fit(TIMES, heating_data()).save(tmp_path / "model")
     assert lk.LODEGP.load(tmp_path / "model").log_evidence_ == pytest.approx(gp.log_evidence_)
     assert gp.sample(TIMES, np.int64(2)).shape == (2, 25, 3)  # type: ignore[arg-type]
+
+
+def through_pickle(gp: lk.LODEGP) -> lk.LODEGP:
+    found: lk.LODEGP = pickle.loads(pickle.dumps(gp))  # noqa: S301
+    return found
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, through_pickle])
+def test_a_fitted_model_can_be_copied_and_sent(heated: lk.LODEGP, copied: Callable[[lk.LODEGP], lk.LODEGP]) -> None:
+    """Across processes: joblib and scikit-learn copy models."""
+    again = copied(heated)
+    assert again is not heated
+    np.testing.assert_allclose(again.predict([0.5, 9.0]), heated.predict([0.5, 9.0]), rtol=1e-12)

@@ -14,7 +14,7 @@ from lodekit.paper.experiments import Experiment
 from lodekit.paper.methods import Trained, train
 from lodekit.prior.equations import equation_terms
 
-__all__ = ["Outcome", "count_eigenvalues", "difference_residual", "measure", "ode_error"]
+__all__ = ["Outcome", "closed_form_errors", "count_eigenvalues", "difference_residual", "measure", "ode_error"]
 
 Array = NDArray[np.float64]
 _STEP = 1e-3
@@ -80,7 +80,7 @@ def measure(experiment: Experiment, method: str, seed: int, *, noisy: bool = Tru
     for interval in (experiment.train, experiment.evaluate):
         times = np.linspace(*interval, _POINTS)
         errors.append(float(np.sqrt(np.mean((trained.mean(times) - experiment.truth(times)) ** 2))))
-    strict, absolute = _closed_form(experiment, trained)
+    strict, absolute = closed_form_errors(experiment, trained)
     return Outcome(
         errors[0],
         errors[1],
@@ -129,7 +129,14 @@ def _smooth(values: Array) -> Array:
     return np.asarray(filtfilt(*butter(3, 0.5), values, axis=0))
 
 
-def _closed_form(experiment: Experiment, trained: Trained) -> tuple[float | None, float | None]:
+def closed_form_errors(experiment: Experiment, trained: Trained) -> tuple[float | None, float | None]:
+    """Return the median relative and the mean absolute residual in closed form; None where there is no closed form.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    trained : Trained
+    """
     if trained.gp is None:
         return None, None
     everywhere = np.linspace(*experiment.evaluate, 200)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from lodekit.inference.spectral.waves import turn_back, turn_columns, turn_rows
+from lodekit.inference.spectral.waves import turn_back, turn_columns, turn_from_left
 
 __all__ = [
     "Dual",
@@ -200,8 +200,8 @@ class NormalEquations:
             half = xp.concat([half, xp.broadcast_to(mixed, (*half.shape[:-1], mixed.shape[-1]))], axis=-1)
             gram[..., cut:, cut:] += precision * (term.modes.mT @ weighted)
             sums[..., cut:] += _aligned(term.precision, 1) * (term.modes.mT @ term.rest[..., None])[..., 0]
-        gram[..., :cut, :] += precision * turn_rows(xp, half, a, b)
-        sums[..., :cut] += (precision * turn_rows(xp, term.on_waves[..., None], a, b))[..., 0]
+        gram[..., :cut, :] += precision * turn_from_left(xp, half, a, b)
+        sums[..., :cut] += (precision * turn_from_left(xp, term.on_waves[..., None], a, b))[..., 0]
         self.squares[term.group] = self.squares[term.group] + term.precision * term.square
         return half
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["turn_back", "turn_columns", "turn_rows", "waves_at"]
+__all__ = ["turn_back", "turn_columns", "turn_from_left", "waves_at"]
 
 Array = NDArray[np.float64]
 
@@ -46,18 +46,18 @@ def turn_columns(xp: Any, waves: Any, a: Any, b: Any) -> Any:
     return xp.concat([C * a - S * b, S * a + C * b], axis=-1)
 
 
-def turn_rows(xp: Any, rows: Any, a: Any, b: Any) -> Any:
-    """Return `turn_columns` from the left: rows (cosines, sines) times the coefficients, shape (..., 2 f, n).
+def turn_from_left(xp: Any, waves: Any, a: Any, b: Any) -> Any:
+    """Return ``W(d)`` of all waves as `turn_columns` does, where these are rows, shape (..., 2 f, n).
 
     Parameters
     ----------
     xp, a, b
         As in `turn_columns`.
-    rows : array, shape (..., 2 f, n)
-        Those of all cosines, then those of all sines.
+    waves : array, shape (..., 2 f, n)
+        All cosines, then all sines.
     """
     count = a.shape[-1]
-    C, S = rows[..., :count, :], rows[..., count:, :]
+    C, S = waves[..., :count, :], waves[..., count:, :]
     a, b = a[..., :, None], b[..., :, None]
     return xp.concat([C * a - S * b, S * a + C * b], axis=-2)
 
