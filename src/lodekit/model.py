@@ -15,9 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from lodekit.answers import Answers, Certificate, NotFittedError
 from lodekit.data.measurements import Measurements
-from lodekit.data.observations import read_observations
-from lodekit.data.statistics import Statistics
-from lodekit.data.streams import is_stream, read_stream
+from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, FitError, LodekitError
 from lodekit.figures import Figures
 from lodekit.inference.assembly import make_engine, make_prior
@@ -132,20 +130,33 @@ class LODEGP(Answers, Figures):
     def __repr__(self) -> str:
         return f"LODEGP({self.system!r}, latent={self.latent!r}, noise={self.noise!r})"
 
-    def fit(self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None) -> LODEGP:
+    def fit(
+        self,
+        t: Any,
+        Y: Any = None,
+        noise_std: Any = None,
+        *,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> LODEGP:
         """Learn parameters, hyperparameters and noise from measurements.
 
         Parameters
         ----------
-        t : array-like, shape (n,), Observations, Statistics, path, or Dask DataFrame
-            Times, in any order; repeated times are fine. A path or pattern of Parquet or CSV files, or a Dask
-            DataFrame, holds times and channels in columns of their names, and may be larger than memory.
+        t : array-like, shape (n,), Observations, Statistics, path, list of paths, DataFrame, or Source
+            Times, in any order; repeated times are fine. A path, pattern or list of CSV and Parquet files, or a
+            DataFrame of any library, Dask included, holds times and values in columns, which are found by name;
+            files may be larger than memory. Dates become seconds since the first one.
         Y : array (n, channels), dict of observable to array, or DataFrame
-            NaN for missing values; a dict may hold any observables, such as ``"f1'"``.
+            NaN for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t` holds them.
         noise_std : number, array or dict, optional
-            Known noise; zero makes values exact. Learned where not given.
+            Known noise; zero makes values exact. Learned where not given. For files and DataFrames a number, or a
+            dict of channel to number or column.
         time : str, optional
-            The column of times in files or a Dask DataFrame; ``t`` or ``time`` by default.
+            The column of the time in files or DataFrames; ``t``, ``time``, ``date`` and the like by default.
+        columns : dict of observable to column, optional
+            For columns of files or DataFrames with other names: a name, or a number counted from one. ``t`` is the
+            time, ``std(f1)`` the known noise of f1.
 
         Returns
         -------
@@ -153,11 +164,11 @@ class LODEGP(Answers, Figures):
             With ``parameters_``, ``hyperparameters_``, ``noise_``, ``log_evidence_``, ``converged_``, ``engine_``.
         """
         self._check_arguments()
-        measurements = self._read(t, Y, noise_std, time)
-        choice, engine, layout = self._prepare_fit(measurements)
-        self._learn(measurements, choice, engine, layout)
+        source = self._read_source(t, Y, noise_std, time, columns)
+        choice, engine, layout = self._prepare_fit(source.measurements)
+        self._learn(source.measurements, choice, engine, layout)
         # Other data, other names.
-        self.labels_: dict[str, Any] = {}
+        self.labels_: dict[str, Any] = source.labels
         return self
 
     def _learn(
@@ -188,14 +199,21 @@ class LODEGP(Answers, Figures):
         return threadpool_limits(1 if choice.name == "spectral" or engine.size < _SMALL else None, user_api="blas")
 
     def update(
-        self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
+        self,
+        t: Any,
+        Y: Any = None,
+        noise_std: Any = None,
+        *,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+        relearn: bool = True,
     ) -> LODEGP:
         """Add new measurements to a fitted model; what was learned so far is where the search starts.
 
         Parameters
         ----------
-        t, Y, noise_std, time
-            As in `fit`.
+        t, Y, noise_std, time, columns
+            As in `fit`. Dates are counted from the same origin.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
 
@@ -204,7 +222,12 @@ class LODEGP(Answers, Figures):
         self : LODEGP
         """
         self._require_fitted()
-        measurements = self._measurements + self._read(t, Y, noise_std, time)
+        origin = self.labels_.get("origin")
+        since = datetime.fromisoformat(origin) if origin else None
+        source = self._read_source(t, Y, noise_std, time, columns, since)
+        if source.origin != since and source.origin is not None:
+            raise DataError("expected times as numbers, like those of the fit, got dates")
+        measurements = self._measurements + source.measurements
         old = self._engine.prior
         scales = dict(zip(self._measurements.names, old.rows.scales.tolist(), strict=True))
         choice, engine, layout = self._prepare_fit(measurements, old.rows.scaling, scales)
@@ -236,24 +259,21 @@ class LODEGP(Answers, Figures):
             Hyperparameters(old.theta, old.lengthscales, old.deviations, old.mode_deviations, np.array(noise))
         )
 
+    def _read_source(
+        self,
+        t: Any,
+        Y: Any,
+        noise_std: Any,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+    ) -> Source:
+        """Return what is read from anything that `fit` accepts."""
+        channels, check = self.system.channels, self._reader.read
+        return read_source(t, Y, channels, noise_std=noise_std, time=time, columns=columns, since=since, check=check)
+
     def _read(self, t: Any, Y: Any, noise_std: Any, time: str | None) -> Measurements:
-        """Return measurements from anything that `fit` accepts."""
-        if isinstance(t, Statistics):
-            if Y is not None or noise_std is not None:
-                raise DataError("expected Statistics alone: they hold values and noise themselves")
-            if not t.size:
-                raise DataError("expected at least one measurement; the sums are empty")
-            self._reader.read(t.observables)
-            return Measurements(sums=t)
-        if is_stream(t):
-            if Y is not None:
-                raise DataError("expected files or a Dask DataFrame alone: they hold times and values themselves")
-            return Measurements(sums=read_stream(t, self.system.channels, time=time, noise_std=noise_std))
-        if time is not None:
-            raise DataError("time= names a column of files or of a Dask DataFrame; expected none with arrays")
-        observations = read_observations(self.system.channels, t, Y, noise_std)
-        self._reader.read(observations.observables)
-        return Measurements.of(observations)
+        return self._read_source(t, Y, noise_std, time).measurements
 
     def _prepare_fit(
         self, measurements: Measurements, scaling: Scaling | None = None, scales: Mapping[str, float] | None = None
