@@ -78,6 +78,7 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
     """
     # The threads of BLAS spin while they wait, and take the cores from the transforms.
     with threadpool_limits(1, user_api="blas"):
+        plans = [_find_mark(table, plan) for table, plan in zip(tables, plans, strict=True)]
         with waiting("looking at the times") as advance:
             spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
         start, stop, count = _hull(spans)
@@ -94,6 +95,14 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
             if span[2] != count:
                 raise DataError(f"{plan.where}: expected {span[2]} rows, got {count}; did the file change?")
     return total, numerals
+
+
+def _find_mark(table: TableSource, plan: Plan) -> Plan:
+    """Return the plan with the decimal mark, as the first block tells it: then the line is named that has another."""
+    if not plan.separator:
+        return plan
+    with naming(plan.where):
+        return replace(plan, mark=read_block(next(iter(table.blocks(plan.columns.used))), plan).numerals.mark)
 
 
 def _numbered(number: int, job: Callable[[], Piece]) -> tuple[int, Piece]:
@@ -152,11 +161,6 @@ def _hull(spans: Sequence[_Span]) -> _Span:
 
 def _sum_jobs(table: TableSource, plan: Plan, start: float, stop: float) -> Iterator[Callable[[], Piece]]:
     """Yield the work on a table, block by block."""
-    if plan.separator:
-        # Where the first block tells the decimal mark, later ones can name the line that has another.
-        with naming(plan.where):
-            first = next(iter(table.blocks(plan.columns.used)))
-            plan = replace(plan, mark=read_block(first, plan).numerals.mark)
     for block in _blocks(table, plan):
         yield partial(_sum, block, plan, start, stop)
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lodekit.data.tables.cells import MISSING, is_value
+from lodekit.data.tables.lines import SAMPLE
 from lodekit.errors import DataError
 
-__all__ = ["SAMPLE", "Dialect", "content_lines", "describe_width", "find_dialect", "read_records", "separator_name"]
+__all__ = ["Dialect", "content_lines", "describe_width", "find_dialect", "read_records", "separator_name"]
 
 SEPARATORS = (";", "\t", "|", ",", " ")
-#: How much of a file is looked at to find out its dialect: bytes, and lines that are no comments.
-SAMPLE, _SAMPLE_LINES = 1 << 18, 300
+#: How many lines that are no comments are looked at to find out a dialect.
+_SAMPLE_LINES = 300
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 

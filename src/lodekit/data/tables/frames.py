@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,8 +44,14 @@ class FrameBlock:
     before: int = 0
     kind: str = "row"
 
-    def read(self) -> tuple[dict[str, Any], Places]:
-        """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand."""
+    def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
+        """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand.
+
+        Parameters
+        ----------
+        direct : collection of str
+            Nothing here: columns have kinds.
+        """
         frame = _adopt(self.frame)
         labels = {str(label): label for label in frame.columns}
         places = Places(self.kind, np.arange(1, len(frame) + 1) + self.before)

@@ -11,10 +11,12 @@ from typing import IO
 
 from lodekit.errors import DataError
 
-__all__ = ["Opener", "read_lines", "reading"]
+__all__ = ["SAMPLE", "Opener", "read_lines", "reading"]
 
 #: Opens a file for reading, from its start each time.
 Opener = Callable[[], IO[bytes]]
+#: How many bytes of a file are looked at to find out how it is written; its first piece has no more.
+SAMPLE = 1 << 18
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BINARY = "expected a text file or Parquet, got binary data"
 
@@ -27,7 +29,8 @@ def read_lines(open_file: Opener, size: int, notes: list[str] | None = None) -> 
     open_file : callable
         Opens the file; gzip is unpacked on the way.
     size : int
-        About how many bytes are read at once; a piece has at least one line, however long that is.
+        About how many bytes are read at once, and fewer at first, for a cheap look at the start of a file. A piece
+        has at least one line, however long that is.
     notes : list of str, optional
         Gets what there is to say about the encoding, while pieces are read.
 
@@ -35,7 +38,7 @@ def read_lines(open_file: Opener, size: int, notes: list[str] | None = None) -> 
     --------
     >>> from io import BytesIO
     >>> list(read_lines(lambda: BytesIO(b"t,x\r\n0,1\r\n1,2"), 6))
-    [b't,x\n0,1\n', b'1,2']
+    [b't,x\n', b'0,1\n', b'1,2']
     """
     notes = [] if notes is None else notes
     rest = b""
@@ -70,7 +73,7 @@ def _read_bytes(open_file: Opener, size: int, notes: list[str]) -> Iterator[byte
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         stream = gzip.GzipFile(fileobj=file) if packed else file
-        first = stream.read(4)
+        first = stream.read(max(4, min(size, SAMPLE)))
         if first.startswith(b"PK\x03\x04"):
             raise DataError("expected a text file or Parquet, got a spreadsheet or zip archive; save the table as CSV")
         if not first.startswith(_UTF16):

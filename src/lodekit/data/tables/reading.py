@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,8 +46,11 @@ _PLAIN = "separator ',', decimal point"
 class Block(Protocol):
     """Some records of a table."""
 
-    def read(self) -> tuple[dict[str, Any], Places]:
-        """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand."""
+    def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
+        """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand.
+
+        Columns that hold numbers with a decimal point, as far as is known, may be parsed directly.
+        """
 
 
 class TableSource(Protocol):
@@ -102,6 +106,13 @@ class Plan:
     form: DateForm | None = None
     mark: str = ""
     origin: datetime | None = None
+
+    @property
+    def direct(self) -> tuple[str, ...]:
+        """Columns of texts that are numbers with a decimal point: not where a point may separate thousands."""
+        if self.mark != "." or self.separator == ";":
+            return ()
+        return tuple(name for name in self.columns.used if self.form is None or name != self.columns.time)
 
 
 @dataclass(frozen=True)
@@ -189,7 +200,8 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
     name = plan.columns.time
     if table.has_numbers(name):
         return plan, None
-    for block in table.blocks([name]):
+    blocks = table.blocks([name])
+    for block in blocks:
         columns, places = block.read()
         if not len(places.numbers):
             continue
@@ -198,7 +210,7 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
         if not _is_text(columns[name]):
             return plan, None
         try:
-            form = find_date_form(clean(part.read()[0][name]) for part in table.blocks([name]))
+            form = find_date_form(clean(part.read()[0][name]) for part in chain([block], blocks))
         except DataError as problem:
             raise DataError(f"column {name}: {problem}") from None
         if form is None:
@@ -223,7 +235,7 @@ def read_block(block: Block, plan: Plan) -> Records:
         Of the table the block belongs to.
     """
     columns, numerals = plan.columns, Numerals()
-    content, places = block.read()
+    content, places = block.read(plan.direct)
     numbers: dict[str, Array] = {}
     if not len(places.numbers):
         numbers = {name: np.empty(0) for name in columns.used}

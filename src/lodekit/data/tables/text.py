@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.dialect import (
-    SAMPLE,
     Dialect,
     content_lines,
     describe_width,
@@ -20,7 +19,7 @@ from lodekit.data.tables.dialect import (
     read_records,
     separator_name,
 )
-from lodekit.data.tables.lines import Opener, read_lines
+from lodekit.data.tables.lines import SAMPLE, Opener, read_lines
 from lodekit.data.tables.places import Places
 from lodekit.errors import DataError
 
@@ -155,9 +154,15 @@ class TextBlock:
     chosen: tuple[int, ...]
     is_last: bool = True
 
-    def read(self) -> tuple[dict[str, Any], Places]:
-        """Return the chosen columns as polars Series of texts, and where the records stand."""
-        frame, lines = _read_fast(self) or self._careful[:2]
+    def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
+        """Return the chosen columns as polars Series of texts, and where the records stand.
+
+        Parameters
+        ----------
+        direct : collection of str
+            Columns that hold numbers with a decimal point, as far as is known: they come as floats where all do.
+        """
+        frame, lines = (direct and _read_fast(self, direct)) or _read_fast(self) or self._careful[:2]
         names = self.dialect.names
         return {names[k]: frame[str(k + 1)] for k in self.chosen}, Places("line", lines)
 
@@ -223,8 +228,11 @@ def _line_start(data: bytes, lines: int) -> int:
     return position
 
 
-def _read_fast(block: TextBlock) -> _Cells | None:
-    """Return the cells of a block without quotes, comments, gaps and ragged lines; None where it is not so plain."""
+def _read_fast(block: TextBlock, direct: Collection[str] = ()) -> _Cells | None:
+    """Return the cells of a block without quotes, comments, gaps and ragged lines; None where it is not so plain.
+
+    Columns of numbers are parsed at once where each of their cells is a number or empty, and there are no gaps.
+    """
     import polars as pl
 
     data, width, separator = block.data, len(block.dialect.names), block.dialect.separator
@@ -232,11 +240,13 @@ def _read_fast(block: TextBlock) -> _Cells | None:
         return None
     if separator == " ":
         data, separator = _single_tabs(data), "\t"
-    if (count := _count_records(data, width, separator)) is None:
+    times_alone = bool(direct) and len(block.chosen) == 1
+    if (count := _count_records(data, width, separator, block.chosen, times_alone)) is None:
         return None
 
     def read(chosen: Sequence[int]) -> Any:
-        schema = {str(number): pl.String for number in range(1, width + 1)}
+        kinds = (pl.Float64 if name in direct else pl.String for name in block.dialect.names)
+        schema = {str(number): kind for number, kind in enumerate(kinds, 1)}
         options = {"has_header": False, "separator": separator, "quote_char": None, "schema": schema}
         return pl.read_csv(data, columns=list(chosen), **options)
 
@@ -245,6 +255,8 @@ def _read_fast(block: TextBlock) -> _Cells | None:
         if len(frame) != count:
             return None
         lines = np.arange(count, dtype=np.int64) + block.before + 1
+        if direct:
+            return (frame, lines) if not frame[str(block.chosen[0] + 1)].null_count() else None
         if _is_blank(frame[str(block.chosen[0] + 1)]).any():  # spreadsheets leave records of separators behind
             everything = read(range(width))
             empty = everything.select(pl.all_horizontal(pl.all().str.strip_chars().fill_null("") == ""))[:, 0]
@@ -264,15 +276,23 @@ def _has_comments(data: bytes) -> bool:
     return not data.isascii() or _COMMENT.search(data) is not None
 
 
-def _count_records(data: bytes, width: int, separator: str) -> int | None:
-    """Return the number of lines; None unless each of them has the same number of cells."""
+def _count_records(data: bytes, width: int, separator: str, chosen: Sequence[int], times_alone: bool) -> int | None:
+    """Return the number of lines; None unless each of them has the same number of cells.
+
+    A cell too few among the times is a gap, and one too many does no harm there: the sums will see them.
+    """
     characters = np.frombuffer(data, dtype=np.uint8)
-    marks = characters[(characters == 10) | (characters == ord(separator))]
-    if not data.endswith(b"\n"):
-        marks = np.append(marks, np.uint8(10))
-    ends = marks == 10
-    lines = int(np.count_nonzero(ends))
-    return lines if len(marks) == lines * width and ends[width - 1 :: width].all() else None
+    is_end, is_separator = characters == 10, characters == ord(separator)
+    lines = int(np.count_nonzero(is_end)) + (not data.endswith(b"\n"))
+    if times_alone:
+        return lines
+    if np.count_nonzero(is_separator) != lines * (width - 1):
+        return None
+    if width - 1 in chosen:
+        # Where one line has too few, another has too many, which polars notices when it reads the last column.
+        return lines
+    ends = characters[is_end | is_separator] == 10
+    return lines if ends[width - 1 :: width].all() else None
 
 
 def _single_tabs(body: bytes) -> bytes:
