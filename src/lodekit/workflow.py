@@ -1,0 +1,472 @@
+"""From files to results: read a system and its measurements, fit, and compute everything that a fit writes.
+
+The command line prints what these functions return; a web page can show it. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lodekit.errors import LodekitError
+from lodekit.files import make_folder, write_file
+from lodekit.progress import waiting
+from lodekit.system.files import SystemFile
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lodekit.data.measurements import Measurements
+    from lodekit.model import LODEGP
+
+__all__ = [
+    "MODEL",
+    "Product",
+    "Results",
+    "add_columns",
+    "check_parameters",
+    "compute_results",
+    "date_column",
+    "describe_fit",
+    "fit_file",
+    "format_columns",
+    "measurements_of",
+    "predict_columns",
+    "read_model",
+    "sample_columns",
+    "set_parameters",
+    "write_results",
+]
+
+#: What a fitted model is called in the folder of its fit.
+MODEL = "model.lodekit"
+#: What a fit may write.
+_NAMES = {
+    *("report.html", "predictions.csv", MODEL, "data.csv"),
+    *("channels.png", "residual.png", "parameters.png", "modes.png"),
+}
+#: How many times the table of predictions has.
+_GRID = 400
+#: How many times are predicted at once.
+_BLOCK = 5000
+
+
+@dataclass(frozen=True)
+class Product:
+    """A fit with everything that its report says about where it comes from.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    source : str
+        What the data are called.
+    command : str
+        The command that makes it again; empty where there is none.
+    notes : tuple of str
+        What was found out about the data, in words.
+    """
+
+    gp: LODEGP
+    source: str
+    command: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that a fit writes but the model itself.
+
+    Parameters
+    ----------
+    contents : dict of str to str or bytes
+        By the name of the file.
+    remarks : tuple of str
+        What is not there, and why.
+    """
+
+    contents: dict[str, str | bytes]
+    remarks: tuple[str, ...] = ()
+
+
+def measurements_of(gp: LODEGP) -> Measurements:
+    """Return the measurements that a model was fitted to.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    """
+    return gp._measurements
+
+
+def fit_file(
+    file: SystemFile,
+    data: str | Path,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    header: bool | None = None,
+    command: str = "",
+    noise: str | None = None,
+    latent: str | None = None,
+    prior: str | None = None,
+    **arguments: Any,
+) -> Product:
+    r"""Fit the system of a system file to measurements in files.
+
+    Parameters
+    ----------
+    file : SystemFile
+        As `lodekit.read_system_file` returns it.
+    data : str or Path
+        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``.
+    columns : dict of observable to column, optional
+        Which column is what, as in `LODEGP.fit`; goes before what the system file says.
+    header : bool, optional
+        Whether text files start with the names of their columns; found out by default.
+    command : str
+        The command that makes it again, for the report.
+    noise, latent, prior : str, optional
+        As in `LODEGP`; by default what the system file says.
+    **arguments
+        Other arguments of `LODEGP`, such as ``engine`` and ``random_state``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import lodekit as lk
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "room.toml").write_text("equations = [\"T' = -k*T\"]\nparameters = ['k']")
+    ...     rows = (f"{t};{20 * 0.9 ** t:.4f}".replace(".", ",") for t in range(20))
+    ...     _ = Path(folder, "log.csv").write_text("\n".join(["time [h];T [K]", *rows]))
+    ...     product = fit_file(lk.read_system_file(Path(folder, "room.toml")), Path(folder, "log.csv"), random_state=0)
+    >>> product.notes
+    ("separator ';', decimal comma", 'T is in column T [K]')
+    >>> round(product.gp.parameters_["k"].value, 3)
+    0.105
+    """
+    from lodekit.data.sources import read_source
+    from lodekit.inference.reading import ObservableReader
+    from lodekit.model import LODEGP
+
+    known = file.noise if isinstance(file.noise, dict) else None
+    gp = LODEGP(
+        file.system,
+        noise=noise or (file.noise if isinstance(file.noise, str) else "shared"),
+        latent=latent or (file.latent if isinstance(file.latent, str) else list(file.latent)),
+        prior=prior or file.prior,
+        **arguments,
+    )
+    source = read_source(
+        data,
+        channels=file.system.channels,
+        noise_std=known,
+        columns={**file.columns, **(columns or {})},
+        header=header,
+        check=ObservableReader(file.system).read,
+    )
+    if source.origin is not None and file.units.get("t", "s") != "s":
+        raise LodekitError(
+            f'times are dates, and dates become seconds; expected t = "s" in [units], got {file.units["t"]!r}'
+        )
+    labels = gp.fit(source).labels_
+    gp.label(title=file.title, units={**file.units, **labels.get("units", {})}, origin=labels.get("origin", ""))
+    name = Path(data).name if Path(data).exists() else str(data)
+    return Product(gp, name, command, source.notes)
+
+
+def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
+    """Return a system file in which some parameters are known, or start somewhere.
+
+    Parameters
+    ----------
+    file : SystemFile
+    known : dict of str to float
+        Parameters that are fixed.
+    starts : dict of str to float
+        Where the search for others starts.
+    """
+    system = file.system
+    if not known and not starts:
+        return file
+    parameters = dict(system.parameters)
+    for role, values in (("fixed", known), ("start", starts)):
+        check_parameters(system, values)
+        for name, value in values.items():
+            try:
+                parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
+            except LodekitError as problem:
+                raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
+    return replace(file, system=System(list(system.equations), parameters=parameters, channels=system.channels))
+
+
+def check_parameters(system: System, names: Iterable[str]) -> None:
+    """Refuse names that are no parameters of a system.
+
+    Parameters
+    ----------
+    system : System
+    names : iterable of str
+    """
+    for name in names:
+        if name not in system.parameters:
+            known = ", ".join(system.parameters) or "none"
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {known}")
+
+
+def read_model(path: str | Path) -> LODEGP:
+    """Return a saved model; a folder that a fit has written is as good as the model in it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The model, or the folder.
+    """
+    from lodekit.model import LODEGP
+
+    place = Path(path)
+    if not place.is_dir():
+        return LODEGP.load(place)
+    if not (place / MODEL).exists():
+        raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL} in it")
+    return LODEGP.load(place / MODEL)
+
+
+def compute_results(product: Product, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> Results:
+    """Compute report, predictions and figures of a fit; nothing is written yet.
+
+    Parameters
+    ----------
+    product : Product
+    figures : bool
+        Whether figures are drawn, as PNG; they need matplotlib.
+    data : dict of str to sequence, optional
+        Columns for ``data.csv``, where the data are not in a file already.
+    """
+    import numpy as np
+
+    from lodekit.report import make_report
+
+    gp, remarks = product.gp, []
+    contents: dict[str, bytes | str] = {}
+    with waiting("writing") as advance:
+        advance(1, "report")
+        contents["report.html"] = make_report(
+            gp,
+            title=gp.labels_["title"],
+            units=gp.labels_["units"],
+            source=product.source,
+            command=product.command,
+            notes=product.notes,
+        )
+        advance(1, "predictions")
+        times = np.linspace(*measurements_of(gp).surroundings, _GRID)
+        contents["predictions.csv"] = format_columns(predict_columns(gp, times))
+        if figures:
+            advance(1, "figures")
+            drawn, remark = _draw_figures(gp)
+            contents |= drawn
+            remarks += [remark] if remark else []
+        if data is not None:
+            contents["data.csv"] = format_columns(data)
+    return Results(contents, tuple(remarks))
+
+
+def write_results(product: Product, results: Results, folder: str | Path) -> dict[str, Path]:
+    """Write a model and its results to a folder, and return the paths by name.
+
+    Everything was computed before, so that an interruption leaves no half of anything; what an earlier fit has left
+    in the folder, and this one has not, is removed.
+
+    Parameters
+    ----------
+    product : Product
+    results : Results
+    folder : str or Path
+        Made where it is not there.
+    """
+    place = make_folder(folder)
+    product.gp.save(place / MODEL)
+    for name, content in results.contents.items():
+        write_file(place / name, content)
+    for name in _NAMES - {MODEL, *results.contents}:
+        # It would be taken for a part of this fit.
+        (place / name).unlink(missing_ok=True)
+    return {name: place / name for name in (*results.contents, MODEL)}
+
+
+def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
+    """Return figures as PNG by name, or why there are none."""
+    from lodekit.plotting import import_matplotlib, to_png
+
+    try:
+        import_matplotlib()
+    except LodekitError:
+        return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
+    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
+    if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
+        drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
+    if gp.system.modes:
+        drawn["modes.png"] = gp.plot_modes
+    return {name: to_png(draw()) for name, draw in drawn.items()}, ""
+
+
+def describe_fit(product: Product, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Return a fit as plain values, for JSON.
+
+    Parameters
+    ----------
+    product : Product
+    paths : dict of str to Path, optional
+        Where results were written.
+    """
+    gp = product.gp
+
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return {
+        "parameters": {
+            name: {
+                "value": estimate.value,
+                "std_error": finite(estimate.std_error),
+                "interval": [finite(edge) for edge in estimate.interval],
+                "identified": estimate.identified,
+                "note": estimate.note,
+            }
+            for name, estimate in gp.parameters_.items()
+        },
+        "noise": dict(gp.noise_),
+        "hyperparameters": dict(gp.hyperparameters_),
+        "log_evidence": float(gp.log_evidence_),
+        "observations": measurements_of(gp).size,
+        "converged": bool(gp.converged_),
+        "engine": gp.engine_,
+        "warnings": list(gp.warnings_),
+        "notes": list(product.notes),
+        "files": {name: str(path) for name, path in (paths or {}).items()},
+    }
+
+
+def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return times, dates where there are any, and means with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    names : sequence of str, optional
+        Observables; the channels by default.
+    """
+    import numpy as np
+
+    names = list(gp.system.channels) if names is None else names
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
+    # In blocks, so that memory does not grow with the number of times.
+    blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
+    with waiting("predicting", len(blocks)) as advance:
+        parts = []
+        for block in blocks:
+            parts.append(gp.predict(block, names, return_std=True))
+            advance()
+    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
+    for number, name in enumerate(names):
+        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
+    return columns
+
+
+def sample_columns(
+    gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None, *, size: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """Return functions drawn from the posterior as columns: a number for each, times, dates, and channels.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    names : sequence of str, optional
+        Observables; the channels by default.
+    size : int
+        How many functions.
+    seed : int
+        Of the draws.
+    """
+    names = list(gp.system.channels) if names is None else names
+    drawn = gp.sample(times, size, seed, names)
+    columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
+    dates = date_column(gp.labels_.get("origin", ""), times)
+    columns |= {name: values * size for name, values in dates.items()}
+    for number, name in enumerate(names):
+        add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
+    return columns
+
+
+def date_column(origin: str, times: Iterable[float]) -> dict[str, list[str]]:
+    """Return a column of dates for times in seconds since an origin; nothing where there is none.
+
+    Parameters
+    ----------
+    origin : str
+        A date in ISO form, or nothing.
+    times : iterable of float
+
+    Examples
+    --------
+    >>> date_column("2026-03-01T12:00:00", [0.0, 90.0])
+    {'date': ['2026-03-01T12:00:00', '2026-03-01T12:01:30']}
+    """
+    if not origin:
+        return {}
+    start = datetime.fromisoformat(origin)
+    try:
+        return {"date": [(start + timedelta(seconds=float(t))).isoformat() for t in times]}
+    except OverflowError:
+        raise LodekitError("expected times whose dates lie between the years 1 and 9999, got others") from None
+
+
+def add_columns(columns: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add columns to a table; two of one name are refused.
+
+    Parameters
+    ----------
+    columns : dict of str to sequence
+        Changed in place.
+    more : dict of str to sequence
+    """
+    for name, values in more.items():
+        if name in columns:
+            raise LodekitError(
+                f"two columns would be called {name!r}; ask for each observable once, and rename channels"
+            )
+        columns[name] = values
+
+
+def format_columns(columns: Mapping[str, Sequence[Any]]) -> str:
+    r"""Return columns as CSV; numbers in full precision.
+
+    Parameters
+    ----------
+    columns : dict of str to sequence
+
+    Examples
+    --------
+    >>> format_columns({"t": [0.0, 0.1], "x": [1.0, 2.5]})
+    't,x\n0.0,1.0\n0.1,2.5\n'
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([repr(float(cell)) if isinstance(cell, float) else cell for cell in row])
+    return target.getvalue()
