@@ -150,7 +150,7 @@ def _open_tables(source: Any, Y: Any, header: bool | None) -> dict[str, TableSou
     """Return the tables that are meant, each by its name, in order; None where values are meant."""
     items = source if isinstance(source, list | tuple) and source else [source]
     is_path = all(isinstance(item, str | os.PathLike) for item in items)
-    is_frame = hasattr(source, "columns") and Y is None and not isinstance(source, Mapping)
+    is_frame = hasattr(type(source), "columns") and Y is None
     if not is_path and not is_frame and not is_dask(source):
         return None
     if Y is not None:

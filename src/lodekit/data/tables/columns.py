@@ -133,6 +133,10 @@ def find_all_columns(
     """
     asked = {str(key).strip(): str(column).strip() for key, column in (mapping or {}).items()}
     several, found, seen = len(tables) > 1, [], set[str]()
+    for key, column in asked.items() if several else ():
+        if not any(_is_there(names, column) for names in tables.values()):
+            every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
+            raise DataError(f"expected a column {column} (for {key}) in some table, got the columns {every}")
     for where, names in tables.items():
         own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c)}
         try:
@@ -145,8 +149,8 @@ def find_all_columns(
             raise DataError(f"{where}: {problem}") from None
         seen |= set(own)
     if absent := [key for key in asked if key not in seen]:
-        every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
-        raise DataError(f"expected a column {asked[absent[0]]} (for {absent[0]}) in some file, got the columns {every}")
+        name = absent[0].removeprefix("std(").removesuffix(")")
+        raise DataError(f"{absent[0]} names the column {asked[absent[0]]}, but {name} itself has no column; map it too")
     return found
 
 
