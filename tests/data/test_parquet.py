@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import os
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
+from threading import Thread
 
 import polars as pl
 import pytest
@@ -76,3 +80,15 @@ def test_unreadable_paths(tmp_path: Path) -> None:
         read_table("a\0b", ["x"])
     with pytest.raises(DataError, match="expected the path"):
         read_table(3, ["x"])  # type: ignore[arg-type]
+
+
+def test_packed_files_and_pipes(tmp_path: Path) -> None:
+    frame, packed = pl.DataFrame({"t": [0.0, 1.0], "x": [1.5, 2.5]}), BytesIO()
+    frame.write_parquet(packed)
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(packed.getvalue()))
+    same(read_table(tmp_path / "a.parquet.gz", ["x"]), [0, 1], x=[1.5, 2.5])
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writer = Thread(target=pipe.write_text, args=("t;x\n0;1,5\n1;2,5\n",))
+    writer.start()
+    same(read_table(pipe, ["x"]), [0, 1], x=[1.5, 2.5])
+    writer.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -181,8 +182,13 @@ def open_table(path: str | Path, header: bool | None = None) -> TableSource:
         content = None if place.is_file() else place.read_bytes()
         open_file: Opener = (lambda: place.open("rb")) if content is None else (lambda: BytesIO(content))
         with open_file() as file:
-            is_parquet = file.read(4) == b"PAR1"
-    if is_parquet:
+            first = file.read(4)
+        if first.startswith(b"\x1f\x8b"):
+            with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
+                first = unpacked.read(4)
+                # Parquet is read from its end, so it is unpacked as a whole.
+                content = first + unpacked.read() if first == b"PAR1" else content
+    if first == b"PAR1":
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
     if place.suffix.lower() in (".parquet", ".pq"):
         raise DataError("expected a Parquet file, got something else; give text files the ending .csv")
