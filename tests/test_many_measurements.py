@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data import sources
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import read_observations
 from lodekit.fitting import prepare
@@ -131,8 +132,11 @@ def test_an_update_may_bring_new_observables_and_engines() -> None:
         lk.LODEGP(HEATING.system).update(times, table)
 
 
-def test_files_of_measurements_are_fitted_saved_and_updated(many: lk.LODEGP, tmp_path: Path) -> None:
+def test_files_of_measurements_are_fitted_saved_and_updated(
+    many: lk.LODEGP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     polars = pytest.importorskip("polars")
+    monkeypatch.setattr(sources, "LARGE", 10_000)
     times, table = heating_data(20_000)
     for k in range(4):
         part = slice(5000 * k, 5000 * (k + 1))

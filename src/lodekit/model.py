@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from lodekit import answers, figures, storage
 from lodekit.answers import Certificate
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import read_observations
-from lodekit.data.statistics import Statistics
-from lodekit.data.streams import is_stream, read_stream
+from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Arguments, Fit, Labels
 from lodekit.fitting import extend, fit_measurements, prepare
@@ -189,28 +187,39 @@ class LODEGP:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _arguments(self) -> Arguments:
-        """Return the arguments beside the system, checked."""
         if not isinstance(self.system, System):
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
         return found
 
-    def fit(self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None) -> LODEGP:
+    def fit(
+        self,
+        t: Any,
+        Y: Any = None,
+        noise_std: Any = None,
+        *,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> LODEGP:
         """Return the estimator itself, with parameters, hyperparameters and noise learned from measurements.
 
         Parameters
         ----------
-        t : array-like, shape (n,), Observations, Statistics, path, or Dask DataFrame
-            Times, in any order; repeated times are fine. A path or pattern of Parquet or CSV files, or a Dask
-            DataFrame, holds times and channels in columns of their names, and may be larger than memory.
+        t : array-like, shape (n,), Observations, Statistics, path, list of paths, DataFrame, or Source
+            Times, in any order; repeated times are fine. A path, pattern or list of CSV and Parquet files, or a
+            DataFrame of any library, Dask included, holds times and values in columns, which are found by name;
+            files may be larger than memory. Dates become seconds since the first one.
         Y : array (n, channels), dict of observable to array, or DataFrame
-            Measurements, NaN for missing ones; a dict may hold any observables, such as ``"f1'"``. Left out where
-            `t` holds them.
+            NaN for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t` holds them.
         noise_std : number, array or dict, optional
-            Known standard deviations of the noise; zero makes values exact. Levels are learned where not given.
+            Known noise; zero makes values exact. Learned where not given. For files and DataFrames a number, or a
+            dict of channel to number or column.
         time : str, optional
-            The column of times in files or a Dask DataFrame; ``t`` or ``time`` by default.
+            The column of the time in files or DataFrames; ``t``, ``time``, ``date`` and the like by default.
+        columns : dict of observable to column, optional
+            For columns of files or DataFrames with other names: a name, or a number counted from one. ``t`` is the
+            time, ``std(f1)`` the known noise of f1.
 
         Returns
         -------
@@ -226,19 +235,27 @@ class LODEGP:
         'dense: 4 measurements; exact, and fast up to 200'
         """
         arguments = self._arguments()
-        measurements = self._read(t, Y, noise_std, time)
-        self.fit_ = fit_measurements(prepare(self.system, arguments, measurements))
+        source = self._read(t, Y, noise_std, time, columns)
+        setup = prepare(self.system, arguments, source.measurements)
+        self.fit_ = fit_measurements(setup, labels=Labels.read(source.labels))
         return self
 
     def update(
-        self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
+        self,
+        t: Any,
+        Y: Any = None,
+        noise_std: Any = None,
+        *,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+        relearn: bool = True,
     ) -> LODEGP:
         """Return the estimator itself, fitted to more measurements; the search starts from what was learned so far.
 
         Parameters
         ----------
-        t, Y, noise_std, time
-            As in `fit`, for the new measurements alone.
+        t, Y, noise_std, time, columns
+            As in `fit`, for the new measurements alone. Dates are counted from the same origin.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
 
@@ -254,28 +271,25 @@ class LODEGP:
         6
         """
         fit, arguments = self.fit_, self._arguments()
-        self.fit_ = extend(fit, self._read(t, Y, noise_std, time), arguments, relearn=relearn)
+        since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
+        source = self._read(t, Y, noise_std, time, columns, since)
+        if source.origin != since and source.origin is not None:
+            raise DataError("expected times as numbers, like those of the fit, got dates")
+        self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn)
         return self
 
-    def _read(self, t: Any, Y: Any, noise_std: Any, time: str | None) -> Measurements:
-        """Return measurements from anything that `fit` accepts."""
-        reader = ObservableReader(self.system)
-        if isinstance(t, Statistics):
-            if Y is not None or noise_std is not None:
-                raise DataError("expected Statistics alone: they hold values and noise themselves")
-            if not t.size:
-                raise DataError("expected at least one measurement; the sums are empty")
-            reader.read(t.observables)
-            return Measurements(sums=t)
-        if is_stream(t):
-            if Y is not None:
-                raise DataError("expected files or a Dask DataFrame alone: they hold times and values themselves")
-            return Measurements(sums=read_stream(t, self.system.channels, time=time, noise_std=noise_std))
-        if time is not None:
-            raise DataError("time= names a column of files or of a Dask DataFrame; expected none with arrays")
-        observations = read_observations(self.system.channels, t, Y, noise_std)
-        reader.read(observations.observables)
-        return Measurements.of(observations)
+    def _read(
+        self,
+        t: Any,
+        Y: Any,
+        noise_std: Any,
+        time: str | None,
+        columns: Mapping[str, Any] | None,
+        since: datetime | None = None,
+    ) -> Source:
+        """Return what is read from anything that `fit` accepts."""
+        channels, check = self.system.channels, ObservableReader(self.system).read
+        return read_source(t, Y, channels, noise_std=noise_std, time=time, columns=columns, since=since, check=check)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:

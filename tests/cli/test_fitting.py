@@ -162,22 +162,24 @@ def test_dollars_in_units_are_dollars(fitted: Fitted, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "channels.png").exists()
 
 
-def test_many_files_are_read_in_pieces(tmp_path: Path) -> None:
+def test_a_pattern_names_several_files_and_their_columns_are_mapped(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     example, times = lk.catalog.heating(), np.linspace(-5, 5, 1000)
     table = example.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((1000, 3))
     for part in range(2):
         rows = slice(part, None, 2)
-        columns = {"t": times[rows], **{name: table[rows, k] for k, name in enumerate(("f1", "f2", "u"))}}
+        columns = {"clock": times[rows], **{name: table[rows, k] for k, name in enumerate(("F1 [K]", "f2", "input"))}}
         polars.DataFrame(columns).write_parquet(tmp_path / f"part{part}.parquet")
     (tmp_path / "heating.toml").write_text(
         'equations = ["f1\' = -a*(f1-f2)+u", "f2\' = -b*(f2-f1)"]\nparameters = ["a", "b"]\n'
     )
-    done = run("fit", "heating.toml", "part*.parquet", "--json", "--no-figures", cwd=tmp_path)
+    options = ("--map", "t=clock", "--map", "u=4", "--json", "--no-figures")
+    done = run("fit", "heating.toml", "part*.parquet", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["observations"] == 3000
     assert content["parameters"]["a"]["value"] == pytest.approx(3, rel=0.02)
+    assert content["notes"] == ["f1 is in column F1 [K]", "u is in column input"]
     assert (tmp_path / "part-fit" / "report.html").exists()
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 
 from lodekit.data.nufft import cosine_sums
-from lodekit.data.observations import Observations, Series, by_noise
+from lodekit.data.observations import Observations, Series
 from lodekit.errors import DataError
 
 __all__ = ["DEGREE", "Cell", "Statistics", "angles_of", "nodes_of", "quadrature"]
@@ -120,7 +120,7 @@ class Statistics:
         total = cls.empty(start, stop)
         for group in _share_times(data.series if isinstance(data, Observations) else data):
             for first in range(0, len(group[0].times), _CHUNK):
-                part = [_cut(item, slice(first, first + _CHUNK)) for item in group]
+                part = [item.take(slice(first, first + _CHUNK)) for item in group]
                 total = total + _of_group(total.start, total.stop, part, degree)
         return total
 
@@ -244,15 +244,11 @@ def _bin(times: Array, start: float, stop: float) -> NDArray[np.intp]:
     return np.clip(scaled, 0, _BINS - 1).astype(np.intp)
 
 
-def _cut(series: Series, part: slice) -> Series:
-    return Series(series.observable, series.times[part], series.values[part], series.std[part])
-
-
 def _share_times(series: Iterable[Series]) -> list[list[Series]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
     groups: list[list[Series]] = []
     for whole in series:
-        for _, item in by_noise(whole):
+        for _, item in whole.split():
             for group in groups:
                 if item.observable not in [other.observable for other in group] and _is_parallel(group[0], item):
                     group.append(item)
@@ -271,7 +267,7 @@ def _is_parallel(first: Series, second: Series) -> bool:
 def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -> Statistics:
     """Return the statistics of series that share their times and their known noise."""
     times, std = group[0].times, group[0].std
-    known = not bool(np.isnan(std[0]))
+    known = bool(group[0].known[0])
     if known and not (std > 0).all():
         raise DataError("sums over the data need noise above zero; exact values belong to the dense engine")
     weights = std**-2.0 if known else np.ones(len(times))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from lodekit.data.observations import Series, by_noise
+from lodekit.data.observations import Series
 from lodekit.data.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
 from lodekit.data.units import Units
 
@@ -171,7 +171,7 @@ class RawData:
     def _node_sums(self) -> list[NodeSums]:
         found = []
         for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
-            for learned, part in by_noise(item):
+            for learned, part in item.split():
                 weights, logs = _weights(learned, part, scale)
                 values = part.values / scale
                 nodes = self.units.scaled_times(part.times)
@@ -189,7 +189,7 @@ class RawData:
         """Return diagonal roots over the measurements, whatever the `count` of nodes."""
         found = []
         for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
-            for learned, part in by_noise(item):
+            for learned, part in item.split():
                 weights, logs = _weights(learned, part, scale)
                 nodes, root = self.units.scaled_times(part.times), np.sqrt(weights)
                 target = root * part.values / scale
