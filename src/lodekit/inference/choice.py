@@ -100,8 +100,10 @@ def choose(engine: str, case: Case) -> Choice:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
         raise LodekitError(f"no engine can take this: {reasons}")
     best = min(able, key=lambda kind: kind.cost(case))
-    others = [refusals[name] for name in KINDS if name != best.name and refusals[name]]
-    return Choice(best, _describe(case, "; ".join(others) or best.reason(case)))
+    cheaper = [name for name, kind in KINDS.items() if refusals[name] and kind.cost(case) < best.cost(case)]
+    # What to do about a refusal stands behind a semicolon; here nothing has to be done.
+    reasons = [refusals[name].partition(";")[0] for name in cheaper]
+    return Choice(best, _describe(case, "; ".join(reasons) or best.reason(case)))
 
 
 def _describe(case: Case, reason: str) -> str:

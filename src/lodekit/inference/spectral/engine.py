@@ -149,9 +149,9 @@ class SpectralKind:
         """Return why it cannot take a case, and what to do; empty where it can."""
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
-            return f"{rough} has a spectrum too wide for waves (latent='se' has none)"
+            return f"{rough} has a spectrum too wide for waves; use latent='se'"
         if case.exact:
-            return "exact values need the dense engine (or a small noise_std)"
+            return "exact values need the dense engine; give exact values a small noise_std"
         return ""
 
     def cost(self, case: Case) -> float:
