@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -180,14 +181,14 @@ def open_table(path: str | Path, header: bool | None = None) -> TableSource:
     place = Path(path)
     with reading():
         content = None if place.is_file() else place.read_bytes()
-        open_file: Opener = (lambda: place.open("rb")) if content is None else (lambda: BytesIO(content))
+        open_file: Opener = partial(place.open, "rb") if content is None else partial(BytesIO, content)
         with open_file() as file:
             first = file.read(4)
         if first.startswith(b"\x1f\x8b"):
             with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
-                first = unpacked.read(4)
-                # Parquet is read from its end, so it is unpacked as a whole.
-                content = first + unpacked.read() if first == b"PAR1" else content
+                if unpacked.read(4) == b"PAR1":
+                    # Parquet is read from its end, so it is unpacked as a whole.
+                    return ParquetFile.open(BytesIO(b"PAR1" + unpacked.read()))
     if first == b"PAR1":
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
     if place.suffix.lower() in (".parquet", ".pq"):
