@@ -21,7 +21,7 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import Columns
 from lodekit.data.tables.frames import FrameBlock
-from lodekit.data.tables.reading import Block, Plan, Records, TableSource, read_block
+from lodekit.data.tables.reading import Block, Plan, Records, TableSource, find_mark, read_block
 from lodekit.errors import DataError
 from lodekit.progress import waiting
 
@@ -78,7 +78,7 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
     """
     # The threads of BLAS spin while they wait, and take the cores from the transforms.
     with threadpool_limits(1, user_api="blas"):
-        plans = [_find_mark(table, plan) for table, plan in zip(tables, plans, strict=True)]
+        plans = [_marked(table, plan) for table, plan in zip(tables, plans, strict=True)]
         with waiting("looking at the times") as advance:
             spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
         start, stop, count = _hull(spans)
@@ -97,12 +97,9 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
     return total, numerals
 
 
-def _find_mark(table: TableSource, plan: Plan) -> Plan:
-    """Return the plan with the decimal mark, as the first block tells it: then the line is named that has another."""
-    if not plan.separator:
-        return plan
+def _marked(table: TableSource, plan: Plan) -> Plan:
     with naming(plan.where):
-        return replace(plan, mark=read_block(next(iter(table.blocks(plan.columns.used))), plan).numerals.mark)
+        return find_mark(table, plan)
 
 
 def _numbered(number: int, job: Callable[[], Piece]) -> tuple[int, Piece]:
