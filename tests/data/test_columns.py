@@ -96,7 +96,7 @@ def test_several_tables_may_measure_different_channels() -> None:
     assert (one.values, one.noise) == ({"x": "x"}, {"x": "sx"})
     assert (two.values, two.noise) == ({"y": "temp"}, {})
     with pytest.raises(
-        DataError, match=r"expected a column tmp \(for y\) in some file, got the columns t, x, sx, temp"
+        DataError, match=r"expected a column tmp \(for y\) in some table, got the columns t, x, sx, temp"
     ):
         find_all_columns(tables, ["x", "y"], {"y": "tmp", "x": "x"})
     with pytest.raises(DataError, match="b: expected a column for at least one of x, got the columns t, temp"):

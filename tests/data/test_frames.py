@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from lodekit.data.sources import Source, read_source
-from lodekit.data.tables.dates import Moments
 from lodekit.errors import DataError
 
 pandas = pytest.importorskip("pandas")
@@ -128,14 +127,17 @@ def test_what_cannot_be_used_is_named(library: str, columns: dict[str, Any], mes
         read_source(make_frame(library, columns), channels=["x"])
 
 
-def test_a_date_is_the_same_number_of_seconds_however_it_comes() -> None:
+def test_a_date_is_the_same_number_of_seconds_however_it_comes(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
-    whole, rest = random.integers(0, 10**10, 1000), random.integers(0, 10**6, 1000) * 1000
-    origin = datetime(1999, 12, 31, 23, 59, 59, 987654)
-    fine = Moments(whole, rest, origin).since(origin)
-    start = whole * 10**6 + rest // 1000
-    seconds, micro = np.divmod(start, 10**6)
-    np.testing.assert_array_equal(Moments(seconds, micro * 1000, origin).since(origin), fine)
-    exact = start - round((origin - datetime(1970, 1, 1)) / timedelta(microseconds=1))
-    # Two roundings, of the rest and of the sum: less than one unit in the last place.
-    np.testing.assert_allclose(fine, exact / 1e6, rtol=2.3e-16)
+    ticks = np.sort(random.integers(-(10**15), 10**15, 1000))
+    dates = pl.Series("t", ticks).cast(pl.Datetime("us"))
+    columns = {"t": dates.to_list(), "x": [1.0] * 1000}
+    expected = read_source(write_csv(tmp_path / "a.csv", columns), channels=["x"])
+    for unit in ("us", "ns"):
+        frame = pl.DataFrame({"t": dates.cast(pl.Datetime(unit)), "x": columns["x"]})
+        assert_same(read_source(frame, channels=["x"]), expected)
+        assert_same(read_source(frame.to_pandas(), channels=["x"]), expected)
+        frame.write_parquet(tmp_path / "a.parquet")
+        assert_same(read_source(tmp_path / "a.parquet", channels=["x"]), expected)
+    # Two roundings, of the rest and of the sum: at most one unit in the last place.
+    np.testing.assert_allclose(expected.measurements.series[0].times, (ticks - ticks[0]) / 1e6, rtol=2.3e-16)

@@ -18,25 +18,24 @@ from lodekit.errors import DataError
 from tests.data.sums import assert_same
 from tests.data.table_files import DIALECTS
 
-Both = Callable[..., tuple[Source, Source]]
+Both = Callable[..., tuple[Any, Source]]
 START = datetime(2026, 3, 1, 12)
 
 
 @pytest.fixture
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
-    """Read files in memory, and in blocks of some bytes."""
+    """Read files in memory, unless that is not wanted, and in blocks of some bytes."""
 
-    def write_and_read(*contents: str | bytes, block: int = 64, **options: Any) -> tuple[Source, Source]:
+    def write_and_read(*contents: str | bytes, block: int = 64, **options: Any) -> tuple[Source | None, Source]:
         for number, content in enumerate(contents):
             data = content.encode() if isinstance(content, str) else content
             (tmp_path / f"{number}.csv").write_bytes(data)
         options = {"channels": ("x", "y"), **options}
-        small = read_source(str(tmp_path / "*.csv"), **options)
-        monkeypatch.setattr(sources, "LARGE", 0)
-        monkeypatch.setattr(text, "BLOCK_BYTES", block)
-        large = read_source(str(tmp_path / "*.csv"), **options)
-        monkeypatch.undo()
-        return small, large
+        small = None if options.pop("large_only", False) else read_source(str(tmp_path / "*.csv"), **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(sources, "LARGE", 0)
+            patch.setattr(text, "BLOCK_BYTES", block)
+            return small, read_source(str(tmp_path / "*.csv"), **options)
 
     return write_and_read
 
@@ -106,8 +105,10 @@ def test_truth_is_one_and_falsehood_zero_in_every_block(both: Both) -> None:
     rows = [f"{k},{['true', 'FALSE', ''][k % 3]},{k % 4}" for k in range(60)]
     assert_agree(*both("\n".join(["t,x,y", *rows])))
     mixed = [row.replace("true", "1").replace("FALSE", "0") if k > 30 else row for k, row in enumerate(rows)]
-    with pytest.raises(DataError, match="column x"):
+    with pytest.raises(DataError, match=r"line 2, column x: expected a number, got 'true'"):
         both("\n".join(["t,x,y", *mixed]))
+    with pytest.raises(DataError, match="column x: expected numbers, or true and false, got both"):
+        both("\n".join(["t,x,y", *mixed]), block=1, large_only=True)
 
 
 FORMS = ["%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p", "%d/%m/%Y, %H:%M"]
@@ -130,9 +131,16 @@ def test_a_mark_that_comes_late_is_found_and_two_marks_are_refused(both: Both) -
     small, large = both("\n".join(late))
     assert_agree(small, large)
     assert "separator ';', decimal comma" in large.notes
-    for rows in (["t;x", *("0;1,5", "1;2") * 40, "2;2.5"], ["t;x", *("0;1", "1;2") * 40, "2;2.5", "3;1,5"]):
-        with pytest.raises(DataError, match=r"0\.csv: "):
-            both("\n".join(rows))
+    early, never = ["t;x", *("0;1,5", "1;2") * 40, "2;2.5"], ["t;x", *("0;1", "1;2") * 40, "2;2.5", "3;3", "4;1,5"]
+    other = r"0\.csv: line 82, column x: expected a number, got '2.5'; other cells have a decimal comma"
+    for large_only in (False, True):
+        with pytest.raises(DataError, match=other):
+            both("\n".join(early), large_only=large_only)
+    with pytest.raises(DataError, match=r"0\.csv: line 8[24], column x: expected a number"):
+        both("\n".join(never))
+    # Where no line had a mark at first, the line is not known any more when the second one comes.
+    with pytest.raises(DataError, match=r"0\.csv: some numbers have a decimal point, others a decimal comma"):
+        both("\n".join(never), block=1, large_only=True)
 
 
 @pytest.mark.parametrize("mark", [".", ","])

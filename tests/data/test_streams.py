@@ -17,7 +17,7 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.tables import frames, text
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.frames import ParquetFile
-from lodekit.data.tables.reading import Records
+from lodekit.data.tables.table import Records
 from lodekit.errors import DataError
 from tests.data.sums import CHANNELS, assert_same, in_memory, make_missing, make_table, write
 
@@ -141,11 +141,11 @@ def test_channels_measured_together_share_their_times() -> None:
     table = make_missing(make_table(100), "x")
     table["u"] = np.where(np.isnan(table["x"]), np.nan, table["u"])
     records = Records(table["t"], {name: table[name] for name in ("x", "u", "y")}, {}, Numerals())
-    x, u, y = streams._series(records, {})
+    x, u, y = streams.series_of(records, {})
     assert x.times is u.times
     assert x.std is u.std
     assert y.times is not x.times
-    x, u, y = streams._series(records, {"x": 0.5})
+    x, u, y = streams.series_of(records, {"x": 0.5})
     assert x.std is not u.std
 
 

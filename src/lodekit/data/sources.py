@@ -22,15 +22,8 @@ from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import find_all_columns, list_columns
 from lodekit.data.tables.frames import Frame
 from lodekit.data.tables.noise import KnownNoise, read_noise
-from lodekit.data.tables.reading import (
-    Plan,
-    TableSource,
-    describe_columns,
-    describe_file,
-    find_dates,
-    open_table,
-    read_whole,
-)
+from lodekit.data.tables.reading import describe_columns, describe_file, find_dates, open_table, read_whole
+from lodekit.data.tables.table import Plan, TableSource
 from lodekit.errors import DataError
 
 __all__ = ["LARGE", "Source", "read_source"]

@@ -21,11 +21,12 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import Columns
 from lodekit.data.tables.frames import FrameBlock
-from lodekit.data.tables.reading import Block, Plan, Records, TableSource, read_block
+from lodekit.data.tables.reading import find_mark, read_block
+from lodekit.data.tables.table import Block, Plan, Records, TableSource
 from lodekit.errors import DataError
 from lodekit.progress import waiting
 
-__all__ = ["DaskFrame", "Piece", "is_dask", "naming", "sum_partitions", "sum_tables"]
+__all__ = ["DaskFrame", "Piece", "is_dask", "naming", "series_of", "sum_partitions", "sum_tables"]
 
 Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
@@ -78,7 +79,7 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
     """
     # The threads of BLAS spin while they wait, and take the cores from the transforms.
     with threadpool_limits(1, user_api="blas"):
-        plans = [_find_mark(table, plan) for table, plan in zip(tables, plans, strict=True)]
+        plans = [_marked(table, plan) for table, plan in zip(tables, plans, strict=True)]
         with waiting("looking at the times") as advance:
             spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
         start, stop, count = _hull(spans)
@@ -97,12 +98,9 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
     return total, numerals
 
 
-def _find_mark(table: TableSource, plan: Plan) -> Plan:
-    """Return the plan with the decimal mark, as the first block tells it: then the line is named that has another."""
-    if not plan.separator:
-        return plan
+def _marked(table: TableSource, plan: Plan) -> Plan:
     with naming(plan.where):
-        return replace(plan, mark=read_block(next(iter(table.blocks(plan.columns.used))), plan).numerals.mark)
+        return find_mark(table, plan)
 
 
 def _numbered(number: int, job: Callable[[], Piece]) -> tuple[int, Piece]:
@@ -170,11 +168,11 @@ def _sum(block: Block, plan: Plan, start: float, stop: float) -> Piece:
         records = read_block(block, plan)
         # Pieces run side by side, so each of them keeps to one core.
         with threadpool_limits(1, user_api="openmp"):
-            sums = Statistics.of(start, stop, _series(records, plan.noise))
+            sums = Statistics.of(start, stop, series_of(records, plan.noise))
     return Piece(sums, records.numerals, len(records.times))
 
 
-def _series(records: Records, noise: Mapping[str, float]) -> list[Series]:
+def series_of(records: Records, noise: Mapping[str, float]) -> list[Series]:
     """Return the measurements in records; observables with the same records and noise share their arrays of times."""
     found = []
     shared: dict[tuple[object, bytes], tuple[Array, Array]] = {}

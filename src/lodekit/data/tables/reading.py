@@ -30,6 +30,7 @@ __all__ = [
     "describe_columns",
     "describe_file",
     "find_dates",
+    "find_mark",
     "open_table",
     "read_block",
     "read_table",
@@ -54,14 +55,14 @@ def open_table(path: str | Path, header: bool | None = None) -> TableSource:
     place = Path(path)
     with reading():
         content = None if place.is_file() else place.read_bytes()
-        open_file: Opener = partial(place.open, "rb") if content is None else partial(BytesIO, content)
+        open_file: Opener = (lambda: place.open("rb")) if content is None else partial(BytesIO, content)
         with open_file() as file:
             first = file.read(4)
         if first.startswith(b"\x1f\x8b"):
             with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
-                first = unpacked.read(4)
-                # Parquet is read from its end, so it is unpacked as a whole.
-                content = first + unpacked.read() if first == b"PAR1" else content
+                if unpacked.read(4) == b"PAR1":
+                    # Parquet is read from its end, so it is unpacked as a whole.
+                    return ParquetFile.open(BytesIO(b"PAR1" + unpacked.read()))
     if first == b"PAR1":
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
     if place.suffix.lower() in (".parquet", ".pq"):
@@ -103,6 +104,20 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
 def _no_records(table: TableSource) -> DataError:
     header = f" below the header ({list_columns(table.names)})" if table.separator else ""
     return DataError(f"expected rows of numbers{header}, found none")
+
+
+def find_mark(table: TableSource, plan: Plan) -> Plan:
+    """Return the plan with the decimal mark of a text file, as its first block tells it.
+
+    Numbers can be parsed at once then, and a line that has another mark can be named.
+
+    Parameters
+    ----------
+    table : TableSource
+    plan : Plan
+    """
+    first = next(table.blocks(plan.columns.used), None) if plan.separator else None
+    return plan if first is None else replace(plan, mark=read_block(first, plan).numerals.mark)
 
 
 def read_block(block: Block, plan: Plan) -> Records:
@@ -206,7 +221,7 @@ def read_whole(source: TableSource, plan: Plan, channels: Sequence[str]) -> Tabl
     block = next(source.blocks(plan.columns.used, whole=True), None)
     if block is None:
         raise _no_records(source)
-    records = read_block(block, plan)
+    records = read_block(block, find_mark(source, plan))
     notes = describe_file(source, records.numerals)
     if plan.origin is not None:
         notes.append(f"times are seconds since {plan.origin}")
