@@ -102,8 +102,8 @@ def choose(engine: str, case: Case) -> Choice:
     best = min(able, key=lambda kind: kind.cost(case))
     cheaper = [name for name, kind in KINDS.items() if refusals[name] and kind.cost(case) < best.cost(case)]
     # What to do about a refusal stands behind a semicolon; here nothing has to be done.
-    reasons = [refusals[name].partition(";")[0] for name in cheaper]
-    return Choice(best, _describe(case, "; ".join(reasons) or best.reason(case)))
+    told = [refusals[name].partition(";")[0] for name in cheaper]
+    return Choice(best, _describe(case, "; ".join(told) or best.reason(case)))
 
 
 def _describe(case: Case, reason: str) -> str:
