@@ -97,6 +97,9 @@ def test_names_are_checked_before_anything_large_is_read(tmp_path: Path) -> None
     seen: list[str] = []
     read_source(path, channels=CHANNELS, columns={"x'": "y"}, check=seen.extend)
     assert seen == ["x", "u", "x'"]
+    seen.clear()
+    read_source(TIMES, {"x": TIMES, "misspelt": np.full(5, np.nan)}, check=seen.extend)
+    assert seen == ["x", "misspelt"]
 
 
 def test_known_noise_of_small_tables(tmp_path: Path) -> None:

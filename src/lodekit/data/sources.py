@@ -110,9 +110,7 @@ def read_source(
         if time is not None or columns is not None or header is not None:
             given = "time=" if time is not None else "columns=" if columns is not None else "header="
             raise DataError(f"{given} is about columns of files or of a DataFrame; expected none with arrays")
-        found = _read_values(source, Y, channels, noise_std)
-        check(found.measurements.names)
-        return found
+        return _read_values(source, Y, channels, noise_std, check)
     return _read_tables(tables, channels, read_noise(noise_std), time, columns, since, check)
 
 
@@ -136,18 +134,25 @@ def _read_tables(
     return _read_small(tables, plans, channels)
 
 
-def _read_values(source: Any, Y: Any, channels: Sequence[str], noise_std: Any) -> Source:
+def _read_values(
+    source: Any, Y: Any, channels: Sequence[str], noise_std: Any, check: Callable[[Sequence[str]], object]
+) -> Source:
     """Return measurements that come as values, not as tables."""
     for kind, what in ((Source, "a Source"), (Statistics, "Statistics")):
         if isinstance(source, kind) and (Y is not None or noise_std is not None):
             raise DataError(f"expected {what} alone: values and noise are in there")
     if isinstance(source, Source):
+        check(source.measurements.names)
         return source
     if isinstance(source, Statistics):
         if not source.size:
             raise DataError("expected at least one measurement; the sums are empty")
+        check(source.observables)
         return Source(Measurements(sums=source))
-    return Source(Measurements.of(read_observations(channels, source, Y, noise_std)))
+    observations = read_observations(channels, source, Y, noise_std)
+    # A name without values is checked, too: it may be misspelt.
+    check(observations.observables)
+    return Source(Measurements.of(observations))
 
 
 def _open_tables(source: Any, Y: Any, header: bool | None) -> dict[str, TableSource] | None:
