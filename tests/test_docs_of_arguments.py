@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import lodekit as lk
+from lodekit.cli import app
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,6 +79,10 @@ class Item:
         found = list(inspect.signature(self.thing).parameters.values()) if _is_called(self.thing) else []
         # A first argument ``fit: Fit`` is dropped where the function becomes a method of LODEGP.
         names = [a.name for i, a in enumerate(found) if i or (a.name, a.annotation) != ("fit", "Fit")]
+        # The help of a command describes its options where they are declared.
+        is_command = any(self.thing is command.callback for command in app.registered_commands)
+        hints = get_type_hints(self.thing, include_extras=True) if is_command else {}
+        names = [name for name in names if not any(getattr(m, "help", "") for m in get_args(hints.get(name))[1:])]
         return [name for name in names if name not in ("self", "cls") and not name.startswith("_")]
 
 

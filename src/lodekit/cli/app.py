@@ -57,7 +57,15 @@ def _options(
 
 
 def read_source(source: str, parameters: list[str], channels: list[str]) -> System:
-    """Return a system from a system file, or from equations as text."""
+    """Return a system from a system file, or from equations as text.
+
+    Parameters
+    ----------
+    source : str
+        The path of a system file, or equations.
+    parameters, channels : list of str
+        Names that go with equations; a system file has its own.
+    """
     is_file = source.endswith(".toml") or _is_file(source)
     if re.fullmatch(r"[\w.-]+", source) and not is_file:
         names = ", ".join(example.name for example in examples.examples())

@@ -22,7 +22,14 @@ __all__ = ["deliver", "read_numbers", "read_times"]
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
-    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas."""
+    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas.
+
+    Parameters
+    ----------
+    options : sequence of str
+    what : str
+        The option, for messages.
+    """
     found: dict[str, float] = {}
     for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
         name, separator, value = (part.strip() for part in text.partition("="))
@@ -39,7 +46,19 @@ def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
 
 
 def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None) -> NDArray[np.float64]:
-    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for; the window of the data by default."""
+    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for; the window of the data by default.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    start, stop : str or None
+        Numbers or dates.
+    count : int
+        How many times, evenly spaced.
+    at : Path or None
+        A file of times.
+    """
     import numpy as np
 
     if at is not None:
@@ -98,7 +117,13 @@ def _seconds(gp: LODEGP, date: datetime, reason: str) -> float:
 
 
 def deliver(text: str, out: Path | None) -> None:
-    """Write a result to a file, or to standard output."""
+    """Write a result to a file, or to standard output.
+
+    Parameters
+    ----------
+    text : str
+    out : Path or None
+    """
     if out is None:
         sys.stdout.write(text)
     else:

@@ -218,7 +218,13 @@ def check_exact_values(series: Sequence[Series]) -> None:
 
 
 def typical_noise(summaries: Sequence[Summary], observable: str) -> float:
-    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is."""
+    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is.
+
+    Parameters
+    ----------
+    summaries : sequence of Summary
+    observable : str
+    """
     own = [item.known_noise for item in summaries if item.observable == observable and not np.isnan(item.known_noise)]
     every = own or [item.known_noise for item in summaries if not np.isnan(item.known_noise)]
     return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan

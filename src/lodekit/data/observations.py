@@ -99,7 +99,21 @@ class Observations:
             self._series += (_series(observable, times, values, stds),)
 
     def add(self, times: ArrayLike, observable: str, values: ArrayLike, std: ArrayLike | None = None) -> Observations:
-        """Return the observations with more of one observable; NaN values are left out."""
+        """Return the observations with more of one observable; NaN values are left out.
+
+        Parameters
+        ----------
+        times, values : array-like, shape (n,)
+        observable : str
+            A channel, or any linear differential expression of channels.
+        std : number, or array-like, shape (n,), optional
+            Known standard deviation of the noise; zero makes values exact, and it is learned where not given.
+
+        Examples
+        --------
+        >>> len(Observations().add([0.0, 1.0, 2.0], "x'", [1.0, float("nan"), 0.5], std=0.1))
+        2
+        """
         total = Observations()
         total._series = (*self._series, _series(observable, times, values, std))
         return total

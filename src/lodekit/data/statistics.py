@@ -111,12 +111,28 @@ class Statistics:
 
     @classmethod
     def empty(cls, start: float, stop: float) -> Statistics:
-        """Return the statistics of no measurements: the zero of the addition."""
+        """Return the statistics of no measurements: the zero of the addition.
+
+        Parameters
+        ----------
+        start, stop : float
+            The window, in the user's time.
+        """
         return cls(float(start), float(stop), {})
 
     @classmethod
     def of(cls, start: float, stop: float, data: Observations | Iterable[Series], degree: int = DEGREE) -> Statistics:
-        """Return the statistics of measurements; all times must lie in the window."""
+        """Return the statistics of measurements; all times must lie in the window.
+
+        Parameters
+        ----------
+        start, stop : float
+            The window, in the user's time.
+        data : Observations, or series
+            Measurements with noise above zero.
+        degree : int
+            Of the polynomials that stand for single functions: two for each oscillation in the window, and more.
+        """
         total = cls.empty(start, stop)
         for group in _share_times(data.series if isinstance(data, Observations) else data):
             for first in range(0, len(group[0].times), _CHUNK):
@@ -138,6 +154,17 @@ class Statistics:
         """Return the same statistics over another window that contains this one.
 
         A polynomial in one window is a polynomial of the same degree in the other, so nothing is lost.
+
+        Parameters
+        ----------
+        start, stop : float
+            The other window, in the user's time.
+
+        Examples
+        --------
+        >>> wide = Statistics.of(0.0, 1.0, Observations().add([0.0, 0.5], "x", [1.0, 2.0])).over(-1.0, 3.0)
+        >>> wide.start, wide.stop, wide.size
+        (-1.0, 3.0, 2)
         """
         if (start, stop) == (self.start, self.stop):
             return self
@@ -193,7 +220,21 @@ class Statistics:
     def from_arrays(
         cls, window: Sequence[float], keys: Sequence[Sequence[object]], arrays: Mapping[str, Array]
     ) -> Statistics:
-        """Return what `arrays` took apart."""
+        """Return what `arrays` took apart.
+
+        Parameters
+        ----------
+        window : (float, float)
+        keys : sequence of (str, bool)
+            Of the cells, in order.
+        arrays : dict of str to array
+
+        Examples
+        --------
+        >>> sums = Statistics.of(0.0, 1.0, Observations().add([0.0, 0.5], "x", [1.0, 2.0]))
+        >>> Statistics.from_arrays((0.0, 1.0), list(sums.cells), sums.arrays()).size
+        2
+        """
         cells = {}
         for i, (name, known) in enumerate(keys):
             count, log_weights, reference, square = arrays[f"sums_{i}"]
@@ -231,7 +272,14 @@ def quadrature(sums: Array, count: int) -> tuple[Array, Array]:
 
 
 def angles_of(times: Array, start: float, stop: float) -> Array:
-    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside."""
+    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+    start, stop : float
+        The window.
+    """
     x = (times - start) * (2.0 / (stop - start)) - 1.0
     if len(x) and not (x.min() >= -1.0 - 1e-9 and x.max() <= 1.0 + 1e-9):
         outside = times[(x < -1.0) | (x > 1.0)][0]

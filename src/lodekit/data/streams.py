@@ -173,7 +173,14 @@ def _sum(block: Block, plan: Plan, start: float, stop: float) -> Piece:
 
 
 def series_of(records: Records, noise: Mapping[str, float]) -> list[Series]:
-    """Return the measurements in records; observables with the same records and noise share their arrays of times."""
+    """Return the measurements in records; observables with the same records and noise share their arrays of times.
+
+    Parameters
+    ----------
+    records : Records
+    noise : dict of observable to float
+        Known standard deviations; learned where there is none.
+    """
     found = []
     shared: dict[tuple[object, bytes], tuple[Array, Array]] = {}
     for name, values in records.values.items():
@@ -223,7 +230,15 @@ class DaskFrame:
         return limit + 1
 
     def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[FrameBlock]:
-        """Yield partitions, one after the other."""
+        """Yield partitions, one after the other.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of the columns.
+        whole : bool
+            Refused: partitions are never put together here.
+        """
         if whole:
             raise DataError("expected a table that fits into memory, got a Dask DataFrame")
         for part in self.frame[list(names)].to_delayed():

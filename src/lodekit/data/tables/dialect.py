@@ -91,7 +91,16 @@ def separator_name(separator: str) -> str:
 
 
 def describe_width(number: int, got: int, width: int, separator: str) -> str:
-    """Return what is wrong with a line that has too many cells, or too few."""
+    """Return what is wrong with a line that has too many cells, or too few.
+
+    Parameters
+    ----------
+    number : int
+        Of the line.
+    got, width : int
+        How many cells it has, and how many were expected.
+    separator : str
+    """
     decimal = separator == "," and got > width > 1
     remedy = "a decimal comma needs another separator, such as ;" if decimal else "put # before lines that are not data"
     return (
@@ -101,7 +110,14 @@ def describe_width(number: int, got: int, width: int, separator: str) -> str:
 
 
 def content_lines(text: str, before: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text."""
+    """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text.
+
+    Parameters
+    ----------
+    text : str
+    before : int
+        How many lines of the file stand before the text.
+    """
     for number, line in enumerate(text.split("\n"), before + 1):
         stripped = line.lstrip()
         if stripped and stripped[0] not in "#%":

@@ -52,7 +52,14 @@ class TableSource(Protocol):
         """Return the number of records; it may stop to count beyond the limit."""
 
     def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[Block]:
-        """Yield the columns of these names, the time first, in blocks or as one."""
+        """Yield the columns of these names, the time first, in blocks or as one.
+
+        Parameters
+        ----------
+        names : sequence of str
+        whole : bool
+            Whether all records come in one block.
+        """
 
 
 @dataclass(frozen=True)
