@@ -47,19 +47,23 @@ from tests.data.table_files import Reader, same
         ("", "the file is empty"),
         ("\n \n# nothing\n", "the file is empty"),
         ("sep=;\n", "expected lines of numbers"),
-        (b"t,x\n0,1\0\n", "binary data"),
-        (bytes(range(256)) * 9, "binary data"),
-        ("t,x\n0,1".encode("utf-16-le"), "UTF-16 without its mark"),
-        (b"\xff\xfe\x00", "binary data"),
-        (b"PK\x03\x04rest", "spreadsheet or zip archive; save the table as CSV"),
-        (gzip.compress(b"t,x\n0,1\n" * 99)[:-9], "cannot be unpacked"),
-        (b"PAR1 and nothing else", "cannot be read as Parquet"),
+        pytest.param(b"t,x\n0,1\0\n", "binary data", id="a zero byte"),
+        pytest.param(bytes(range(256)) * 9, "binary data", id="every byte"),
+        pytest.param("t,x\n0,1".encode("utf-16-le"), "UTF-16 without its mark", id="UTF-16 without its mark"),
+        pytest.param(b"\xff\xfe\x00", "binary data", id="half a character"),
+        pytest.param(b"PK\x03\x04rest", "spreadsheet or zip archive; save the table as CSV", id="a zip archive"),
+        pytest.param(b"PAR1 and nothing else", "cannot be read as Parquet", id="four letters of Parquet"),
     ],
 )
 def test_what_cannot_be_read_is_named(read: Reader, content: str | bytes, match: str) -> None:
     with pytest.raises(DataError, match=match) as caught:
         read(content, "x")
     assert str(caught.value).count("data.csv") == 1
+
+
+def test_half_a_compressed_file_is_named(read: Reader) -> None:
+    with pytest.raises(DataError, match=r"data\.csv: .*cannot be unpacked"):
+        read(gzip.compress(b"t,x\n0,1\n" * 99)[:-9], "x")
 
 
 def test_a_far_line_is_found(read: Reader) -> None:

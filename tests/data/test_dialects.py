@@ -25,18 +25,19 @@ def test_one_table_in_many_dialects(read: Reader, content: str) -> None:
     same(read(content), [0, 1], x=[1.5, 2.5], y=[2, -0.3])
 
 
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (codecs.BOM_UTF8 + "t;°x\n0;1".encode(), None),
-        ("t;°x\n0;1".encode("utf-16"), "encoding UTF-16"),
-        (codecs.BOM_UTF16_BE + "t;°x\n0;1".encode("utf-16-be"), "encoding UTF-16"),
-        ("t;°x\n0;1".encode("latin-1"), "encoding Latin-1"),
-        (gzip.compress("t;°x\n0;1".encode()), None),
-    ],
-)
-def test_encodings_and_gzip(read: Reader, data: bytes, note: str | None) -> None:
-    table = read(data, "x", mapping={"x": "°x"})
+ENCODED: dict[str, tuple[bytes, str | None]] = {
+    "UTF-8 with its mark": (codecs.BOM_UTF8 + "t;°x\n0;1".encode(), None),
+    "UTF-16, small end first": (codecs.BOM_UTF16_LE + "t;°x\n0;1".encode("utf-16-le"), "encoding UTF-16"),
+    "UTF-16, big end first": (codecs.BOM_UTF16_BE + "t;°x\n0;1".encode("utf-16-be"), "encoding UTF-16"),
+    "Latin-1": ("t;°x\n0;1".encode("latin-1"), "encoding Latin-1"),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", ENCODED)
+def test_encodings_and_gzip(read: Reader, name: str, compressed: bool) -> None:
+    data, note = ENCODED[name]
+    table = read(gzip.compress(data) if compressed else data, "x", mapping={"x": "°x"})
     same(table, [0], x=[1])
     assert [text for text in table.notes if "encoding" in text] == ([note] if note else [])
 
