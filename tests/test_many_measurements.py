@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ from lodekit.data import sources
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import read_observations
 from lodekit.fitting import prepare
+from lodekit.inference.choice import choose
+from lodekit.inference.engine import Case
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.inference.spectral.evaluation import solve
+from lodekit.prior.latents import Matern
 from tests.inference.fitted import solution_table
 
 HEATING = lk.catalog.heating()
@@ -272,7 +276,11 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert "tolerance" in message(tolerance=0.0)
     assert "tolerance" in message(tolerance=True)
     rough = lk.LODEGP(HEATING.system, latent="matern-7/2", restarts=1).fit(times, table)
-    assert "matern-7/2" in rough.engine_
+    assert rough.engine_ == "dense: 30 measurements; exact, and fast up to 200"
+    case = Case(size=300, latents=(Matern(3),))
+    assert str(choose("auto", case)) == "dense: 300 measurements; matern-7/2 has a spectrum too wide for waves"
+    with pytest.raises(lk.LodekitError, match="dense not, because 50 000 measurements are too many .*; spectral not"):
+        choose("auto", replace(case, size=50_000))
 
 
 def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:
