@@ -279,7 +279,7 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert rough.engine_ == "dense: 30 measurements; exact, and fast up to 200"
     case = Case(size=300, latents=(Matern(3),))
     assert str(choose("auto", case)) == "dense: 300 measurements; matern-7/2 has a spectrum too wide for waves"
-    with pytest.raises(lk.LodekitError, match="dense not, because 50 000 measurements are too many .*; spectral not"):
+    with pytest.raises(lk.LodekitError, match=r"dense not, because 50 000 measurements are too many .*; spectral not"):
         choose("auto", replace(case, size=50_000))
 
 
