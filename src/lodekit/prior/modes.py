@@ -222,9 +222,11 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
     powers = [xp.broadcast_to(constant(np.eye(size)), matrix.shape)]
     for _ in range(_TAYLOR):
         powers.append(powers[-1] @ matrix)
-    orders = np.arange(_TAYLOR + 1)
+    orders: Array = np.arange(_TAYLOR + 1, dtype=float)
     scaled = times / 2.0**squarings
-    weights = scaled[..., None] ** constant(orders) / constant(np.array([float(factorial(k)) for k in orders]))
+    weights = scaled[..., None] ** constant(orders) / constant(
+        np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
+    )
     flat = weights @ xp.reshape(xp.stack(powers, -3), (*matrix.shape[:-2], _TAYLOR + 1, size * size))
     total = xp.reshape(flat, (*flat.shape[:-1], size, size))
     for _ in range(squarings):
