@@ -17,6 +17,7 @@ from lodekit.algebra.finite_field import Element
 from lodekit.algebra.modes import enclose_roots, mode_factors
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.prior.arrays import constant
 from lodekit.prior.means import CompiledSignal, append_signal
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
@@ -48,7 +49,7 @@ class ScalarTable:
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
         count = len(ring.constants)
         with flint_context.workprec(_BITS):
-            constants = [constant.enclose() for constant in ring.constants]
+            constants = [value.enclose() for value in ring.constants]
             rows = [_float_terms(ring, scalar, count, constants) for scalar in scalars]
         monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
         index = {exponents: i for i, exponents in enumerate(monomials)}
@@ -92,13 +93,9 @@ class ScalarTable:
 
     def _fractions(self, xp: Any, theta: Any) -> tuple[Any, Any]:
         """Return values and denominators, shape (..., s)."""
-
-        def constant(array: Array) -> Any:
-            return xp.asarray(array, dtype=theta.dtype, device=theta.device)
-
-        monomials = xp.prod(theta[..., None, :] ** constant(self._exponents), -1)
-        bottom = monomials @ constant(self._bottom.T)
-        return (monomials @ constant(self._top.T)) / bottom, bottom
+        monomials = xp.prod(theta[..., None, :] ** constant(xp, self._exponents, theta), -1)
+        bottom = monomials @ constant(xp, self._bottom.T, theta)
+        return (monomials @ constant(xp, self._top.T, theta)) / bottom, bottom
 
 
 def _float_terms(
@@ -116,9 +113,9 @@ def _collect(
     found: dict[tuple[int, ...], Element] = {}
     for exponents, coefficient in ring.terms(element).items():
         term = arb(fmpz(coefficient))
-        for constant, exponent in zip(constants, exponents[:count], strict=True):
+        for value, exponent in zip(constants, exponents[:count], strict=True):
             if exponent:
-                term = term * constant**exponent  # type: ignore[operator]
+                term = term * value**exponent  # type: ignore[operator]
         key = exponents[count:]
         found[key] = found[key] + term if key in found else term
     return found

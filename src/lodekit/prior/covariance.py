@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.arrays import constant
 from lodekit.prior.latents import Latent
 
 __all__ = ["Observed", "fold_matrix", "free_block", "free_variance", "pair_coefficients", "prior_block"]
@@ -54,11 +55,11 @@ def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, deviat
     lengthscale, deviation : numbers, or arrays of shape (...)
     """
     (i, a), (j, b) = first.shape[-2:], second.shape[-2:]
-    fold = xp.asarray(fold_matrix(a, b), dtype=first.dtype, device=first.device)
+    fold = constant(xp, fold_matrix(a, b), first)
     outer = first[..., :, None, :, None] * second[..., None, :, None, :]
     leading = outer.shape[:-4]
     folded = xp.reshape(xp.reshape(outer, (*leading, i * j, a * b)) @ fold, (*leading, i, j, a + b - 1))
-    orders = xp.arange(a + b - 1, dtype=first.dtype, device=first.device)
+    orders = constant(xp, np.arange(a + b - 1, dtype=float), first)
     return folded * _widen(deviation**2, 3) * _widen(lengthscale, 3) ** (-orders)
 
 

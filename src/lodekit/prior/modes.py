@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CompiledObservables
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 _TAYLOR = 18
+_ORDERS: Array = np.arange(_TAYLOR + 1, dtype=float)
+_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
 
 
 @dataclass(frozen=True)
@@ -100,19 +103,16 @@ def exponential_basis(xp: Any, times: Any, operators: Any, root: complex, multip
         l, in scaled time.
     multiplicity : int
     """
-
-    def constant(value: Any, dtype: Any) -> Any:
-        return xp.asarray(value, dtype=dtype, device=times.device)
-
     s = times - (0.0 if root.real <= 0 else 1.0)
-    wave = xp.exp(constant(root, xp.complex128) * s)[..., None, :]
+    wave = xp.exp(xp.asarray(root, dtype=xp.complex128, device=times.device) * s)[..., None, :]
     length = operators.shape[-1]
     powers = root ** np.arange(length)
     at_root = []
     for q in range(multiplicity):
-        falling = [factorial(k) / factorial(k - q) if k >= q else 0.0 for k in range(length)]
+        falling = np.array([factorial(k) / factorial(k - q) if k >= q else 0.0 for k in range(length)])
         shifted = np.concatenate([np.zeros(min(q, length)), powers[: max(length - q, 0)]])
-        terms = operators * constant(falling, operators.dtype) * constant(shifted, xp.complex128)
+        of_root = xp.asarray(shifted, dtype=xp.complex128, device=times.device)
+        terms = operators * constant(xp, falling, operators) * of_root
         at_root.append(xp.sum(terms, -1)[..., None])
     columns = []
     for k in range(multiplicity):
@@ -145,17 +145,13 @@ def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
         Coefficients in scaled time, lowest power first.
     multiplicity : int
     """
-
-    def constant(array: Array) -> Any:
-        return xp.asarray(array, dtype=factor.dtype, device=factor.device)
-
     degree = factor.shape[-1] - 1
     size, full = degree * multiplicity, factor
     for _ in range(multiplicity - 1):
         full = _multiply(xp, full, factor)
     omega = (1.0 + factor[..., 0] ** 2) ** (0.5 / degree)
-    scales = omega[..., None] ** constant(np.arange(size) - (size - 1.0))
-    above = omega[..., None, None] * constant(np.eye(size - 1, size, 1))
+    scales = omega[..., None] ** constant(xp, np.arange(size) - (size - 1.0), factor)
+    above = omega[..., None, None] * constant(xp, np.eye(size - 1, size, 1), factor)
     return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2)
 
 
@@ -182,17 +178,17 @@ def companion(factor: Array, d_factor: Array, multiplicity: int) -> Companion:
         Coefficients, lowest power first, and their derivatives in the parameters.
     multiplicity : int
     """
-    degree, count = len(factor) - 1, len(d_factor)
-    size, power = degree * multiplicity, np.ones(1)
-    for _ in range(multiplicity - 1):
-        power = _multiply(np, power, factor)
-    full, d_full = _multiply(np, power, factor), multiplicity * _multiply(np, power, d_factor)
+    degree = len(factor) - 1
+    size, full, d_full = degree * multiplicity, factor, d_factor
+    for count in range(1, multiplicity):
+        d_full = (count + 1) * _multiply(np, full, d_factor)
+        full = _multiply(np, full, factor)
     omega = (1.0 + factor[0] ** 2) ** (0.5 / degree)
     d_omega = omega / degree * factor[0] / (1.0 + factor[0] ** 2) * d_factor[:, 0]
     exponents = np.arange(size) - (size - 1.0)
     scales = omega**exponents
     d_scales = exponents * scales / omega * d_omega[:, None]
-    d_matrix = np.zeros((count, size, size))
+    d_matrix = np.zeros((len(d_factor), size, size))
     d_matrix[:, :-1] = d_omega[:, None, None] * np.eye(size - 1, size, 1)
     d_matrix[:, -1] = -(d_full[:, :size] * scales + full[:size] * d_scales)
     return Companion(companion_matrix(np, factor, multiplicity), d_matrix)
@@ -215,18 +211,11 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
         shape = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(times.shape[:-1]))
         return xp.full((*shape, count, size, size), np.inf, dtype=matrix.dtype, device=matrix.device)
     squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
-
-    def constant(array: Array) -> Any:
-        return xp.asarray(array, dtype=matrix.dtype, device=matrix.device)
-
-    powers = [xp.broadcast_to(constant(np.eye(size)), matrix.shape)]
+    powers = [xp.broadcast_to(constant(xp, np.eye(size), matrix), matrix.shape)]
     for _ in range(_TAYLOR):
         powers.append(powers[-1] @ matrix)
-    orders: Array = np.arange(_TAYLOR + 1, dtype=float)
     scaled = times / 2.0**squarings
-    weights = scaled[..., None] ** constant(orders) / constant(
-        np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
-    )
+    weights = scaled[..., None] ** constant(xp, _ORDERS, matrix) / constant(xp, _FACTORIALS, matrix)
     flat = weights @ xp.reshape(xp.stack(powers, -3), (*matrix.shape[:-2], _TAYLOR + 1, size * size))
     total = xp.reshape(flat, (*flat.shape[:-1], size, size))
     for _ in range(squarings):
@@ -237,7 +226,7 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
 def _rows(xp: Any, matrix: Any, count: int) -> list[Any]:
     """Return ``e_1^T M^k`` for k below a count, each of shape (..., m): the derivatives of the first state."""
     size = matrix.shape[-1]
-    first = xp.asarray(np.eye(1, size), dtype=matrix.dtype, device=matrix.device)
+    first = constant(xp, np.eye(1, size), matrix)
     rows = [xp.broadcast_to(first, (*matrix.shape[:-2], 1, size))]
     for _ in range(count - 1):
         rows.append(rows[-1] @ matrix)
@@ -293,6 +282,8 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
     slopes = _see(np, d_weights, flow)
     for p, slope in enumerate(system.d_matrix):
         if slope.any():
-            block = np.block([[system.matrix, slope], [np.zeros_like(slope), system.matrix]])
+            block = np.zeros((2 * size, 2 * size))
+            block[:size, :size] = block[size:, size:] = system.matrix
+            block[:size, size:] = slope
             slopes[p] += _see(np, weights, exponentials_of_matrix(np, block, times)[:, :size, size:])
     return _see(np, weights, flow), slopes

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.data.units import Units
+from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CoefficientArrays, Coefficients, CompiledObservables, compile_observables
 from lodekit.prior.modes import (
     ModeGroup,
@@ -63,16 +64,12 @@ class Observables:
             The array library of the table.
         table : array, shape (..., s)
         """
-
-        def scaled(part: Any, units: Array) -> Any:
-            return part * xp.asarray(units, dtype=part.dtype, device=part.device)
-
         raw = self.compiled.take_apart(xp, table)
         free, columns, factors = self._factors
         return CoefficientArrays(
-            scaled(raw.free, free),
-            [scaled(part, units) for part, units in zip(raw.columns, columns, strict=True)],
-            [scaled(part, units) for part, units in zip(raw.factors, factors, strict=True)],
+            raw.free * constant(xp, free, table),
+            [part * constant(xp, units, table) for part, units in zip(raw.columns, columns, strict=True)],
+            [part * constant(xp, units, table) for part, units in zip(raw.factors, factors, strict=True)],
         )
 
     @cached_property
@@ -130,7 +127,9 @@ class Observables:
             Whether the derivatives are wanted; they are zero otherwise.
         """
         width = len(values.table[1])
-        if not (slopes and groups):
+        if not groups:
+            return [np.zeros((len(times), 0))] * self.count, [np.zeros((width, len(times), 0))] * self.count
+        if not slopes:
             basis = self.mode_values(np, values.values, groups, times)
             return list(basis), list(np.zeros((self.count, width, *basis.shape[1:])))
         parts, d_parts = [], []
@@ -181,8 +180,7 @@ class Observables:
             In the user's unit.
         """
         signals = [signal.values(xp, times, table) for signal in self.compiled.signals]
-        scales = xp.asarray(self.units.scales[:, None], dtype=table.dtype, device=table.device)
-        return xp.stack(signals, -2) / scales
+        return xp.stack(signals, -2) / constant(xp, self.units.scales[:, None], table)
 
     def means(self, values: Coefficients, times: Array) -> tuple[list[Array], list[Array]]:
         """Return the particular solution in scaled units at the user's times, (n,), and derivatives, (p, n).
