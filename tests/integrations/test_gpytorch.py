@@ -44,8 +44,7 @@ def native_covariance(data: Any, hyper: Any) -> Any:
     """The covariance of the data in the user's units, ordered by time, then by observable."""
     state = factorize(data, hyper)
     assert state is not None
-    variance = data.prior.mode_variance(hyper.mode_deviations)
-    K = assemble(data, state.stacks, state.weights, state.basis, variance)
+    K = assemble(data, state.stacks, state.prepared)
     K = np.tril(K) + np.tril(K, -1).T
     count, n = len(data.values), len(data.times)
     scales = np.repeat(data.prior.units.scales, n)
