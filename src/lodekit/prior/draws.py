@@ -16,6 +16,8 @@ __all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters"]
 
 Array = NDArray[np.float64]
 _MOST_WAVES = 20_000
+#: What waves may leave out of a variance.
+_EPS = 1e-16
 
 
 def natural_hyperparameters(
@@ -71,10 +73,12 @@ def draw_latent(
     the span of the times. Else: a draw of the function and its derivatives at all times at once.
     """
     if latent.has_band:
-        reach = latent.highest + 0.5 * order
+        # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
+        usual = latent.highest + 0.5 * order
+        band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
         length = float(np.ptp(times)) + reach * ell if len(times) else ell
         step = 2.0 * np.pi / length
-        count = int(np.ceil(reach / ell / step)) + 1
+        count = int(np.ceil(band / ell / step)) + 1
         if count > _MOST_WAVES:
             raise LodekitError(
                 "samples so far from the data need too many waves; expected times within a few thousand lengthscales"

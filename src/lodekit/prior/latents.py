@@ -4,7 +4,8 @@ With ``u = tau/ell`` a stationary covariance is ``k(tau) = sigma^2 h_0(u)``, and
 ``sigma^2 ell^-m h_m(u)``. The stack h_0 ... h_m depends on u alone; lengthscale and signal variance enter as small
 coefficients. Stacks follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
 
-A new covariance is a class that keeps the protocol `Latent`, and a family in `FAMILIES`.
+A new covariance is a class that keeps the protocol `Latent`, and a family in `FAMILIES`. Those with a band serve the
+spectral engine, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
 
@@ -96,10 +99,69 @@ class Latent(Protocol):
         """
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies."""
+        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float
+        """
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the logarithm of the spectral density, which does not underflow.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float, or array that is broadcast against the frequencies
+        """
+
+    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the derivative of the logarithm of the spectral density in log ell.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float, or array that is broadcast against the frequencies
+        """
+
+    def band(self, order: int, eps: float) -> float:
+        """Return R with all but eps of the variance of a derivative at frequencies below R / ell.
+
+        Parameters
+        ----------
+        order : int
+            Of the derivative.
+        eps : float
+        """
+
+    def reach(self, order: int, eps: float) -> float:
+        """Return u beyond which h_0, h_2 ... up to twice the order are below eps of their values at zero.
+
+        Parameters
+        ----------
+        order : int
+        eps : float
+        """
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return the process as a state space driven by white noise; None where there is none."""
+
+
+@lru_cache(maxsize=512)
+def _gaussian_band(order: int, eps: float) -> float:
+    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))
+
+
+@lru_cache(maxsize=512)
+def _gaussian_reach(order: int, eps: float) -> float:
+    u = np.linspace(0.0, 45.0, 9001)
+    largest = np.zeros_like(u)
+    for m in range(order + 1):
+        size = float(factorial2(2 * m - 1)) if m else 1.0
+        largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
+    above = np.flatnonzero(largest > max(eps, 1e-280))
+    return float(u[min(above[-1] + 1, len(u) - 1)])
 
 
 @dataclass(frozen=True)
@@ -135,6 +197,22 @@ class SquaredExponential:
     def density(self, frequencies: Array, lengthscale: float) -> Array:
         """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)``."""
         return np.asarray(math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (frequencies * lengthscale) ** 2))
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``log(2 pi)/2 + log ell - (w ell)^2/2``."""
+        return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
+
+    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``1 - (w ell)^2``."""
+        return np.asarray(1.0 - (frequencies * lengthscale) ** 2)
+
+    def band(self, order: int, eps: float) -> float:
+        """Return R with all but eps of ``int w^(2 order) exp(-w^2/2)`` below it."""
+        return _gaussian_band(order, eps)
+
+    def reach(self, order: int, eps: float) -> float:
+        """Return u beyond which derivatives up to twice the order are below eps of those at zero."""
+        return _gaussian_reach(order, eps)
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return nothing: an infinitely smooth process has no finite state."""
@@ -218,9 +296,26 @@ class Matern:
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
         """Return the density, which falls as the power 2p + 2 of the frequency."""
+        return np.exp(self.log_density(frequencies, lengthscale))
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the logarithm of ``scale rate^(2p+1) / (rate^2 + w^2)^(p+1)``."""
         nu, rate = self.p + 0.5, self._kappa / lengthscale
         log_scale = math.log(2.0) + 0.5 * math.log(math.pi) + math.lgamma(nu + 0.5) - math.lgamma(nu)
-        return np.exp(log_scale + 2.0 * nu * math.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
+        return np.asarray(log_scale + 2.0 * nu * np.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
+
+    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``(2p + 2) rate^2 / (rate^2 + w^2) - (2p + 1)``."""
+        square = (self._kappa / lengthscale) ** 2
+        return np.asarray((2 * self.p + 2) * square / (square + frequencies**2) - (2 * self.p + 1))
+
+    def band(self, order: int, eps: float) -> float:
+        """Return infinity: no moderate band is enough."""
+        return math.inf
+
+    def reach(self, order: int, eps: float) -> float:
+        """Return infinity: nothing asks where there is no band."""
+        return math.inf
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return ``(d + rate)^(p+1) z = w`` as a state space (Hartikainen and Sarkka 2010)."""
