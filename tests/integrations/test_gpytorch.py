@@ -204,6 +204,17 @@ def test_batches_of_parameters_and_of_times() -> None:
     assert many(times, diag=True).shape == (3, 4 * width)
 
 
+@pytest.mark.parametrize("name", ["heating", "free_decay", "double oscillation", "fast forcing"])
+def test_answers_have_the_kind_of_the_times_and_are_computed_in_double_precision(name: str) -> None:
+    _, data, _, kernel = make_kernel(name)
+    times = torch.as_tensor(data.times, dtype=torch.float32)[:, None]
+    for answer in (lambda x: kernel(x).to_dense(), lambda x: kernel(x, diag=True), LODEMean(kernel)):
+        single, double = answer(times), answer(times.double())
+        assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+        # The fast forcing turns three hundred radians a second: single precision of its angle is the least of all.
+        torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4 * float(double.detach().abs().max()))
+
+
 def test_the_mean_is_the_particular_solution() -> None:
     system = lk.System("x' = -x + b*sin(2*t) + 3", parameters={"b": lk.Parameter(start=2.0)})
     kernel = LODEKernel(system, window=(0.0, 5.0)).double()

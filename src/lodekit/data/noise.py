@@ -68,7 +68,15 @@ class Noise:
         return len(self.units) if any(self.learned) else 0
 
     def group_of(self, row: int, *, learned: bool) -> int:
-        """Return the level of measurements of an observable; -1 where their noise is known."""
+        """Return the level of measurements of an observable; -1 where their noise is known.
+
+        Parameters
+        ----------
+        row : int
+            The number of the observable.
+        learned : bool
+            Whether the noise is learned.
+        """
         return self.groups[row] if learned else -1
 
     def precision(self, row: int, levels: Array, *, learned: bool) -> float:
@@ -86,7 +94,15 @@ class Noise:
         return 1.0 / self.variance(row, levels) if learned else 1.0
 
     def variance(self, row: int, levels: Array) -> float:
-        """Return the learned noise variance of an observable in scaled units."""
+        """Return the learned noise variance of an observable in scaled units.
+
+        Parameters
+        ----------
+        row : int
+            The number of the observable.
+        levels : array
+            Standard deviations in the user's units.
+        """
         return float((levels[self.groups[row]] / self.scales[row]) ** 2)
 
     def medians(self, values: Array) -> Array:
@@ -171,7 +187,15 @@ class MeasurementNoise:
         return self.known + self.learned * levels[self.group] ** 2 / self.units
 
     def pull(self, slopes: Array, levels: Array) -> Array:
-        """Return derivatives in the logarithms of the levels, from those in the variances of the measurements."""
+        """Return derivatives in the logarithms of the levels, from those in the variances of the measurements.
+
+        Parameters
+        ----------
+        slopes : array, shape (n,)
+            Derivatives in the variances.
+        levels : array
+            As in `variance`.
+        """
         if not len(levels):
             return np.zeros(0)
         parts = slopes * self.variance(levels) * self.learned

@@ -49,6 +49,8 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         The stretch of time that decaying modes start and growing modes end at; of no matter for controllable systems.
     batch_shape : torch.Size
         Of parameters; one kernel then stands for many.
+    **options
+        As in `gpytorch.kernels.Kernel`.
 
     Notes
     -----
@@ -125,7 +127,13 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             self.register_prior(f"{name}_prior", own, lambda module, name=name: module.value_of(name))
 
     def value_of(self, name: str) -> Tensor:
-        """Return a parameter in its natural units, shape (batch, 1) for those of the system."""
+        """Return a parameter in its natural units, shape (batch, 1) for those of the system.
+
+        Parameters
+        ----------
+        name : str
+            Of a parameter of the system, or ``lengthscales``, ``deviations``, ``mode_deviations``.
+        """
         if f"fixed_{name}" in self._buffers:
             return self._buffers[f"fixed_{name}"]
         raw = self._parameters[f"raw_{name}"]
@@ -133,7 +141,14 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         return raw if constraint is None else constraint.transform(raw)
 
     def set_value(self, name: str, value: Any) -> None:
-        """Set a parameter to a value in its natural units."""
+        """Set a parameter to a value in its natural units.
+
+        Parameters
+        ----------
+        name : str
+            As in `value_of`.
+        value : number or array
+        """
         if f"fixed_{name}" in self._buffers:
             raise LodekitError(f"{name} is fixed; change the system to learn it")
         raw = self._parameters[f"raw_{name}"]
@@ -149,11 +164,27 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         return super().__getattr__(name)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """Return the number of observables."""
+        """Return the number of observables.
+
+        Parameters
+        ----------
+        x1, x2 : tensors
+            Of no matter.
+        """
         return len(self.observables)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Return the covariance, shape (..., n1 o, n2 o), or its diagonal."""
+        """Return the covariance, shape (..., n1 o, n2 o), or its diagonal.
+
+        Parameters
+        ----------
+        x1, x2 : tensors, shape (..., n1, 1) and (..., n2, 1)
+            Times, in the user's unit.
+        diag : bool
+            Whether only the diagonal is wanted.
+        **params
+            What GPyTorch may add.
+        """
         if x1.shape[-1] != 1 or x2.shape[-1] != 1:
             raise LodekitError(f"expected times as inputs of one dimension, got {x1.shape[-1]}")
         if params.get("last_dim_is_batch"):
@@ -200,7 +231,13 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
         self.__dict__["_kernel"] = kernel
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mean of all observables."""
+        """Return the mean of all observables.
+
+        Parameters
+        ----------
+        x : tensor, shape (..., n, 1)
+            Times, in the user's unit.
+        """
         kernel: LODEKernel = self.__dict__["_kernel"]
         observables = kernel.compiled
         table = observables.compiled.table.evaluate_with(torch, kernel.theta())
@@ -241,7 +278,13 @@ class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
         self.mean_module = LODEMean(self.covar_module)
 
     def forward(self, x: Tensor) -> Any:
-        """Return the prior at some times."""
+        """Return the prior at some times.
+
+        Parameters
+        ----------
+        x : tensor, shape (..., n, 1)
+            Times, in the user's unit.
+        """
         if self.train_targets.ndim == 1:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x)[..., 0], self.covar_module(x))
         return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -251,6 +294,10 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     """Return a fitted model as a GPyTorch model and its likelihood, both in evaluation mode.
 
     The measurements must be a full table with learned noise: multitask models of GPyTorch know no missing values.
+
+    Parameters
+    ----------
+    fitted : LODEGP
     """
     fit = fitted.fit_
     series, prior, hyper = fit.measurements.series, fit.prior, fit.hyperparameters
@@ -294,7 +341,12 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
 
 
 def from_gpytorch(model: LODEExactGP) -> LODEGP:
-    """Return a GPyTorch model, trained there, as a fitted LODEGP: the same data, parameters and noise."""
+    """Return a GPyTorch model, trained there, as a fitted LODEGP: the same data, parameters and noise.
+
+    Parameters
+    ----------
+    model : LODEExactGP
+    """
     if not isinstance(model, LODEExactGP):
         raise LodekitError(f"expected a LODEExactGP, got {type(model).__name__}")
     kernel, likelihood = model.covar_module, model.likelihood

@@ -157,7 +157,7 @@ class SignalTable:
         self._table = ScalarTable(ring, scalars)
 
     def evaluate(self, theta: Array, times: Array) -> list[Array]:
-        """Return each signal at the times."""
+        """Return each signal at `times` of the user, with parameter values `theta`."""
         values, slopes = self._table.evaluate(theta)
         return [signal.evaluate(times, values, slopes)[0] for signal in self._signals]
 

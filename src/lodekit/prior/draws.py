@@ -23,7 +23,18 @@ _EPS = 1e-16
 def natural_hyperparameters(
     observables: Observables, latents: tuple[Latent, ...], theta: Array, lengthscale: float
 ) -> Hyperparameters:
-    """Return hyperparameters at which observables vary by about one, for a lengthscale in scaled time."""
+    """Return hyperparameters at which observables vary by about one.
+
+    Parameters
+    ----------
+    observables : Observables
+    latents : tuple of Latent
+        One for each free function.
+    theta : array, shape (p,)
+        Parameters of the system.
+    lengthscale : float
+        In scaled time, for all free functions.
+    """
     values = observables.evaluate(theta)
     deviations = np.ones(len(latents))
     for number, latent in enumerate(latents):
@@ -47,7 +58,20 @@ def draw_solutions(
     size: int,
     generator: np.random.Generator,
 ) -> Array:
-    """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o)."""
+    """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o).
+
+    Parameters
+    ----------
+    observables : Observables
+    latents : tuple of Latent
+        One for each free function.
+    hyper : Hyperparameters
+    times : array, shape (n,)
+        In the user's unit.
+    size : int
+        How many.
+    generator : numpy.random.Generator
+    """
     values, scaled = observables.evaluate(hyper.theta), observables.units.scaled_times(times)
     groups = mode_groups(observables.compiled)
     basis, _ = observables.mode_basis(values, groups, scaled, slopes=False)
@@ -71,6 +95,19 @@ def draw_latent(
 
     Where waves are enough of the spectrum: a sum of them by the trapezoidal rule in frequency, exact to rounding over
     the span of the times. Else: a draw of the function and its derivatives at all times at once.
+
+    Parameters
+    ----------
+    latent : Latent
+    times : array, shape (n,)
+        Scaled times.
+    order : int
+        How many derivatives, the function itself among them.
+    ell, deviation : float
+        Its lengthscale, in scaled time, and its standard deviation.
+    size : int
+        How many draws.
+    generator : numpy.random.Generator
     """
     if latent.has_band:
         # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.

@@ -126,23 +126,10 @@ class Latent(Protocol):
         """
 
     def band(self, order: int, eps: float) -> float:
-        """Return R with all but eps of the variance of a derivative at frequencies below R / ell.
-
-        Parameters
-        ----------
-        order : int
-            Of the derivative.
-        eps : float
-        """
+        """Return R with all but `eps` of the variance of the derivative of an `order` at frequencies below R / ell."""
 
     def reach(self, order: int, eps: float) -> float:
-        """Return u beyond which h_0, h_2 ... up to twice the order are below eps of their values at zero.
-
-        Parameters
-        ----------
-        order : int
-        eps : float
-        """
+        """Return u beyond which h_0, h_2 ... up to twice the `order` are below `eps` of their values at zero."""
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return the process as a state space driven by white noise; None where there is none."""
@@ -166,7 +153,13 @@ def _gaussian_reach(order: int, eps: float) -> float:
 
 @dataclass(frozen=True)
 class SquaredExponential:
-    """``exp(-u^2/2)``: infinitely differentiable."""
+    """``exp(-u^2/2)``: infinitely differentiable.
+
+    Parameters
+    ----------
+    name, extra, needs_lag, has_band, smoothness, highest
+        As in `Latent`; no others make sense.
+    """
 
     name: str = "se"
     extra: int = 2
@@ -179,7 +172,7 @@ class SquaredExponential:
         """Accept any order."""
 
     def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_order by the Hermite recurrence ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
+        """Yield h_0 ... h_`order` of `u` in `xp` by Hermite's ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
         before, last = None, xp.exp(-0.5 * u * u)
         yield last
         for m in range(1, order + 1):
@@ -191,27 +184,27 @@ class SquaredExponential:
             yield last
 
     def tilt(self, contracted: Array, lagged: Array | None) -> Array:
-        """Return ``h_(m+2) + h_m``, contracted."""
+        """Return ``h_(m+2) + h_m``, `contracted`; nothing `lagged` is needed."""
         return np.asarray(contracted[..., 2:] + contracted[..., :-2])
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)``."""
+        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)`` at `frequencies` w with `lengthscale` ell."""
         return np.asarray(math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (frequencies * lengthscale) ** 2))
 
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return ``log(2 pi)/2 + log ell - (w ell)^2/2``."""
+        """Return ``log(2 pi)/2 + log ell - (w ell)^2/2`` at `frequencies` w with `lengthscale` ell."""
         return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
 
     def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return ``1 - (w ell)^2``."""
+        """Return ``1 - (w ell)^2`` at `frequencies` w with `lengthscale` ell."""
         return np.asarray(1.0 - (frequencies * lengthscale) ** 2)
 
     def band(self, order: int, eps: float) -> float:
-        """Return R with all but eps of ``int w^(2 order) exp(-w^2/2)`` below it."""
+        """Return R with all but `eps` of ``int w^(2 order) exp(-w^2/2)`` below it."""
         return _gaussian_band(order, eps)
 
     def reach(self, order: int, eps: float) -> float:
-        """Return u beyond which derivatives up to twice the order are below eps of those at zero."""
+        """Return u beyond which derivatives up to twice the `order` are below `eps` of those at zero."""
         return _gaussian_reach(order, eps)
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
@@ -226,6 +219,8 @@ class Matern:
     Parameters
     ----------
     p : int
+    extra, needs_lag, has_band
+        As in `Latent`; no others make sense.
     """
 
     p: int
@@ -277,7 +272,7 @@ class Matern:
             )
 
     def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_order; beyond 2p they jump at zero, where only multiples of u are used."""
+        """Yield h_0 ... h_`order` of `u` in `xp`; beyond 2p they jump at zero, where only multiples of u are used."""
         kappa = self._kappa
         r = kappa * xp.abs(u)
         decay, sign = xp.exp(-r), xp.sign(u)
@@ -289,32 +284,32 @@ class Matern:
             yield value * sign if m % 2 else value
 
     def tilt(self, contracted: Array, lagged: Array | None) -> Array:
-        """Return ``-m h_m - u h_(m+1)``, contracted."""
+        """Return ``-m h_m - u h_(m+1)``, `contracted` and `lagged`."""
         assert lagged is not None  # noqa: S101
         orders = contracted.shape[-1] - 1
         return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the density, which falls as the power 2p + 2 of the frequency."""
+        """Return the density for a `lengthscale`; it falls as the power 2p + 2 of the `frequencies`."""
         return np.exp(self.log_density(frequencies, lengthscale))
 
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return the logarithm of ``scale rate^(2p+1) / (rate^2 + w^2)^(p+1)``."""
+        """Return ``log(scale rate^(2p+1) / (rate^2 + w^2)^(p+1))``: `frequencies` w, rate kappa / `lengthscale`."""
         nu, rate = self.p + 0.5, self._kappa / lengthscale
         log_scale = math.log(2.0) + 0.5 * math.log(math.pi) + math.lgamma(nu + 0.5) - math.lgamma(nu)
         return np.asarray(log_scale + 2.0 * nu * np.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
 
     def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        """Return ``(2p + 2) rate^2 / (rate^2 + w^2) - (2p + 1)``."""
+        """Return ``(2p+2) rate^2 / (rate^2 + w^2) - (2p+1)``: `frequencies` w, rate kappa / `lengthscale`."""
         square = (self._kappa / lengthscale) ** 2
         return np.asarray((2 * self.p + 2) * square / (square + frequencies**2) - (2 * self.p + 1))
 
     def band(self, order: int, eps: float) -> float:
-        """Return infinity: no moderate band is enough."""
+        """Return infinity: no moderate band is enough, whatever `order` and `eps`."""
         return math.inf
 
     def reach(self, order: int, eps: float) -> float:
-        """Return infinity: nothing asks where there is no band."""
+        """Return infinity, whatever `order` and `eps`: nothing asks where there is no band."""
         return math.inf
 
     def state_space(self, lengthscale: float) -> StateSpace | None:

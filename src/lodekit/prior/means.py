@@ -19,7 +19,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CompiledSignal:
-    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``; c, r, w stand in the table in this order."""
+    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``.
+
+    Parameters
+    ----------
+    powers : tuple of int
+        k, for each term.
+    sines : tuple of bool
+        Whether a term is a sine.
+    coefficients : slice
+        Where c, r, w of all terms stand in the table, in this order.
+    """
 
     powers: tuple[int, ...]
     sines: tuple[bool, ...]
@@ -86,7 +96,14 @@ class CompiledSignal:
 
 
 def append_signal(signal: Signal, scalars: list[Scalar]) -> CompiledSignal:
-    """Add the numbers of a signal to a list, and return where they stand."""
+    """Add the numbers of a signal to a list, and return where they stand.
+
+    Parameters
+    ----------
+    signal : Signal
+    scalars : list of Scalar
+        Grows.
+    """
     start = len(scalars)
     for wave, value in signal.terms.items():
         scalars.extend((value, wave.rate, wave.frequency))

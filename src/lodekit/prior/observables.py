@@ -148,7 +148,13 @@ class Observables:
         return list(np.concat(parts, -1)), list(np.concat(d_parts, -1).swapaxes(0, 1))
 
     def exponents(self, values: Coefficients, groups: Sequence[ModeGroup]) -> NDArray[np.complex128]:
-        """Return the exponents of all modes and particular solutions in scaled time."""
+        """Return the exponents of all modes and particular solutions in scaled time.
+
+        Parameters
+        ----------
+        values : Coefficients
+        groups : sequence of ModeGroup
+        """
         span = self.units.span
         found: list[complex] = []
         for group in groups:
@@ -236,5 +242,13 @@ class ObservableReader:
         return Observables(compile_observables(self.system, matrix, known), units)
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
-        """Return observables in the user's own units, over the time of other units."""
+        """Return observables in the user's own units, over the time of other units.
+
+        Parameters
+        ----------
+        observables : sequence of str
+            Linear differential expressions in the channels.
+        units : Units
+            Of which only that of time is taken.
+        """
         return self.compile(observables, units.plain(len(observables)))

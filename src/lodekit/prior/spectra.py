@@ -85,7 +85,15 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Derivatives of a number in the coefficients of the rows, in those of the channels, and in the hyperparameters."""
+    """Derivatives of a number in all that a spectrum depends on.
+
+    Parameters
+    ----------
+    free, channels : arrays, shapes (o, q, k) and (c, q, k)
+        In the coefficients of the observables, and in those of the channels.
+    log_lengthscales, log_deviations : arrays, shape (q,) or (c,)
+        In the logarithms of the hyperparameters.
+    """
 
     free: Array
     channels: Array
@@ -132,16 +140,45 @@ class Spectrum(Protocol):
     """A prior over the free functions in frequency."""
 
     def band(self, order: int, eps: float) -> float:
-        """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes."""
+        """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes.
+
+        Parameters
+        ----------
+        order : int
+            Of the derivative.
+        eps : float
+        """
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves that are exact to a tolerance over a window of this length."""
+        """Return waves that are exact to a tolerance over a window.
+
+        Parameters
+        ----------
+        point : Point
+        eps : float
+            The tolerance.
+        length : float
+            Of the window, in scaled time.
+        """
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
+        """Return the coefficients of the observables on the whitened waves, shape (o, f).
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        point : Point
+        """
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``."""
+        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        point : Point
+        slope : array, shape (o, f)
+        """
 
 
 def _powers(frequencies: Array, length: int) -> ComplexArray:
@@ -166,11 +203,11 @@ class LatentSpectrum:
     latents: tuple[Latent, ...]
 
     def band(self, order: int, eps: float) -> float:
-        """Return the widest band of all free functions; that of the channels' covariance where there are none."""
+        """Return the widest band to an `order` and `eps` of all free functions; a channel's where there are none."""
         return max((latent.band(order, eps) for latent in self.latents), default=_CHANNELS.band(order, eps))
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves, for each free function its own: band and period are known to its covariance."""
+        """Return waves at a `point`, exact to `eps` over a `length`; each covariance knows its band and period."""
         # The gradient in the lengthscale needs one order more.
         order = point.free.shape[-1]
         steps, counts, reaches = [], [], []
@@ -195,13 +232,13 @@ class LatentSpectrum:
         return np.asarray(np.sqrt(frequencies.weights) * deviations * np.exp(0.5 * log_density))
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return ``W(i w) sqrt(S)``."""
+        """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
         powers = _powers(frequencies.values, point.free.shape[-1])
         on_waves = np.einsum("ofk,fk->of", point.free[:, frequencies.process], powers)
         return np.asarray(on_waves * self._roots(frequencies, point))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives, by the chain rule through ``W(i w) sqrt(S)``."""
+        """Return derivatives at a `point` by `slope`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
         free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
         powers = _powers(w, free.shape[-1])
         rooted = np.conj(slope) * self._roots(frequencies, point)
@@ -233,11 +270,11 @@ class ChannelSpectrum:
     """
 
     def band(self, order: int, eps: float) -> float:
-        """Return the band of a channel's own covariance."""
+        """Return the band of a channel's own covariance, to an `order` and `eps`."""
         return _CHANNELS.band(order, eps)
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves, shared by all free functions: band and period are measured on the covariance itself."""
+        """Return waves at a `point`, exact to `eps` over a `length`; the covariance itself is measured for them."""
         count, longest = point.free.shape[1], float(np.max(point.lengthscales))
         most = max(2, MOST_WAVES // max(count, 1))
         limit = self.band(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
@@ -261,7 +298,16 @@ class ChannelSpectrum:
 
     @staticmethod
     def extent(frequencies: Frequencies, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
-        """Return the highest frequency and the longest lag that matter, to a tolerance."""
+        """Return the highest frequency and the longest lag that matter, to a tolerance.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        coefficients : array, shape (o, f)
+            Of the observables on the whitened waves.
+        eps : float
+            The tolerance.
+        """
         count, own = len(frequencies.counts), frequencies.counts[0]
         power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
         total = power.sum(axis=1, keepdims=True)
@@ -276,7 +322,17 @@ class ChannelSpectrum:
         return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
 
     def serves(self, frequencies: Frequencies, point: Point, eps: float, length: float) -> bool:
-        """Whether waves are exact to a tolerance, and not far more than that."""
+        """Whether waves are exact to a tolerance, and not far more than that.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        point : Point
+        eps : float
+            The tolerance.
+        length : float
+            Of the window, in scaled time.
+        """
         # With half the step, lags up to the whole period can be seen.
         finer = Frequencies(
             tuple(0.5 * step for step in frequencies.steps),
@@ -308,7 +364,7 @@ class ChannelSpectrum:
         return np.linalg.inv(triangular), B, inverse, w
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return ``W(i w) R`` for every frequency."""
+        """Return ``W(i w) R`` at `frequencies` w and a `point`."""
         free = point.free
         R, _, _, w = self._roots(frequencies, point)
         on_waves = np.einsum("olk,jk->ojl", free, _powers(w, free.shape[-1]))
@@ -316,7 +372,10 @@ class ChannelSpectrum:
         return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(frequencies.weights))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives; ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor."""
+        """Return derivatives at a `point` and `frequencies` by `slope`.
+
+        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor.
+        """
         free = point.free
         R, B, inverse, w = self._roots(frequencies, point)
         powers = _powers(w, free.shape[-1])
