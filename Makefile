@@ -2,37 +2,46 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# What is installed: the package with figures, or that and everything that development needs.
+DEMO := $(VENV)/.demo
+DEV := $(VENV)/.dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 
 .PHONY: setup demo test lint types layers unit bench docs clean
 
-setup: $(STAMP)
+setup: $(DEV)
 
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "lodekit needs Python 3.11 or newer; try: make PYTHON=python3.11")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) ".[plot]"
 	@touch $@
 
-demo: $(STAMP)
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) ".[dev]"
+	@touch $(DEMO) $@
+
+demo: $(DEMO)
 	$(BIN)/lodekit demo
 
 test: lint types layers unit
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(DEV)
 	$(BIN)/mypy
 
-layers: $(STAMP)
+layers: $(DEV)
 	$(BIN)/lint-imports --no-cache
 
-unit: $(STAMP)
+unit: $(DEV)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-bench: $(STAMP)
+bench: $(DEV)
 	$(BIN)/python benchmarks/algebra.py
 	$(BIN)/python benchmarks/dense.py
 	$(BIN)/python benchmarks/learning.py
@@ -40,7 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/cli.py
 
-docs: $(STAMP)
+docs: $(DEV)
 	$(BIN)/python -m pytest -q README.md docs
 
 clean:

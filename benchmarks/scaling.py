@@ -38,11 +38,13 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.nufft import backend
 from lodekit.data.observations import read_observations
+from lodekit.data.sources import read_source
 from lodekit.data.statistics import DEGREE, Statistics, angles_of
-from lodekit.data.streams import read_stream
 from lodekit.fitted import Arguments
 from lodekit.fitting import prepare
+from lodekit.prior.covariance import free_block
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import SquaredExponential
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]
@@ -83,9 +85,6 @@ def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
     import array_api_compat
     import torch
     from gpytorch import distributions, kernels, likelihoods, means, mlls, models, settings
-
-    from lodekit.prior.covariance import free_block
-    from lodekit.prior.latents import SquaredExponential
 
     class Kernel(kernels.Kernel):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -211,7 +210,7 @@ def fit_files(pattern: str) -> Run:
         start = time.perf_counter()
         found = describe(lk.LODEGP(HEATING.system, random_state=0).fit(pattern))
         middle = time.perf_counter()
-        rows = read_stream(pattern, HEATING.system.channels).size // 3
+        rows = read_source(pattern, channels=HEATING.system.channels).measurements.size // 3
         return {**found, "rows": rows, "seconds": middle - start, "pass_seconds": time.perf_counter() - middle}
 
     return fit

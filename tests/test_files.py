@@ -49,11 +49,11 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 def test_labels_are_saved_with_a_model(tmp_path: Path) -> None:
     gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    assert gp.labels_ == {}
+    assert gp.labels_ == {"title": "", "units": {}, "origin": ""}
     gp.label(title="A walk", units={"x": "m"}, origin="2026-03-01T00:00:00").save(tmp_path / "walk.lodekit")
     found = lk.LODEGP.load(tmp_path / "walk.lodekit")
     assert found.labels_ == {"title": "A walk", "units": {"x": "m"}, "origin": "2026-03-01T00:00:00"}
     found.fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    assert found.labels_ == {}
+    assert found.labels_ == {"title": "", "units": {}, "origin": ""}
     with pytest.raises(lk.LodekitError, match="not been fitted"):
         lk.LODEGP(lk.System("x' = v")).label(title="too early")

@@ -61,4 +61,7 @@ def test_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "inner" not in stream.getvalue()
     with pytest.raises(KeyboardInterrupt), progress.waiting("again"):
         raise KeyboardInterrupt
-    assert not progress._shown
+    # Whoever was interrupted does not stand in the way of the next one.
+    with progress.waiting("next"):
+        time.sleep(0.2)
+    assert "next" in stream.getvalue()

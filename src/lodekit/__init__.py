@@ -8,6 +8,7 @@ from lodekit.system import catalog
 from lodekit.system.files import read_system_file
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
+from lodekit.version import __version__
 
 _LAZY = {
     "LODEGP": "lodekit.model",
@@ -36,8 +37,6 @@ __all__ = [
     "catalog",
     "read_system_file",
 ]
-
-__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from lodekit.data.observations import Observations

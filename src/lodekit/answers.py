@@ -1,4 +1,4 @@
-"""What a fit answers: predictions, samples, residuals, the evidence and scores."""
+"""Answers of a fit: predictions, samples, residuals, certificates, the log evidence, scores and a summary."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Certificate:
-    """The proof that the posterior satisfies the equations.
+    """What shows that the posterior satisfies the equations: exact identities, and the residual in floats.
 
     Parameters
     ----------
@@ -67,12 +67,14 @@ def predict(
     return_std: bool = False,
     return_cov: bool = False,
 ) -> Any:
-    """Return the posterior mean, and its standard deviation or covariance on request.
+    """Return the posterior mean, and the standard deviation or covariance of the posterior on request.
+
+    All are of the observables themselves, without noise, and in the user's units.
 
     Parameters
     ----------
     t : array-like, shape (n,)
-        Times.
+        Times, in any order.
     observable : str or sequence of str, optional
         Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default.
     return_std, return_cov : bool
@@ -80,9 +82,9 @@ def predict(
 
     Returns
     -------
-    mean : array, shape (n, channels), or (n,) for a single observable
-    std : array of the same shape
-    cov : array, shape (n, o, n, o), or (n, n) for a single observable
+    mean : array, shape (n, channels), or (n,) for an observable given as text
+    std : array of the same shape, where it is asked for
+    cov : array, shape (n, channels, n, channels), or (n, n), where it is asked for
 
     Examples
     --------
@@ -117,18 +119,22 @@ def sample(
     random_state: int | None = None,
     observable: str | Sequence[str] | None = None,
 ) -> Array:
-    """Return functions drawn from the posterior, shape (size, n, channels), or (size, n) for one observable.
+    """Return functions drawn from the posterior, without noise and in the user's units.
 
     Parameters
     ----------
     t : array-like, shape (n,)
-        Times.
+        Times, in any order.
     size : int
         How many functions.
     random_state : int, optional
         Seed of the draws.
     observable : str or sequence of str, optional
         As in `predict`.
+
+    Returns
+    -------
+    array, shape (size, n, channels), or (size, n) for an observable given as text
 
     Examples
     --------
@@ -150,18 +156,18 @@ def sample(
 def residual(
     fit: Fit, t: ArrayLike, *, samples: int = 0, random_state: int | None = None, relative: bool = False
 ) -> Array:
-    """Return what is left of the equations: A(d) in closed form on the posterior mean, or on samples, less b(t).
+    """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
 
     Parameters
     ----------
     t : array-like, shape (n,)
         Times.
     samples : int
-        How many samples to take instead of the mean.
+        How many samples to take instead of the mean; zero takes the mean.
     random_state : int, optional
         Seed of the samples.
     relative : bool
-        Divide by the sum of the sizes of the terms of each equation.
+        Whether what is left is divided by the sum of the sizes of the terms of its equation.
 
     Returns
     -------
@@ -189,7 +195,7 @@ def certificate(fit: Fit, t: ArrayLike | None = None) -> Certificate:
     Parameters
     ----------
     t : array-like, shape (n,), optional
-        Where the residual is taken; by default at the measurements.
+        Times at which the residual of the mean is taken; those of the measurements by default.
 
     Examples
     --------
@@ -209,9 +215,9 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
     Parameters
     ----------
     values : dict of str to float, optional
-        Parameters of the system to change.
+        Parameters of the system to change; all others stay as learned.
     return_gradient : bool
-        Also return the derivatives in the parameters of the system, as a dict.
+        Whether derivatives in the parameters of the system are wanted as well, as a dict of str to float.
 
     Examples
     --------
@@ -237,18 +243,17 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
 
 
 def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> float:
-    """Return the mean log predictive density of measurements, noise included.
-
-    Where `noise_std` is not given, the noise is the learned one, or the typical known one of the training data.
+    """Return the mean log predictive density of new measurements, noise included.
 
     Parameters
     ----------
     t : array-like, shape (n,), or Observations
         Times.
     Y : array (n, channels), dict of observable to array, or DataFrame
-        NaN for missing values.
+        Measurements in the user's units, NaN for missing ones; left out with Observations.
     noise_std : number, array or dict, optional
-        Known noise.
+        Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
+        were fitted.
 
     Examples
     --------
@@ -271,7 +276,7 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
 
 
 def summary(fit: Fit) -> str:
-    """Return the result as a table: parameters with standard errors and intervals, noise, evidence, convergence.
+    """Return the result as a table in text: parameters with standard errors and intervals, all else that was learned.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Numbers that users give, and numbers that they get: looked at once more before anyone relies on them."""
+"""Checks of what users give, counts, seeds and times, and of the numbers that they get."""
 
 from __future__ import annotations
 
@@ -15,13 +15,27 @@ Array = NDArray[np.float64]
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise where a whole number of at least one was expected."""
+    """Raise where an argument is not a whole number of at least one.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    value : object
+        What the user gave.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise LodekitError(f"expected {name} as a whole number of at least 1, got {value!r}")
 
 
 def check_seed(seed: object) -> None:
-    """Raise where a number cannot start a random generator."""
+    """Raise where a random generator cannot start from a seed.
+
+    Parameters
+    ----------
+    seed : object
+        What the user gave as `random_state`.
+    """
     try:
         np.random.default_rng(seed)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -29,14 +43,28 @@ def check_seed(seed: object) -> None:
 
 
 def check_finite(values: Array, times: Array) -> None:
-    """Raise where a prediction overflows."""
+    """Raise where a prediction is not finite, and say at which time.
+
+    Parameters
+    ----------
+    values : array, shape (n, ...)
+        The prediction.
+    times : array, shape (n,)
+        Of the prediction, in the user's units.
+    """
     bad = ~np.isfinite(values.reshape(len(times), -1)).all(axis=1)
     if bad.any():
         raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
 
 
 def read_times(t: ArrayLike) -> Array:
-    """Return times as one row of finite numbers."""
+    """Return times as an array of finite numbers, shape (n,); raise where that cannot be.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), or a number
+        What the user gave, in the user's units.
+    """
     if np.asarray(t).dtype.kind in "cmM":
         raise DataError("expected times as real numbers, got complex ones or dates; convert them first")
     try:

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class LodekitError(Exception):
-    """Root of everything lodekit raises on purpose; catch this one to catch them all."""
+    """The base class of every error that lodekit raises on purpose: whoever catches it catches them all."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,12 @@ class Place:
     equation: int = 0
 
     def caret(self, width: int = 100) -> str:
-        """Return the line with a row of carets under the stretch.
+        """Return the line with carets under the stretch, below a word on where it is.
+
+        Parameters
+        ----------
+        width : int
+            How many characters of the line are shown at most.
 
         Examples
         --------
@@ -74,12 +79,14 @@ def _columns(text: str) -> int:
 class EquationError(LodekitError):
     """Text that is not a linear ODE system with constant coefficients.
 
-    Attributes
+    Parameters
     ----------
-    place : Place or None
-        Where in the user's text, for editors and web pages.
-    undeclared : tuple of str
-        Names that look like parameters which were not declared.
+    message : str
+        What was expected, what came and what to try; the line with its carets is put below it.
+    place : Place, optional
+        Where in the user's text, for editors and web pages; kept as an attribute.
+    undeclared : sequence of str
+        Names that look like parameters which were not declared; kept as an attribute, a tuple.
     """
 
     def __init__(self, message: str, place: Place | None = None, undeclared: Sequence[str] = ()) -> None:
@@ -105,7 +112,14 @@ class VerificationError(LodekitError):
 
     @classmethod
     def unless(cls, holds: bool, statement: str) -> None:
-        """Raise with the statement unless it holds."""
+        """Raise an error that quotes a statement, unless it holds.
+
+        Parameters
+        ----------
+        holds : bool
+        statement : str
+            What should hold, to be read after "expected that".
+        """
         if not holds:
             raise cls(f"the exact check failed: expected that {statement}, and it does not hold")
 

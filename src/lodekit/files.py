@@ -12,15 +12,16 @@ __all__ = ["check_folder", "make_folder", "write_file"]
 
 
 def write_file(path: str | Path, content: str | bytes, error: type[LodekitError] = LodekitError) -> None:
-    """Write a file; an interrupted write leaves what was there before, and nothing else.
+    """Write a file whole or not at all: an interrupted write leaves what was there before, and nothing else.
 
     Parameters
     ----------
     path : str or Path
+        An old file is replaced; what a link names is replaced, and the link stays.
     content : str or bytes
         Text is written as UTF-8.
     error : type
-        What is raised where the file cannot be written.
+        The class of error that is raised where the file cannot be written.
     """
     # A link stays a link; what it names is replaced.
     target = Path(os.path.realpath(path))
@@ -56,7 +57,13 @@ def _write_through(target: Path, data: bytes, error: type[LodekitError]) -> None
 
 
 def check_folder(path: str | Path) -> None:
-    """Say what is wrong with a folder before work is done for it; nothing is made yet."""
+    """Raise where results could not be written to a folder; nothing is made yet.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder; it need not exist.
+    """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise LodekitError(f"expected a folder for the results, {folder} is a file; try another name")
@@ -66,7 +73,12 @@ def check_folder(path: str | Path) -> None:
 
 
 def make_folder(path: str | Path) -> Path:
-    """Return a folder that exists."""
+    """Return a folder, made with its parents where it was not there; raise where that is not allowed.
+
+    Parameters
+    ----------
+    path : str or Path
+    """
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A fit as one frozen value: what was fitted to what, where the search ended, and everything that follows from it."""
+"""A fit as one frozen value: its setup, the optimum with its curvature, and everything that follows from them."""
 
 from __future__ import annotations
 
@@ -48,14 +48,23 @@ class Arguments:
     Parameters
     ----------
     latent : str or sequence of str
+        Covariance of the free functions.
     prior : {"latent", "channels"}
+        Whether the processes are the free functions or the channels.
     noise : {"shared", "channel"}
+        One learned level of noise for all observables, or one for each.
     engine : str
+        ``"auto"``, or the name of an engine.
     tolerance : float
+        The largest error of the covariance, for engines that have one.
     restarts : int
+        How many starts are followed at most.
     random_state : int, optional
+        Seed of the starts.
     n_jobs : int, optional
+        How many starts are followed at the same time.
     device : str, optional
+        Where PyTorch computes; NumPy does otherwise.
     """
 
     latent: str | Sequence[str] = "se"
@@ -85,7 +94,12 @@ class Arguments:
             raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
 
     def latents(self, system: System) -> tuple[Latent, ...]:
-        """Return the covariance of each free function of a system."""
+        """Return the covariance of each free function of a system, in order; raise where their number is wrong.
+
+        Parameters
+        ----------
+        system : System
+        """
         count = system.free_functions
         if not isinstance(self.latent, str | Sequence):
             raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
@@ -101,13 +115,14 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Labels:
-    """What figures, reports and files call things.
+    """The words that figures, reports and files use: a title, units, and the date of time zero.
 
     Parameters
     ----------
     title : str
+        Of reports; empty where there is none.
     units : dict of str to str
-        Of channels, parameters and ``t``.
+        Units of channels, parameters and the time ``t``, by name.
     origin : str
         The date that is time zero, where times are seconds since then; empty where times are numbers.
     """
@@ -118,7 +133,13 @@ class Labels:
 
     @classmethod
     def read(cls, labels: Mapping[str, Any]) -> Labels:
-        """Return labels from plain values, checked; an empty mapping stands for none."""
+        """Return labels from plain values; raise where these are no labels.
+
+        Parameters
+        ----------
+        labels : dict
+            What `to_dict` returns; empty for no labels.
+        """
         if not labels:
             return cls()
         found = cls(labels["title"], dict(labels["units"]), labels["origin"])
@@ -140,12 +161,17 @@ class Setup:
     Parameters
     ----------
     system : System
+        What is fitted.
     arguments : Arguments
+        How it is fitted.
     measurements : Measurements
+        What it is fitted to.
     choice : Choice
-        Of the engine, with its reason.
+        The kind of the engine, and why it was taken.
     engine : Engine
+        Computes the log evidence and the posterior; it holds the prior.
     layout : Layout
+        Where everything that is learned stands in the vector that is searched.
     """
 
     system: System
@@ -162,16 +188,16 @@ class Setup:
 
     @cached_property
     def objective(self) -> Objective:
-        """What is maximised."""
-        return Objective(self.engine, self.layout, self.system.parameters)
+        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
+        return Objective(self.engine, self.layout, dict(self.system.parameters))
 
     @cached_property
     def reader(self) -> ObservableReader:
-        """Reads observables of the system."""
+        """The reader of observables of the system."""
         return ObservableReader(self.system)
 
     def threads(self) -> AbstractContextManager[Any]:
-        """Return a context in which matrices of this size are computed.
+        """Return a context in which linear algebra uses one thread, or all where matrices are large.
 
         Threads that wait for each other make small matrices slower, much slower on a busy machine.
         """
@@ -186,12 +212,15 @@ class Fit:
     Parameters
     ----------
     setup : Setup
+        Everything that was settled before anything was learned.
     optimum : Optimum
-    curvature : array
-        Minus the Hessian of the objective at the optimum.
+        Where the search ended.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective at the optimum, on the scale of the search.
     posterior : Posterior
         At the optimum.
     labels : Labels
+        The words that figures, reports and files use.
 
     Examples
     --------
@@ -209,22 +238,22 @@ class Fit:
 
     @property
     def system(self) -> System:
-        """What was fitted."""
+        """The system that was fitted."""
         return self.setup.system
 
     @property
     def arguments(self) -> Arguments:
-        """How it was fitted."""
+        """The arguments that it was fitted with."""
         return self.setup.arguments
 
     @property
     def measurements(self) -> Measurements:
-        """What it was fitted to."""
+        """The measurements that it was fitted to."""
         return self.setup.measurements
 
     @property
     def choice(self) -> Choice:
-        """The engine, and why it was taken."""
+        """The kind of engine that was used, and why."""
         return self.setup.choice
 
     @property
@@ -239,22 +268,22 @@ class Fit:
 
     @cached_property
     def hyperparameters(self) -> Hyperparameters:
-        """Everything that was learned, in units of the scaled problem."""
+        """Everything that was learned: lengthscales in scaled time, parameters and levels in the user's units."""
         return self.layout.unpack(self.optimum.x)
 
     @cached_property
     def log_evidence(self) -> float:
-        """At the optimum, in the user's units."""
+        """The log evidence at the optimum, in the user's units."""
         return self.posterior.value
 
     @cached_property
     def covariance(self) -> Array:
-        """Of everything learned, on the scale of the search."""
+        """The covariance of everything learned, on the scale of the search, shape (n, n)."""
         return covariance_from_curvature(self.curvature, ~self.optimum.at_bound)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        """The parameters of the system by name."""
+        """The parameters of the system with standard errors and intervals, by name."""
         return estimate_parameters(self.layout, self.optimum.x, self.curvature, self.optimum.at_bound)
 
     @cached_property
@@ -269,18 +298,32 @@ class Fit:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What users should know before they believe the fit."""
+        """Sentences that users should read before they believe the fit; none where nothing is wrong."""
         found = find_warnings(self.system, self.posterior, self.layout, self.optimum, self.estimates)
         if self.measurements.sums is None and self.prior.latents:
             found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
         return found
 
     def observables(self, names: Sequence[str]) -> Observables:
-        """Return observables compiled in the user's own units."""
+        """Return observables, compiled in the user's units.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Linear differential expressions of the channels.
+        """
         return self.setup.reader.compile_plain(names, self.prior.units)
 
     def typical_noise(self, observable: str) -> float:
-        """Return the standard deviation of the noise of one more measurement of an observable."""
+        """Return the standard deviation of the noise of one more measurement, in the user's units.
+
+        It is the learned level of the observable; else the root mean square of known noise, its own or that of all
+        observables; else the highest level.
+
+        Parameters
+        ----------
+        observable : str
+        """
         if self.prior.noise.shared and self.noise:
             return self.noise["shared"]
         if observable in self.noise:

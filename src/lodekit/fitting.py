@@ -1,4 +1,4 @@
-"""From measurements to a fit: an engine is chosen, everything is learned, or taken as it is."""
+"""Fits from measurements: an engine is chosen, and everything is learned, or taken as it is."""
 
 from __future__ import annotations
 
@@ -41,9 +41,12 @@ def prepare(
     ----------
     system : System
     arguments : Arguments
+        Checked already.
     measurements : Measurements
-    time, scales : optional
-        Units of time and of observables to keep, from an earlier fit; those of the data otherwise.
+    time : Units, optional
+        Whose scaled time is kept, from an earlier fit; that of the data otherwise.
+    scales : dict of str to float, optional
+        The scales of observables that are kept, from an earlier fit; those of the data otherwise.
     """
     latents = arguments.latents(system)
     on_channels = arguments.prior == "channels" and bool(latents)
@@ -76,8 +79,9 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     ----------
     setup : Setup
     known : array, optional
-        A point from an earlier fit, to start from.
+        A vector of the layout from an earlier fit, to start from.
     labels : Labels, optional
+        None stands for no labels.
     """
     arguments, measurements = setup.arguments, setup.measurements
     scatter = measurements.scatter()
@@ -103,8 +107,9 @@ def keep_point(setup: Setup, x: Array, labels: Labels | None = None) -> Fit:
     ----------
     setup : Setup
     x : array
-        The vector of the layout.
+        The point, a vector of the layout.
     labels : Labels, optional
+        None stands for no labels.
     """
     with setup.threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
@@ -118,6 +123,7 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
     Parameters
     ----------
     fit : Fit
+        What was learned so far; its scaled time and scales are kept.
     new : Measurements
         To be added to those of the fit.
     arguments : Arguments, optional
@@ -141,15 +147,16 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
 
 
 def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:
-    """Return a fit at an optimum; raise where that makes no sense.
+    """Return a fit at an optimum; raise where the log evidence is not finite, or exact values are not met.
 
     Parameters
     ----------
     setup : Setup
     optimum : Optimum
-    curvature : array
+    curvature : array, shape (n, n)
         Minus the Hessian of the objective there.
     labels : Labels, optional
+        None stands for no labels.
     """
     posterior = setup.engine.posterior(setup.layout.unpack(optimum.x))
     fit = Fit(setup, optimum, curvature, posterior, labels or Labels())
@@ -160,6 +167,7 @@ def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | 
 
 
 def _curvature(setup: Setup, x: Array) -> Array:
+    """Return the curvature of the objective at a point; zeros where no parameter is learned."""
     layout = setup.layout
     if not layout.learned:
         # Standard errors are those of the parameters: without these nobody asks for the curvature.

@@ -1,4 +1,4 @@
-"""Equations typeset: expression trees as MathML, which browsers show without any script."""
+"""Equations as MathML, which browsers show without any script."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def equations_to_mathml(system: System) -> list[str]:
 
     Channels and parameters carry these words as their class, so that a style can tell them apart.
 
+    Parameters
+    ----------
+    system : System
+
     Examples
     --------
     >>> import lodekit as lk
@@ -40,13 +44,14 @@ def equations_to_mathml(system: System) -> list[str]:
 
 
 def name_to_mathml(name: str, role: str = "") -> str:
-    """Return a name: Greek letters by name; digits at its end, and what follows an underscore, as subscript.
+    """Return a name as MathML: Greek letters by name; digits at its end, and what follows an underscore, as subscript.
 
     Parameters
     ----------
     name : str
+        Of a channel, a parameter or a function.
     role : str
-        Becomes the class of its letters.
+        Becomes the class of its letters; none where empty.
 
     Examples
     --------

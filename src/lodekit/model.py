@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from lodekit import answers, figures, storage
 from lodekit.answers import Certificate
-from lodekit.data.measurements import Measurements
-from lodekit.data.observations import read_observations
-from lodekit.data.statistics import Statistics
-from lodekit.data.streams import is_stream, read_stream
+from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Arguments, Fit, Labels
 from lodekit.fitting import extend, fit_measurements, prepare
@@ -29,11 +27,17 @@ R = TypeVar("R")
 
 
 class NotFittedError(LodekitError, AttributeError):
-    """The estimator has not seen any data yet."""
+    """An estimator that was asked for what only a fit can tell, before it has seen any data."""
 
 
 def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[LODEGP, P], R]:
-    """Return a function over a fit as a method of the estimator, with the same arguments and documentation."""
+    """Return a function over a fit as a method of the estimator, with the same documentation and all other arguments.
+
+    Parameters
+    ----------
+    function : callable
+        Its first argument is ``fit: Fit``; the method takes `fit_` for it, so no docstring need describe it.
+    """
 
     @wraps(function)
     def method(self: LODEGP, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -41,7 +45,7 @@ def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[
 
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
-    vars(method)["__signature__"] = signature.replace(parameters=[first.replace(name="self"), *others])
+    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
     return method
 
 
@@ -51,25 +55,26 @@ class LODEGP:
     Parameters
     ----------
     system : System
+        The equations with their channels and parameters.
     latent : str or sequence of str
         Covariance of the free functions: ``"se"``, or ``"matern-p/2"`` with odd p; one for all or one each.
     prior : {"latent", "channels"}
         Independent processes for the free functions, as in the paper; or for the channels, conditioned on the
         equations: canonical, with hyperparameters in the channels' units.
+    noise : {"shared", "channel"}
+        One learned level of noise for all observables (in their own units), or one for each.
     engine : {"auto", "dense", "spectral"}
-        How the evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
+        How the log evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
         measurements; ``engine_`` says what was used, and why.
     tolerance : float
         Of the spectral engine: the largest error of the covariance, relative to itself and to the noise.
-    noise : {"shared", "channel"}
-        One noise standard deviation for all observables (in their own units), or one for each.
     restarts : int
         How many starts are followed at most; the search ends early when two agree.
     random_state : int, optional
         Seed of the starts.
     n_jobs : int, optional
-        Follow the starts in parallel with joblib; its backends (loky, Dask, Ray, Spark) are chosen by
-        ``joblib.parallel_config``.
+        How many starts joblib follows at the same time, -1 for one on each core; its backends (loky, Dask, Ray, Spark)
+        are chosen by ``joblib.parallel_config``.
     device : str, optional
         Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
 
@@ -120,6 +125,7 @@ class LODEGP:
         Parameters
         ----------
         fit : Fit
+            The arguments of the estimator are those of its setup.
 
         Examples
         --------
@@ -138,7 +144,7 @@ class LODEGP:
         Parameters
         ----------
         deep : bool
-            Of no effect; scikit-learn asks with it.
+            Has no effect; scikit-learn passes it.
 
         Examples
         --------
@@ -149,12 +155,12 @@ class LODEGP:
         return {name: getattr(self, name) for name in ("system", *(item.name for item in fields(Arguments)))}
 
     def set_params(self, **arguments: Any) -> LODEGP:
-        """Change arguments of the estimator, as scikit-learn does, and return it.
+        """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
 
         Parameters
         ----------
         **arguments
-            By name, as in the constructor.
+            By name, as the estimator is made with.
 
         Examples
         --------
@@ -181,27 +187,39 @@ class LODEGP:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _arguments(self) -> Arguments:
-        """Return the arguments beside the system, checked."""
         if not isinstance(self.system, System):
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
         return found
 
-    def fit(self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None) -> LODEGP:
-        """Learn parameters, hyperparameters and noise from measurements.
+    def fit(
+        self,
+        t: Any,
+        Y: Any = None,
+        noise_std: Any = None,
+        *,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> LODEGP:
+        """Return the estimator itself, with parameters, hyperparameters and noise learned from measurements.
 
         Parameters
         ----------
-        t : array-like, shape (n,), Observations, Statistics, path, or Dask DataFrame
-            Times, in any order; repeated times are fine. A path or pattern of Parquet or CSV files, or a Dask
-            DataFrame, holds times and channels in columns of their names, and may be larger than memory.
+        t : array-like, shape (n,), Observations, Statistics, path, list of paths, DataFrame, or Source
+            Times, in any order; repeated times are fine. A path, pattern or list of CSV and Parquet files, or a
+            DataFrame of any library, Dask included, holds times and values in columns, which are found by name;
+            files may be larger than memory. Dates become seconds since the first one.
         Y : array (n, channels), dict of observable to array, or DataFrame
-            NaN for missing values; a dict may hold any observables, such as ``"f1'"``.
+            NaN for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t` holds them.
         noise_std : number, array or dict, optional
-            Known noise; zero makes values exact. Learned where not given.
+            Known noise; zero makes values exact. Learned where not given. For files and DataFrames a number, or a
+            dict of channel to number or column.
         time : str, optional
-            The column of times in files or a Dask DataFrame; ``t`` or ``time`` by default.
+            The column of the time in files or DataFrames; ``t``, ``time``, ``date`` and the like by default.
+        columns : dict of observable to column, optional
+            For columns of files or DataFrames with other names: a name, or a number counted from one. ``t`` is the
+            time, ``std(f1)`` the known noise of f1.
 
         Returns
         -------
@@ -217,19 +235,27 @@ class LODEGP:
         'dense: 4 measurements; exact, and fast up to 200'
         """
         arguments = self._arguments()
-        measurements = self._read(t, Y, noise_std, time)
-        self.fit_ = fit_measurements(prepare(self.system, arguments, measurements))
+        source = self._read(t, Y, noise_std, time, columns)
+        setup = prepare(self.system, arguments, source.measurements)
+        self.fit_ = fit_measurements(setup, labels=Labels.read(source.labels))
         return self
 
     def update(
-        self, t: Any, Y: Any = None, noise_std: Any = None, *, time: str | None = None, relearn: bool = True
+        self,
+        t: Any,
+        Y: Any = None,
+        noise_std: Any = None,
+        *,
+        time: str | None = None,
+        columns: Mapping[str, Any] | None = None,
+        relearn: bool = True,
     ) -> LODEGP:
-        """Add new measurements to a fitted model; what was learned so far is where the search starts.
+        """Return the estimator itself, fitted to more measurements; the search starts from what was learned so far.
 
         Parameters
         ----------
-        t, Y, noise_std, time
-            As in `fit`.
+        t, Y, noise_std, time, columns
+            As in `fit`, for the new measurements alone. Dates are counted from the same origin.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
 
@@ -245,28 +271,25 @@ class LODEGP:
         6
         """
         fit, arguments = self.fit_, self._arguments()
-        self.fit_ = extend(fit, self._read(t, Y, noise_std, time), arguments, relearn=relearn)
+        since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
+        source = self._read(t, Y, noise_std, time, columns, since)
+        if source.origin != since and source.origin is not None:
+            raise DataError("expected times as numbers, like those of the fit, got dates")
+        self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn)
         return self
 
-    def _read(self, t: Any, Y: Any, noise_std: Any, time: str | None) -> Measurements:
-        """Return measurements from anything that `fit` accepts."""
-        reader = ObservableReader(self.system)
-        if isinstance(t, Statistics):
-            if Y is not None or noise_std is not None:
-                raise DataError("expected Statistics alone: they hold values and noise themselves")
-            if not t.size:
-                raise DataError("expected at least one measurement; the sums are empty")
-            reader.read(t.observables)
-            return Measurements(sums=t)
-        if is_stream(t):
-            if Y is not None:
-                raise DataError("expected files or a Dask DataFrame alone: they hold times and values themselves")
-            return Measurements(sums=read_stream(t, self.system.channels, time=time, noise_std=noise_std))
-        if time is not None:
-            raise DataError("time= names a column of files or of a Dask DataFrame; expected none with arrays")
-        observations = read_observations(self.system.channels, t, Y, noise_std)
-        reader.read(observations.observables)
-        return Measurements.of(observations)
+    def _read(
+        self,
+        t: Any,
+        Y: Any,
+        noise_std: Any,
+        time: str | None,
+        columns: Mapping[str, Any] | None,
+        since: datetime | None = None,
+    ) -> Source:
+        """Return what is read from anything that `fit` accepts."""
+        channels, check = self.system.channels, ObservableReader(self.system).read
+        return read_source(t, Y, channels, noise_std=noise_std, time=time, columns=columns, since=since, check=check)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:
@@ -280,12 +303,12 @@ class LODEGP:
 
     @property
     def noise_(self) -> dict[str, float]:
-        """Learned standard deviations of the noise by name, in the user's units."""
+        """Learned levels of noise by name, in the user's units; under ``"shared"`` where there is one for all."""
         return self.fit_.noise
 
     @property
     def log_evidence_(self) -> float:
-        """The log evidence at the optimum."""
+        """The log evidence at the optimum, in the user's units."""
         return self.fit_.log_evidence
 
     @property
@@ -300,25 +323,25 @@ class LODEGP:
 
     @property
     def warnings_(self) -> list[str]:
-        """What to know before believing the fit."""
+        """Sentences to read before believing the fit; none where nothing is wrong."""
         return self.fit_.warnings
 
     @property
     def labels_(self) -> dict[str, Any]:
-        """What `label` has said: title, units and origin."""
+        """The title, the units and the origin that `label` was given."""
         return self.fit_.labels.to_dict()
 
     def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str = "") -> LODEGP:
-        """Say what figures, reports and files call things; kept when the model is saved.
+        """Return the estimator itself, with labels for figures, reports and files; they are kept when it is saved.
 
         Parameters
         ----------
         title : str
             Of reports.
         units : dict of str to str, optional
-            Of channels, parameters and ``t``.
+            Units of channels, parameters and the time ``t``, by name.
         origin : str
-            The date that is time zero, where times are seconds since then.
+            The date that is time zero, in ISO format, where times are seconds since then.
 
         Examples
         --------
@@ -337,6 +360,7 @@ class LODEGP:
         Parameters
         ----------
         path : str or Path
+            The file.
 
         Examples
         --------

@@ -102,7 +102,7 @@ _CONFIG = {
 
 
 def plot_text(text: str) -> str:
-    """Return text for a label of a plot, where Plotly would read tags, and ``%{...}`` as a value.
+    """Return text as a label of a plot, escaped where Plotly would read tags, or ``%{...}`` as a value.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def plot_text(text: str) -> str:
 
 
 def _plotly_script() -> str:
-    """Return plotly.js; its Python half takes longer to load than a report to make, and is not needed."""
+    """Return the text of plotly.js; its Python half takes longer to load than a report to make, and is not needed."""
     found = find_spec("plotly")
     path = Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else Path()
     try:
@@ -123,7 +123,14 @@ def _plotly_script() -> str:
 
 
 class Page:
-    """An HTML page that grows section by section; text is escaped unless it is called `html`.
+    """An HTML page that grows section by section; text is escaped unless its argument is called `html`.
+
+    Parameters
+    ----------
+    title : str
+        Of the window, and at the top of the page.
+    lead : str
+        What stands below it; nothing where empty.
 
     Examples
     --------
@@ -143,28 +150,28 @@ class Page:
             self._body.append(f'<p class="lead">{escape(lead)}</p>')
 
     def head(self, html: str) -> None:
-        """Add to the head of the page: scripts and styles."""
+        """Add HTML to the head of the page, as it is: scripts and styles."""
         self._head.append(html)
 
     def html(self, html: str) -> None:
-        """Add HTML as it is."""
+        """Add HTML to the body of the page, as it is."""
         self._body.append(html)
 
     def section(self, title: str, level: int = 2) -> None:
-        """Begin a section."""
+        """Add the heading of a section with a `title`; its `level` is 1 to 6."""
         self._body.append(f"<h{level}>{escape(title)}</h{level}>")
 
     def paragraph(self, text: str, kind: str = "") -> None:
-        """Add a paragraph; the kinds are lead, note, warning and good."""
+        """Add a `text` as a paragraph; its `kind` is lead, note, warning, good, or empty."""
         self._body.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
 
     def items(self, texts: Iterable[str], kind: str = "") -> None:
-        """Add a list; the kinds are warning and good."""
+        """Add `texts` as a list; its `kind` is warning, good, or empty."""
         listed = "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
         self._body.append(f'<div class="{kind}">{listed}</div>' if kind else listed)
 
     def details(self, summary: str, html: str) -> None:
-        """Add HTML that stays folded until the reader asks for it."""
+        """Add `html` that stays folded under a `summary` until the reader asks for it."""
         self._body.append(f"<details><summary>{escape(summary)}</summary>{html}</details>")
 
     def code(self, text: str) -> None:
@@ -172,7 +179,7 @@ class Page:
         self._body.append(f"<pre>{escape(text)}</pre>")
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = ()) -> None:
-        """Add a table; the columns numbered in `text` hold words and not numbers."""
+        """Add a table with a `head` and `rows`; the columns numbered in `text` hold words and not numbers."""
 
         def cells(tag: str, values: Sequence[str]) -> str:
             parts = (
@@ -187,16 +194,25 @@ class Page:
         )
 
     def image(self, png: bytes, caption: str) -> None:
-        """Add a picture; its bytes become part of the page."""
+        """Add a picture with a `caption`; the bytes of the `png` become part of the page."""
         source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
         self._body.append(
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )
 
     def plot(self, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], caption: str) -> None:
-        """Add an interactive plot; `layout` has a height, and `plot_text` has made every label in it.
+        """Add an interactive plot.
 
         Plotly's script becomes part of the page, once.
+
+        Parameters
+        ----------
+        data : sequence of dict
+            Traces, as Plotly wants them.
+        layout : dict
+            Has a height, and `plot_text` has made every label in it.
+        caption : str
+            What stands below the plot.
         """
         self._plots += 1
         name = f"plot-{self._plots}"
@@ -210,7 +226,7 @@ class Page:
         )
 
     def text(self) -> str:
-        """Return the whole page."""
+        """Return the whole page as HTML."""
         scripts = [f"<script>{_plotly_script()}</script>", f"<script>{_START}</script>"] if self._plots else []
         return "\n".join(
             [

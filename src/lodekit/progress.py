@@ -19,13 +19,15 @@ def _no_advance(amount: int = 1, what: str = "") -> None:
 
 @contextmanager
 def waiting(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Lend a function that counts what has been done and may say what; a bar shows it on a terminal.
+    """Yield a function ``advance(amount, what)`` that counts steps done and may say what they led to.
 
-    The bar has a life of its own: it also moves while a single step takes long. Inside another one there is no second.
+    A bar shows both on a terminal, after a second. It also moves while a single step takes long; inside another bar
+    there is no second one.
 
     Parameters
     ----------
     text : str
+        What is waited for; it stands beside the bar.
     total : int, optional
         How many steps there are, where that is known.
     """

@@ -1,4 +1,4 @@
-"""Solutions to try things on: drawn from the prior of a system."""
+"""Random solutions of a system, drawn from its prior, to try things on."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ def simulate(
     size: int = 1,
     random_state: int | None = None,
 ) -> Array:
-    """Return random solutions of a system, shape (size, n, channels).
+    """Return random solutions of a system, shape (size, n, channels); what is random in them varies by about one.
 
     Parameters
     ----------
     system : System
     t : array-like, shape (n,)
+        Times, in any order.
     values : dict of str to float, optional
-        Of the parameters; fixed and start values of the system stand in for those that are missing.
+        Values of the parameters; fixed and start values of the system stand in for those that are missing.
     observable : sequence of str, optional
-        What to return instead of the channels.
+        Observables to return instead of the channels.
     latent : str
-        Covariance of the free functions.
+        Covariance of all free functions: ``"se"``, or ``"matern-p/2"`` with odd p.
     lengthscale : float, optional
-        How quickly free functions change, in the unit of time; a fifth of the span of the times by default.
+        Of the free functions, in the user's unit of time; a fifth of the time from first to last by default.
     size : int
         How many solutions.
     random_state : int, optional

@@ -1,4 +1,4 @@
-"""Save and load fits as plain state: JSON and arrays in one file, never pickle; written whole or not at all."""
+"""Fits in files: JSON and arrays in one archive, never pickle; written whole or not at all."""
 
 from __future__ import annotations
 
@@ -69,11 +69,12 @@ def save_fit(fit: Fit, path: str | Path) -> None:
 
 
 def load_fit(path: str | Path) -> Fit:
-    """Return a fit that `save_fit` has written.
+    """Return a fit that `save_fit` has written; nothing is learned again.
 
     Parameters
     ----------
     path : str or Path
+        The file, of this format or the one before.
     """
     state, arrays = _read_state(path)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import time
@@ -44,13 +45,14 @@ def test_fit_is_that_of_the_library(fitted: Fitted) -> None:
     gp = lk.LODEGP(read_system_file(fitted.folder / "heating.toml").system, random_state=0)
     gp.fit(data["t"], {name: data[name] for name in ("f1", "f2", "u")})
     saved = lk.LODEGP.load(Path(fitted.model) / "model.lodekit")
+    # Rounding may differ between two processes; searches that begin so end within 1e-6 of each other.
     for name in ("a", "b"):
-        assert saved.parameters_[name].value == pytest.approx(gp.parameters_[name].value, rel=1e-9)
+        assert saved.parameters_[name].value == pytest.approx(gp.parameters_[name].value, rel=1e-5)
     table = read_csv(Path(fitted.model) / "predictions.csv")
     mean, std = gp.predict(table["t"], return_std=True)
     for number, name in enumerate(("f1", "f2", "u")):
-        assert np.allclose(table[name], mean[:, number], atol=1e-8)
-        assert np.allclose(table[f"std({name})"], std[:, number], atol=1e-7)
+        assert np.allclose(table[name], mean[:, number], rtol=0, atol=1e-5)
+        assert np.allclose(table[f"std({name})"], std[:, number], rtol=0, atol=1e-5)
     assert saved.labels_["title"] == "A heater"
 
 
@@ -116,15 +118,20 @@ def test_dates_are_seconds_and_units_must_say_so(tmp_path: Path) -> None:
     (tmp_path / "room.toml").write_text(system.replace("min", "s"))
     assert run("fit", "room.toml", "log.csv", "-q", "--no-figures", cwd=tmp_path).returncode == 0
 
-    def first(*options: str) -> str:
-        return run("predict", "log-fit", *options, "--n", "1", cwd=tmp_path).stdout.splitlines()[1]
-
-    # The same moment in two zones, and without one.
-    assert first("--from", "2026-03-01T11:05Z") == first("--from", "2026-03-01T12:05+01:00")
-    assert first("--from", "01.03.2026 12:05") == first("--from", "300")
-    assert run("predict", "log-fit", "--from", "1e12", "--to", "2e12", cwd=tmp_path).returncode == 2
+    # The same moment in two zones, without one, in seconds, and from a file.
     (tmp_path / "dates.txt").write_text("2026-03-01 12:05\n2026-03-01 12:06\n")
-    assert first("--at", "dates.txt") == first("--from", "300")
+    moments = [("--from", text) for text in ("2026-03-01T11:05Z", "2026-03-01T12:05+01:00", "01.03.2026 12:05", "300")]
+    for moment in [*moments, ("--at", "dates.txt")]:
+        shown = run("predict", "log-fit", *moment, "--n", "1", cwd=tmp_path).stdout.splitlines()
+        assert shown[0] == "t,date,T,std(T)"
+        time, date, value, deviation = shown[1].split(",")
+        assert (time, date) == ("300.0", "2026-03-01T12:05:00+01:00")
+        # The mean falls by 5e-3 a second, so this is a millisecond.
+        assert float(value) == pytest.approx(20 + 5 * np.exp(-0.5), abs=5e-6)
+        # The variance of 6e-13 is what is left of the prior's 9 after subtraction: rounding, 2e-16 * 9 a step, takes
+        # all digits but two or three.
+        assert float(deviation) == pytest.approx(8e-7, rel=0.1)
+    assert run("predict", "log-fit", "--from", "1e12", "--to", "2e12", cwd=tmp_path).returncode == 2
 
 
 def test_results_of_different_files_do_not_meet(fitted: Fitted, tmp_path: Path) -> None:
@@ -155,22 +162,24 @@ def test_dollars_in_units_are_dollars(fitted: Fitted, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "channels.png").exists()
 
 
-def test_many_files_are_read_in_pieces(tmp_path: Path) -> None:
+def test_a_pattern_names_several_files_and_their_columns_are_mapped(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     example, times = lk.catalog.heating(), np.linspace(-5, 5, 1000)
     table = example.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((1000, 3))
     for part in range(2):
         rows = slice(part, None, 2)
-        columns = {"t": times[rows], **{name: table[rows, k] for k, name in enumerate(("f1", "f2", "u"))}}
+        columns = {"clock": times[rows], **{name: table[rows, k] for k, name in enumerate(("F1 [K]", "f2", "input"))}}
         polars.DataFrame(columns).write_parquet(tmp_path / f"part{part}.parquet")
     (tmp_path / "heating.toml").write_text(
         'equations = ["f1\' = -a*(f1-f2)+u", "f2\' = -b*(f2-f1)"]\nparameters = ["a", "b"]\n'
     )
-    done = run("fit", "heating.toml", "part*.parquet", "--json", "--no-figures", cwd=tmp_path)
+    options = ("--map", "t=clock", "--map", "u=4", "--json", "--no-figures")
+    done = run("fit", "heating.toml", "part*.parquet", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["observations"] == 3000
     assert content["parameters"]["a"]["value"] == pytest.approx(3, rel=0.02)
+    assert content["notes"] == ["f1 is in column F1 [K]", "u is in column input"]
     assert (tmp_path / "part-fit" / "report.html").exists()
 
 
@@ -224,13 +233,24 @@ def test_no_fit_exits_with_1(tmp_path: Path) -> None:
     assert not (tmp_path / "data-fit").exists()
 
 
+def wait_until_it_works(process: subprocess.Popen[str]) -> None:
+    """Wait for the covariance of 9000 rows, 650 MB, however long this machine takes to import what it needs."""
+    resident = Path(f"/proc/{process.pid}/statm")
+    if not resident.exists():
+        time.sleep(10)
+        return
+    while int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") < 400e6:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
 def test_an_interrupted_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     made = run("simulate", "heating", "--n", "3000", "--noise", "0.1", "--out", "long.csv", cwd=tmp_path)
     assert made.returncode == 0
     run("init", HEATING, "--param", "a,b", "--out", "heating.toml", cwd=tmp_path)
     arguments = [str(COMMAND), "fit", "heating.toml", "long.csv", "--engine", "dense"]
     process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(4)
+    wait_until_it_works(process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -27,8 +27,9 @@ def test_predict_is_that_of_the_library(fitted: Fitted) -> None:
     assert names == ["t", "f1'", "std(f1')"]
     gp = lk.LODEGP.load(Path(fitted.model) / "model.lodekit")
     mean, std = gp.predict(np.linspace(-6, 8, 15), "f1'", return_std=True)
-    assert np.array_equal(table[:, 1], mean)
-    assert np.allclose(table[:, 2], std, rtol=1e-12)
+    # All digits are printed, but two processes may round differently, the more so what is left of the prior variance.
+    assert np.allclose(table[:, 1], mean, rtol=0, atol=1e-9)
+    assert np.allclose(table[:, 2], std, rtol=1e-6)
     content = json.loads(run("predict", fitted.model, "--n", "3", "--json").stdout)
     assert content["t"] == [-5.0, 0.0, 5.0]
     assert set(content) == {"t", *(f for name in ("f1", "f2", "u") for f in (name, f"std({name})"))}
@@ -47,13 +48,17 @@ def test_predict_at_the_times_of_a_file(fitted: Fitted, tmp_path: Path) -> None:
 
 def test_samples_satisfy_the_equations(fitted: Fitted) -> None:
     options = ("--size", "2", "--seed", "3", "--n", "5")
-    done = run("sample", fitted.model, *options, *(x for o in ("f2'", "f1", "f2") for x in ("--observable", o)))
+    shown = [part for observable in ("f2'", "f1", "f2") for part in ("--observable", observable)]
+    done = run("sample", fitted.model, *options, *shown)
     names, table = columns(done.stdout)
     assert names == ["sample", "t", "f2'", "f1", "f2"]
     assert table[:, 0].tolist() == [1.0] * 5 + [2.0] * 5
     b = lk.LODEGP.load(Path(fitted.model) / "model.lodekit").parameters_["b"].value
     assert np.allclose(table[:, 2], -b * (table[:, 4] - table[:, 3]), atol=1e-9)
-    assert run("sample", fitted.model, *options).stdout == run("sample", fitted.model, *options).stdout
+    # The same seed, the same draws, up to the rounding of another process.
+    again, other = (run("sample", fitted.model, *options, *shown, *seed).stdout for seed in ((), ("--seed", "4")))
+    assert np.allclose(columns(again)[1], table, rtol=0, atol=1e-7)
+    assert not np.allclose(columns(other)[1], table, rtol=0, atol=1e-3)
 
 
 def test_check_prints_the_certificate(fitted: Fitted) -> None:

@@ -17,8 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
+from lodekit.data.sources import Source, read_source
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import is_stream, read_stream
+from lodekit.data.streams import is_dask
 from lodekit.errors import DataError
 
 pandas = pytest.importorskip("pandas")
@@ -38,6 +39,12 @@ def make_table(count: int = 3000, seed: int = 0) -> dict[str, Array]:
 
 def make_frame(table: Mapping[str, Any], partitions: int) -> Any:
     return frames.from_pandas(pandas.DataFrame(table), npartitions=partitions, sort=False)
+
+
+def read_sums(frame: Any, **options: Any) -> Statistics:
+    found = read_source(frame, channels=CHANNELS, **options).measurements.sums
+    assert found is not None
+    return found
 
 
 def assert_same_as_in_memory(found: Statistics, table: Mapping[str, Array], std: Mapping[str, Array]) -> None:
@@ -67,14 +74,30 @@ def test_no_cluster_is_needed_and_empty_partitions_do_no_harm() -> None:
     kept = {name: values[np.arange(3000) // 1000 != 1] for name, values in table.items()}
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):
-            assert_same_as_in_memory(read_stream(frame, CHANNELS), kept, {})
+            assert_same_as_in_memory(read_sums(frame), kept, {})
 
 
-def test_a_dask_frame_is_a_stream_and_its_columns_are_not() -> None:
+def test_a_dask_frame_is_one_and_its_columns_are_not() -> None:
     frame = make_frame(make_table(10), 2)
-    assert is_stream(frame)
-    assert not is_stream(frame["x"])
-    assert not is_stream(frame.compute())
+    assert is_dask(frame)
+    assert not is_dask(frame["x"])
+    assert not is_dask(frame.compute())
+
+
+def test_columns_dates_and_texts_are_read_by_the_rules_of_files() -> None:
+    import dask
+
+    times = pandas.date_range("2026-03-01 12:00", periods=40, freq="90s")
+    numbers = np.cos(np.arange(40.0)).round(3)
+    columns = {"Time": times, "X [m]": [str(number).replace(".", ",") for number in numbers], "other": numbers}
+    for table in (columns, {**columns, "Time": times.strftime("%d.%m.%Y %H:%M:%S")}):
+        with dask.config.set(scheduler="sync"):
+            found: Source = read_source(make_frame(table, 3), channels=CHANNELS, columns={"y": "other"})
+        assert found.measurements.sums is not None
+        plain = {"t": 90.0 * np.arange(40), "x": numbers, "y": numbers}
+        assert_same_as_in_memory(found.measurements.sums, plain, {})
+        assert found.labels["origin"] == "2026-03-01T12:00:00"
+        assert "x is in column X [m]" in found.notes
 
 
 T = np.arange(6.0)
@@ -83,26 +106,26 @@ T = np.arange(6.0)
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"x": T}, "the Dask DataFrame: expected a time column t or time"),
+        ({"x": T}, "the Dask DataFrame: expected a column t or time"),
         ({"t": T, "z": T}, "the Dask DataFrame: expected a column for at least one of x, y"),
-        ({"t": T.astype("datetime64[s]"), "x": T}, "column t, got Datetime.*convert dates to seconds"),
-        ({"t": T, "x": list("abcdef")}, "expected numbers in column x, got"),
-        ({"t": np.where(T == 5, np.inf, T), "x": T}, "expected finite times in column t, got 0.0 to inf"),
-        ({"t": np.where(T == 5, np.nan, T), "x": T}, "expected finite times in column t, got nan"),
-        ({"t": T, "x": np.where(T == 5, np.inf, T)}, "expected finite values or null in column x, got inf"),
+        ({"t": T, "x": T.astype("datetime64[s]")}, "expected numbers in column x, got dates"),
+        ({"t": T, "x": list("abcdef")}, "the Dask DataFrame: partition's row 1, column x: expected a number, got 'a'"),
+        ({"t": np.where(T == 5, np.inf, T), "x": T}, "partition's row 3, column t: expected a finite number, got inf"),
+        ({"t": np.where(T == 5, np.nan, T), "x": T}, "column t has none in partition's row 3"),
+        ({"t": T, "x": np.where(T == 5, np.inf, T)}, "column x: expected a finite number, got inf"),
         ({"t": np.ones(6), "x": T}, "start < stop"),
-        ({"t": T, "x": np.full(6, np.nan)}, "every value is missing"),
+        ({"t": T, "x": np.full(6, np.nan)}, "every cell is missing"),
     ],
 )
 def test_a_frame_that_cannot_be_used_says_why(table: Mapping[str, Any], message: str) -> None:
     import dask
 
     with dask.config.set(scheduler="sync"), pytest.raises(DataError, match=message):
-        read_stream(make_frame(table, 2), CHANNELS)
+        read_sums(make_frame(table, 2))
 
 
-def test_dask_is_never_imported_without_a_dask_object() -> None:
-    lines = "import sys, lodekit.data.streams as s; s.is_stream(1.0); s.is_stream('a'); s.is_stream(['a'])"
+def test_what_reads_tables_is_never_imported_for_arrays() -> None:
+    lines = "import sys, lodekit.data.sources as s; s.is_dask(1.0); s.read_source([0, 1], {'x': [1, 2]})"
     check = "sys.exit(any(name in sys.modules for name in ('dask', 'distributed', 'polars', 'pyarrow')))"
     subprocess.run([sys.executable, "-c", f"{lines}; {check}"], check=True)
 
@@ -119,7 +142,7 @@ def client() -> Iterator[Any]:
 def test_a_cluster_gives_the_same_sums(client: Any) -> None:
     table = make_table()
     # More partitions than one knot of the tree joins.
-    found = read_stream(make_frame(table, 20), CHANNELS, noise_std={"x": "sx"})
+    found = read_sums(make_frame(table, 20), noise_std={"x": "sx"})
     assert_same_as_in_memory(found, table, {"x": table["sx"]})
     assert len(client.scheduler_info()["workers"]) == 2
 
@@ -136,7 +159,7 @@ def test_a_worker_that_is_killed_changes_nothing(client: Any, tmp_path: Path) ->
     frame = frames.from_map(load, range(12), meta=pandas.DataFrame(tables[0]).iloc[:0])
     before = set(client.run(os.getpid).values())
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(read_stream, frame, CHANNELS)
+        running = pool.submit(read_sums, frame)
         while len(marks := sorted(tmp_path.iterdir(), key=lambda path: path.name.split("-")[2])) < 17:
             assert not running.done()
             time.sleep(0.01)

@@ -101,9 +101,9 @@ def test_latent_force_comparison_has_the_order_of_the_paper() -> None:
 def test_closed_form_error_is_none_without_a_closed_form() -> None:
     experiment = find_experiment("heating")
     trained = train(experiment, "lodekit", 0)
-    assert measures._closed_form(experiment, trained)[0] is not None
+    assert measures.closed_form_errors(experiment, trained)[0] is not None
     object.__setattr__(trained, "gp", None)
-    assert measures._closed_form(experiment, trained) == (None, None)
+    assert measures.closed_form_errors(experiment, trained) == (None, None)
 
 
 @quiet

@@ -36,7 +36,17 @@ __all__ = ["Decomposition", "Parts", "between", "combine", "decompose", "divisib
 
 @dataclass(frozen=True)
 class Parts:
-    """``[left; relations] A [right kernel] = [diag 0; 0 0]``, everything without fractions."""
+    """``[left; relations] A [right kernel] = [diag 0; 0 0]``, everything without fractions.
+
+    Parameters
+    ----------
+    left, relations : list of vectors
+        Rows that make A diagonal, and rows that make it vanish.
+    right, kernel : list of vectors
+        Columns that make A diagonal, and columns that A makes vanish.
+    diagonal : list of polynomials
+        What is left between `left` and `right`.
+    """
 
     left: list[Vector]
     relations: list[Vector]
@@ -122,7 +132,7 @@ class Decomposition:
 
 
 def decompose(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> Parts:
-    """Return the whole decomposition over any coefficient ring."""
+    """Return the whole decomposition of a matrix over any `ring`, given by its `rows` and its `width`."""
     row_stage = kernel_and_image(ring, rows)
     equations = [without_content(ring, row) for row in row_stage[0]]
     column_stage = kernel_and_image(ring, [[row[j] for row in equations] for j in range(width)])
@@ -130,7 +140,7 @@ def decompose(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> Part
 
 
 def divisibility_chain(ring: CoefficientRing, diagonal: Sequence[Polynomial]) -> list[Polynomial]:
-    """Return the invariant factors of a diagonal matrix, as canonical multiples, by gcds and lcms."""
+    """Return the invariant factors of a matrix with this `diagonal` over `ring`, as canonical multiples."""
     chain = [primitive(ring, entry) for entry in diagonal]
     for i in range(len(chain)):
         for j in range(i + 1, len(chain)):
@@ -164,7 +174,7 @@ def _assemble(
 
 
 def combine(ring: CoefficientRing, weights: Vector, vectors: Sequence[Vector]) -> Vector:
-    """Return the sum of the vectors, each times its polynomial."""
+    """Return the sum of the `vectors` over `ring`, each times its polynomial among the `weights`."""
     total: Vector = [[] for _ in vectors[0]]
     for weight, vector in zip(weights, vectors, strict=True):
         if weight:
@@ -173,7 +183,7 @@ def combine(ring: CoefficientRing, weights: Vector, vectors: Sequence[Vector]) -
 
 
 def between(ring: CoefficientRing, left: Vector, rows: Sequence[Vector], right: Vector) -> Polynomial:
-    """Return the polynomial ``left A right``, A given by rows."""
+    """Return the polynomial ``left A right`` over `ring`, A given by its `rows`."""
     total: Polynomial = []
     for entry, factor in zip(combine(ring, left, rows), right, strict=True):
         if entry and factor:
@@ -186,7 +196,7 @@ def _content(ring: CoefficientRing, vector: Vector) -> Element:
 
 
 def without_content(ring: CoefficientRing, vector: Vector) -> Vector:
-    """Return the vector divided by the factor common to all its coefficients."""
+    """Return the `vector` over `ring` divided by the factor common to all its coefficients."""
     content = _content(ring, vector)
     return [[ring.divide(value, content) for value in entry] for entry in vector]
 

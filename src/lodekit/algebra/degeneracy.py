@@ -34,7 +34,7 @@ def degenerate_factors(form: SmithForm) -> list[Element]:
 
 
 def exceptional_factors(parametrization: Parametrization) -> list[Element]:
-    """Return the parameter factors outside whose zeros this very parametrization stays valid when it is evaluated.
+    """Return the parameter factors at whose zeros a parametrization must not be evaluated, since it may not hold there.
 
     Where X and g_i are defined, the identities that prove the parametrization can be evaluated too.
     """

@@ -1,4 +1,4 @@
-"""What eliminations need of their coefficients, and the smallest domain that has it: the integers modulo a prime."""
+"""The interface of coefficient rings that eliminations work over, and the integers modulo a prime, which have it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Element = Any
 
 
 class CoefficientRing(Protocol):
-    """What the eliminations need to know of the domain their coefficients live in."""
+    """The operations on coefficients that eliminations use."""
 
     @property
     def zero(self) -> Element:
@@ -37,7 +37,7 @@ class CoefficientRing(Protocol):
         ...
 
     def common_factor(self, first: Element, second: Element) -> Element:
-        """Return a common divisor, as large as the domain allows."""
+        """Return a common divisor of `first` and `second`, as large as the domain allows."""
         ...
 
     def content(self, elements: Iterable[Element]) -> Element:
@@ -45,7 +45,7 @@ class CoefficientRing(Protocol):
         ...
 
     def divide(self, element: Element, divisor: Element) -> Element:
-        """Return an exact quotient."""
+        """Return the quotient of `element` by `divisor`, which divides it exactly."""
         ...
 
     def count_terms(self, elements: Iterable[Element]) -> int:
@@ -79,7 +79,7 @@ class FiniteField:
         return element
 
     def common_factor(self, first: Element, second: Element) -> Element:
-        """Return the first element, so that eliminations become monic."""
+        """Return `first`, whatever `second` is, so that eliminations become monic."""
         return first if first else second
 
     def content(self, elements: Iterable[Element]) -> Element:
@@ -91,7 +91,7 @@ class FiniteField:
         return 0
 
     def divide(self, element: Element, divisor: Element) -> Element:
-        """Return the quotient."""
+        """Return ``element / divisor``."""
         return element / divisor
 
     def unit(self, element: Element) -> Element:

@@ -44,7 +44,7 @@ class Factor:
     mode: int
 
     def cofactor(self, ring: ScalarRing, annihilator: Polynomial) -> Polynomial:
-        """Return d_i divided by this factor to its multiplicity."""
+        """Return d_i, the `annihilator` of the mode over `ring`, divided by this factor to its multiplicity."""
         rest = annihilator
         for _ in range(self.multiplicity):
             rest = primitive(ring, divide_exactly(ring, rest, self.polynomial)[1])
@@ -52,7 +52,7 @@ class Factor:
 
 
 def mode_factors(ring: ScalarRing, annihilators: Sequence[Polynomial]) -> list[Factor]:
-    """Return the factors of all d_i with their exact multiplicities."""
+    """Return the factors of all d_i, the `annihilators` over `ring`, with their exact multiplicities."""
     return [
         Factor(part, multiplicity, index)
         for index, annihilator in enumerate(annihilators)
@@ -68,6 +68,15 @@ def enclose_roots(
     The values are put in exactly and the result is factored, so multiplicities are exact. Every root is isolated by
     interval arithmetic and refined until its enclosure is far narrower than a float. Where a leading coefficient
     vanishes at the values, there are fewer roots than generically.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+        Of the coefficients.
+    polynomial : sequence of elements
+        The coefficients, lowest power first.
+    values : dict of str to Fraction, optional
+        The parameters that occur in the coefficients.
 
     Returns
     -------

@@ -51,7 +51,21 @@ class OperatorMatrix:
         variable: str = "d",
         denominators: Sequence[Element] = (),
     ) -> OperatorMatrix:
-        """Return the matrix with these rows, each in lowest terms with its denominator (one where none is given)."""
+        """Return the matrix with these rows, each in lowest terms with its denominator.
+
+        Parameters
+        ----------
+        ring : ScalarRing
+            Of the coefficients.
+        rows : sequence of vectors
+            Polynomials without fractions.
+        width : int
+            How many columns there are, even where there is no row.
+        variable : str
+            What d is called.
+        denominators : sequence of elements
+            One for each row; one where none is given.
+        """
         below = list(denominators) or [ring.one] * len(rows)
         reduced = [_lowest_terms(ring, row, bottom) for row, bottom in zip(rows, below, strict=True)]
         return cls(ring, [row for row, _ in reduced], [bottom for _, bottom in reduced], width, variable)
@@ -60,7 +74,19 @@ class OperatorMatrix:
     def from_scalars(
         cls, ring: ScalarRing, entries: Sequence[Sequence[Sequence[Scalar]]], width: int, variable: str = "d"
     ) -> OperatorMatrix:
-        """Return the matrix whose entries are given as coefficient lists of field elements."""
+        """Return the matrix whose entries are given as field elements.
+
+        Parameters
+        ----------
+        ring : ScalarRing
+            Of the coefficients.
+        entries : rows of lists of Scalar
+            The coefficients of each entry, lowest power of d first.
+        width : int
+            How many columns there are, even where there is no row.
+        variable : str
+            What d is called.
+        """
         rows, denominators = [], []
         for entry_row in entries:
             common = ring.common_multiple(value.denominator for polynomial in entry_row for value in polynomial)
@@ -75,13 +101,13 @@ class OperatorMatrix:
 
     @classmethod
     def identity(cls, ring: ScalarRing, size: int, variable: str = "d") -> OperatorMatrix:
-        """Return the identity matrix."""
+        """Return the identity matrix of this `size` over `ring`; d is called `variable`."""
         rows = [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)]
         return cls(ring, rows, [ring.one] * size, size, variable)
 
     @classmethod
     def diagonal(cls, ring: ScalarRing, values: Sequence[Scalar], variable: str = "d") -> OperatorMatrix:
-        """Return the square matrix with these field elements on its diagonal."""
+        """Return the square matrix over `ring` with field elements, the `values`, on its diagonal; `variable` is d."""
         size = len(values)
         rows: list[Vector] = [[[v.numerator] if i == j else [] for j in range(size)] for i, v in enumerate(values)]
         return cls(ring, rows, [value.denominator for value in values], size, variable)
@@ -177,7 +203,7 @@ class OperatorMatrix:
         return any(entry for row in self.rows for entry in row)
 
     def coefficients(self, i: int, j: int) -> list[Scalar]:
-        """Return the coefficients of an entry as field elements, lowest power of d first."""
+        """Return the coefficients of the entry in row `i` and column `j` as field elements, lowest power of d first."""
         return [Scalar(self.ring, value, self.denominators[i]) for value in self.rows[i][j]]
 
     def degree(self, column: int) -> int:
@@ -185,7 +211,7 @@ class OperatorMatrix:
         return max((len(row[column]) - 1 for row in self.rows), default=-1)
 
     def format_entry(self, i: int, j: int) -> str:
-        """Return an entry as text."""
+        """Return the entry in row `i` and column `j` as text."""
         return format_polynomial(self.coefficients(i, j), self.variable)
 
     def to_lists(self) -> list[list[str]]:
@@ -236,7 +262,7 @@ def symbols_of(ring: ScalarRing) -> list[sympy.Expr]:
 
 
 def element_to_sympy(ring: ScalarRing, element: Element, symbols: list[sympy.Expr]) -> sympy.Expr:
-    """Return a ring element as a SymPy expression."""
+    """Return an `element` of `ring` as a SymPy expression in its `symbols`, as `symbols_of` gives them."""
     import sympy
 
     terms = []
@@ -254,7 +280,7 @@ def scalar_to_sympy(scalar: Scalar) -> sympy.Expr:
 
 
 def polynomial_to_sympy(coefficients: Sequence[Scalar], variable: str) -> sympy.Expr:
-    """Return a polynomial over the field as a SymPy expression in the symbol of that name."""
+    """Return the polynomial with these `coefficients` as a SymPy expression in the symbol named `variable`."""
     import sympy
 
     d = sympy.Symbol(variable)

@@ -119,7 +119,7 @@ class Parametrization:
         return OperatorMatrix.from_vectors(ring, rows, len(operator.rows), operator.variable, contents)
 
     def verify(self) -> tuple[str, ...]:
-        """Check exactly that these are solutions, that they are all, and that nothing is counted twice.
+        """Return what was proved, after checking exactly that these are solutions, all of them, and none twice.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Parametrization:
         return shifts, {leading_position(row, shifts): row for row in self.equations.rows}
 
     def observable_of(self, mode: int, cofactor: Polynomial) -> Vector:
-        """Return the row ``cofactor g`` of a mode in its shortest form: reduced by the equations, primitive.
+        """Return the row ``cofactor g`` of a mode, given by its number `mode`, reduced by the equations and primitive.
 
         With the cofactor d_i / f of a factor f of d_i, it shows the part of the mode that f annihilates, alone.
         """
@@ -260,7 +260,7 @@ def _is_column_reduced(matrix: OperatorMatrix) -> bool:
 
 
 def parametrize(operator: OperatorMatrix, decomposition: Decomposition | None = None) -> Parametrization:
-    """Return the parametrization of the solutions of A(d) f = 0."""
+    """Return all solutions of A(d) f = 0, A the `operator`; its `decomposition` is taken over where it is known."""
     stages = decomposition or Decomposition(operator.ring, operator.rows, operator.width)
     ring, width, variable = operator.ring, operator.width, operator.variable
     kernel = stages.kernel

@@ -43,7 +43,7 @@ def trim(coefficients: Polynomial) -> Polynomial:
 
 
 def add(first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
-    """Return the sum."""
+    """Return ``first + second``."""
     if len(first) < len(second):
         first, second = second, first
     total = list(first)
@@ -53,7 +53,7 @@ def add(first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
 
 
 def scale(ring: CoefficientRing, polynomial: Sequence[Element], factor: Element, shift: int = 0) -> Polynomial:
-    """Return ``factor * d^shift * polynomial``."""
+    """Return ``factor * d^shift * polynomial`` over `ring`."""
     if not polynomial or not factor:
         return []
     values = [factor * value for value in polynomial]
@@ -63,7 +63,7 @@ def scale(ring: CoefficientRing, polynomial: Sequence[Element], factor: Element,
 
 
 def multiply(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
-    """Return the product."""
+    """Return ``first * second`` over `ring`."""
     if not first or not second:
         return []
     if len(first) == 1 or len(second) == 1:
@@ -87,7 +87,10 @@ def derivative(polynomial: Sequence[Element]) -> Polynomial:
 
 
 def primitive(ring: CoefficientRing, polynomial: Sequence[Element]) -> Polynomial:
-    """Return the canonical multiple: coefficients without common factor, the leading one root-free and positive."""
+    """Return the canonical multiple of a `polynomial` over `ring`.
+
+    Its coefficients have no common factor, and the leading one is root-free and positive.
+    """
     if not polynomial:
         return []
     unit = ring.unit(polynomial[-1])
@@ -101,7 +104,7 @@ def primitive(ring: CoefficientRing, polynomial: Sequence[Element]) -> Polynomia
 def pseudo_divide(
     ring: CoefficientRing, dividend: Sequence[Element], divisor: Sequence[Element]
 ) -> tuple[Element, Polynomial, Polynomial]:
-    """Return ``c, q, r`` with ``c * dividend = q * divisor + r`` and ``deg r < deg divisor``."""
+    """Return ``c, q, r`` over `ring` with ``c * dividend = q * divisor + r`` and ``deg r < deg divisor``."""
     factor, rest = ring.one, list(dividend)
     quotient: Polynomial = []
     while len(rest) >= len(divisor):
@@ -117,7 +120,7 @@ def pseudo_divide(
 def divide_exactly(
     ring: CoefficientRing, dividend: Sequence[Element], divisor: Sequence[Element]
 ) -> tuple[Element, Polynomial]:
-    """Return ``c, q`` with ``c * dividend = q * divisor``; the caller knows that the division leaves no rest."""
+    """Return ``c, q`` over `ring` with ``c * dividend = q * divisor``, where the division leaves no rest."""
     factor, quotient, rest = pseudo_divide(ring, dividend, divisor)
     if rest:
         raise ArithmeticError("a polynomial division that must be exact left a rest")
@@ -125,7 +128,7 @@ def divide_exactly(
 
 
 def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]) -> Polynomial:
-    """Return the greatest common divisor over the fraction field, as a canonical multiple."""
+    """Return the greatest common divisor of `first` and `second` over `ring`'s fractions, as a canonical multiple."""
     left, right = list(first), list(second)
     while right:
         left, right = right, primitive(ring, pseudo_divide(ring, left, right)[2])
@@ -135,7 +138,7 @@ def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Elemen
 def extended_gcd(
     ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]
 ) -> tuple[Polynomial, Polynomial, Polynomial]:
-    """Return ``g, s, t`` with ``s * first + t * second = g``, g some multiple of the greatest common divisor."""
+    """Return ``g, s, t`` over `ring`, ``s * first + t * second = g`` a multiple of the greatest common divisor."""
     rows = [(list(first), [ring.one], []), (list(second), [], [ring.one])]
     while rows[1][0]:
         factor, quotient, rest = pseudo_divide(ring, rows[0][0], rows[1][0])
@@ -151,7 +154,7 @@ def extended_gcd(
 
 
 def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
-    """Return the factors of positive degree with their exact multiplicities, each as a canonical multiple.
+    """Return the factors of positive degree of a `polynomial` over `ring`, canonical, with exact multiplicities.
 
     Factors are irreducible over Q(constants, parameters), except where square roots or sines occur: there they are
     square-free only, since irreducibility over an algebraic extension is not needed for exact multiplicities.
@@ -203,7 +206,7 @@ def _factor_with_symbols(ring: ScalarRing, polynomial: Sequence[Element]) -> lis
 
 
 def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
-    """Return the roots of an integer polynomial in the field of that many elements."""
+    """Return the roots of an integer `polynomial` in the field with `prime` elements."""
     image = nmod_poly([value % prime for value in polynomial], prime)
     if image.degree() < 1:
         return []
@@ -213,7 +216,7 @@ def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
 def specialize(
     ring: ScalarRing, polynomial: Sequence[Element], values: Mapping[str, Fraction]
 ) -> tuple[ScalarRing, Polynomial]:
-    """Return the ring without parameters, and a multiple of the polynomial at rational parameter values in it."""
+    """Return the ring that is left of `ring` at rational `values`, and a multiple of the `polynomial` in it."""
     target = ScalarRing((), ring.constants)
     count = len(ring.constants)
     points = [Fraction(values.get(name, 0)) for name in ring.parameters]
@@ -232,7 +235,7 @@ def specialize(
 
 
 def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> str:
-    """Return the polynomial as users would write it, highest power first: ``d^2 + (a + b)*d``."""
+    """Return `coefficients`, lowest first, as users would write a polynomial in `variable`: ``d^2 + (a + b)*d``."""
     powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
     pairs = list(zip(coefficients, powers, strict=False))
     return join_terms((value, base) for value, base in reversed(pairs) if value)

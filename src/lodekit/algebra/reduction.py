@@ -42,7 +42,10 @@ MAX_TERMS = 100_000
 
 
 def leading_position(vector: Vector, shifts: Sequence[int | None]) -> int:
-    """Return the position of the leading monomial, or -1 for none; positions with shift None are only carried along."""
+    """Return the position of the leading monomial of a `vector`, or -1 for none.
+
+    The `shifts` are added to the degrees; a position with shift None is only carried along.
+    """
     best, position = -1, -1
     for j, polynomial in enumerate(vector):
         if polynomial:
@@ -53,7 +56,10 @@ def leading_position(vector: Vector, shifts: Sequence[int | None]) -> int:
 
 
 def primitive_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> Vector:
-    """Return the multiple without common factor in which `pivot`, one of its elements, is root-free and positive."""
+    """Return the primitive multiple of a `vector` over `ring`.
+
+    Its elements have no common factor, and `pivot`, one of them, is root-free and positive.
+    """
     unit = ring.unit(pivot)
     if unit != 1:
         vector = [scale(ring, polynomial, unit) for polynomial in vector]
@@ -127,6 +133,14 @@ def normal_form(
 
     Parameters
     ----------
+    ring : CoefficientRing
+        Of the coefficients.
+    vector : vector
+        What is reduced.
+    basis : dict of int to vector
+        By leading position.
+    shifts : sequence of int or None
+        Added to the degrees; a position with None is only carried along.
     skip : int
         A leading position whose basis vector is not used (the vector's own).
     """
@@ -149,6 +163,15 @@ def popov_basis(
 
     Every vector is the primitive multiple with a positive leading coefficient, so the result is unique: it depends on
     the module and the shifts alone (where nothing is carried, or nothing vanishes).
+
+    Parameters
+    ----------
+    ring : CoefficientRing
+        Of the coefficients.
+    vectors : iterable of vectors
+        What spans the module.
+    shifts : sequence of int or None
+        Added to the degrees; a position with None is only carried along.
     """
     basis, vanished = _weak_basis(ring, vectors, shifts)
     order = sorted(basis, key=lambda position: len(basis[position][position]) + (shifts[position] or 0))
@@ -162,7 +185,7 @@ def popov_basis(
 def kernel_and_image(
     ring: CoefficientRing, vectors: Sequence[Vector]
 ) -> tuple[list[Vector], list[Vector], list[Vector]]:
-    """Return the Popov basis of a module together with how it is combined from the given vectors.
+    """Return the Popov basis of the module over `ring` that `vectors` span, with how it is combined from them.
 
     Returns
     -------

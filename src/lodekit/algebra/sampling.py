@@ -1,4 +1,4 @@
-"""Random points of large finite fields at which exact matrices are looked at.
+"""Random points of large finite fields, and exact polynomials evaluated there.
 
 What holds at one point where nothing special was asked for holds generically: rank can only drop and invariant factors
 can only grow at a special point. So a point can prove "full rank" and "controllable" at a cost that does not depend on
@@ -26,18 +26,21 @@ _BRANCHES = 16
 
 
 def image(ring: ScalarRing, polynomial: Polynomial, field: FiniteField, points: Sequence[Element]) -> Polynomial:
-    """Return a polynomial in d at a point."""
+    """Return a `polynomial` in d over `ring` at the `points` of a `field`, one for each symbol of the ring."""
     return trim([ring.image(value, field, points) for value in polynomial])
 
 
 def random_points(ring: ScalarRing, seed: int = 0) -> Iterator[tuple[FiniteField, list[Element]]]:
-    """Yield points, one coordinate for each symbol of the ring; squares of square roots and sines are respected."""
+    """Yield points from a `seed`, one coordinate for each symbol of `ring`.
+
+    The squares of square roots and sines are respected.
+    """
     for field, branches in _fields(ring, random.Random(seed)):
         yield field, branches[0]
 
 
 def zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
-    """Yield fields with several zeros of a parameter factor, on all branches of square roots and of the factor itself.
+    """Yield fields with several zeros of a parameter `factor` in `ring`, on all branches of roots and of the factor.
 
     Over an extension by square roots, a factor that is irreducible over the rationals can split, and only one of the
     parts may matter; hence all branches.

@@ -123,7 +123,7 @@ class ScalarRing:
         return self._context.from_dict(dict(terms))
 
     def reduce(self, element: Element) -> Element:
-        """Replace squares of square roots and sines by what they equal."""
+        """Return the element with the squares of square roots and sines replaced by what they equal."""
         for index, square in self._squares.items():
             if element.degrees()[index] < 2:
                 continue
@@ -137,7 +137,7 @@ class ScalarRing:
         return element
 
     def common_factor(self, first: Element, second: Element) -> Element:
-        """Return a greatest common divisor (as polynomials in the symbols)."""
+        """Return a greatest common divisor of `first` and `second`, as polynomials in the symbols."""
         return first.gcd(second)
 
     def content(self, elements: Iterable[Element]) -> Element:
@@ -162,7 +162,7 @@ class ScalarRing:
         return total
 
     def divide(self, element: Element, divisor: Element) -> Element:
-        """Return an exact quotient."""
+        """Return the quotient of `element` by `divisor`, which divides it exactly."""
         return element // divisor
 
     def unit(self, element: Element) -> Element:
@@ -207,7 +207,7 @@ class ScalarRing:
         return total
 
     def format(self, element: Element, denominator: int = 1) -> str:
-        """Return the element over an integer as users would write it: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
+        """Return `element` over an integer `denominator` as users write it: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
         text = ""
         for exponents, value in self.terms(element).items():
             factors = [
@@ -223,7 +223,7 @@ class ScalarRing:
         return text or "0"
 
     def image(self, element: Element, target: FiniteField, points: Sequence[Element]) -> Element:
-        """Return the element at a point of a finite field, one coordinate for each of `names`."""
+        """Return `element` in a finite field `target`, at `points` with one coordinate for each of `names`."""
         total = target.zero
         for exponents, coefficient in self.terms(element).items():
             term = target.integer(coefficient)
@@ -252,6 +252,13 @@ def join_terms(terms: Iterable[tuple[Scalar, str]]) -> str:
 
 class Scalar:
     """An element of the field K, as a fraction in lowest terms with a positive, root-free denominator.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+        Whose fractions form the field.
+    numerator, denominator : element
+        Any elements of the ring; the denominator is one where it is None.
 
     Examples
     --------
@@ -316,7 +323,7 @@ class Scalar:
 
     @property
     def key(self) -> tuple[tuple[tuple[tuple[int, ...], int], ...], ...]:
-        """A hashable, sortable picture of the value."""
+        """The value as a tuple that can be hashed and sorted."""
         return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
 
     def is_negative(self) -> bool:

@@ -37,6 +37,15 @@ class SmithForm:
     The exact matrices are `left`, `diagonal` and `right` (`OperatorMatrix`); `U`, `D`, `V` are the same for SymPy.
     `left_inverse` and `right_inverse` are witnesses that U and V are unimodular.
 
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        A.
+    left, diagonal, right : OperatorMatrix
+        U, D and V, exact.
+    rank : int
+        How many entries of the diagonal are not zero.
+
     Examples
     --------
     >>> import lodekit as lk
@@ -97,7 +106,7 @@ class SmithForm:
         return first.beside(rest)
 
     def verify(self) -> tuple[str, ...]:
-        """Check the form exactly, by multiplication alone; no elimination is trusted.
+        """Return what was proved, after checking the form exactly, by multiplication alone; no elimination is trusted.
 
         Returns
         -------
@@ -136,7 +145,7 @@ class SmithForm:
 
 
 def smith_form(operator: OperatorMatrix, decomposition: Decomposition | None = None) -> SmithForm:
-    """Return the Smith form of an operator matrix, with transformations.
+    """Return the Smith form of an `operator` with its transformations; its `decomposition` is taken over where known.
 
     The last columns of V are the minimal (column-reduced, Popov) basis of the kernel; the last rows of U are a minimal
     basis of the relations among the equations.
@@ -148,7 +157,7 @@ def smith_form(operator: OperatorMatrix, decomposition: Decomposition | None = N
 
 
 def to_matrices(operator: OperatorMatrix, parts: Parts) -> tuple[OperatorMatrix, OperatorMatrix, OperatorMatrix]:
-    """Return U, D and V with ``U A V = D`` and monic D from a decomposition without fractions."""
+    """Return U, D and V with ``U A V = D`` and monic D, for A the `operator`, from the `parts` of its decomposition."""
     ring, (height, width), variable = operator.ring, operator.shape, operator.variable
     rows, below, diagonal, under = [], [], [], []
     for i, (left, entry) in enumerate(zip(parts.left, parts.diagonal, strict=True)):
@@ -234,7 +243,7 @@ def invert_right(image: OperatorMatrix, right: OperatorMatrix, diagonal: Sequenc
 
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
-    """Divide the first rows exactly, each by its (monic multiple of the) polynomial; further rows are dropped."""
+    """Return the first rows of a `matrix`, divided exactly by (monic multiples of) the `divisors`, without the rest."""
     entries = [[_quotient(matrix, i, j, divisor) for j in range(matrix.width)] for i, divisor in enumerate(divisors)]
     return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
 

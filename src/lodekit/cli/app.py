@@ -14,12 +14,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-import lodekit
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.files import read_system_file
 from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
+from lodekit.version import __version__
 
 __all__ = ["ChannelsOption", "JsonOption", "OutOption", "ParamOption", "app", "read_names", "read_source", "run"]
 
@@ -43,7 +43,7 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"lodekit {lodekit.__version__}")
+        typer.echo(f"lodekit {__version__}")
         raise typer.Exit
 
 
@@ -57,7 +57,15 @@ def _options(
 
 
 def read_source(source: str, parameters: list[str], channels: list[str]) -> System:
-    """Return a system from a system file, or from equations as text."""
+    """Return a system from a system file, or from equations as text.
+
+    Parameters
+    ----------
+    source : str
+        The path of a system file, or equations.
+    parameters, channels : list of str
+        Names that go with equations; a system file has its own.
+    """
     is_file = source.endswith(".toml") or _is_file(source)
     if re.fullmatch(r"[\w.-]+", source) and not is_file:
         names = ", ".join(example.name for example in examples.examples())

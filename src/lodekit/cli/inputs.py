@@ -1,48 +1,35 @@
-"""What the options of several commands have in common: times, values, models, tables of numbers."""
+"""What the options of several commands have in common: numbers, times, and where results go."""
 
 from __future__ import annotations
 
-import io
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
-from lodekit.progress import waiting
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from lodekit.model import LODEGP
-    from lodekit.system.system import System
 
-__all__ = [
-    "MODEL",
-    "add_columns",
-    "check_parameters",
-    "date_column",
-    "deliver",
-    "format_columns",
-    "prediction_columns",
-    "read_model",
-    "read_numbers",
-    "read_times",
-]
-
-
-#: What a fitted model is called in the folder of its fit.
-MODEL = "model.lodekit"
-#: How many times are predicted at once.
-_BLOCK = 5000
+__all__ = ["deliver", "read_numbers", "read_times"]
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
-    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas."""
+    """Return numbers by name from texts such as ``tau=10``, several in one text separated by commas.
+
+    Parameters
+    ----------
+    options : sequence of str
+    what : str
+        The option, for messages.
+    """
     found: dict[str, float] = {}
     for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
         name, separator, value = (part.strip() for part in text.partition("="))
@@ -58,27 +45,20 @@ def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
     return found
 
 
-def check_parameters(system: System, names: Iterable[str]) -> None:
-    """Refuse names that are no parameters of a system."""
-    for name in names:
-        if name not in system.parameters:
-            known = ", ".join(system.parameters) or "none"
-            raise LodekitError(f"unknown parameter {name!r}; expected some of: {known}")
-
-
-def read_model(path: Path) -> LODEGP:
-    """Return a saved model; a folder that ``lodekit fit`` has written is as good as the model in it."""
-    from lodekit.model import LODEGP
-
-    if not path.is_dir():
-        return LODEGP.load(path)
-    if not (path / MODEL).exists():
-        raise LodekitError(f"expected a folder that lodekit fit has written, {path} has no {MODEL} in it")
-    return LODEGP.load(path / MODEL)
-
-
 def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None) -> NDArray[np.float64]:
-    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for; the window of the data by default."""
+    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for; the window of the data by default.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    start, stop : str or None
+        Numbers or dates.
+    count : int
+        How many times, evenly spaced.
+    at : Path or None
+        A file of times.
+    """
     import numpy as np
 
     if at is not None:
@@ -136,61 +116,14 @@ def _seconds(gp: LODEGP, date: datetime, reason: str) -> float:
     return (date if date.tzinfo is not None else date.replace(tzinfo=origin.tzinfo)).timestamp() - origin.timestamp()
 
 
-def date_column(origin: str, times: Iterable[float]) -> dict[str, list[str]]:
-    """Return a column of dates for times in seconds since an origin; nothing where there is none."""
-    if not origin:
-        return {}
-    start = datetime.fromisoformat(origin)
-    try:
-        return {"date": [(start + timedelta(seconds=float(t))).isoformat() for t in times]}
-    except OverflowError:
-        raise LodekitError(
-            "expected times whose dates lie between the years 1 and 9999; change --from and --to"
-        ) from None
-
-
-def add_columns(columns: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add columns to a table; two of one name are refused."""
-    for name, values in more.items():
-        if name in columns:
-            raise LodekitError(
-                f"two columns would be called {name!r}; ask for each observable once, and rename channels"
-            )
-        columns[name] = values
-
-
-def prediction_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]) -> dict[str, Any]:
-    """Return times, dates where there are any, and means with standard deviations, as columns."""
-    import numpy as np
-
-    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
-    # In blocks, so that memory does not grow with the number of times.
-    blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
-    with waiting("predicting", len(blocks)) as advance:
-        parts = []
-        for block in blocks:
-            parts.append(gp.predict(block, names, return_std=True))
-            advance()
-    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
-    for number, name in enumerate(names):
-        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
-    return columns
-
-
-def format_columns(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return columns as CSV; numbers in full precision."""
-    import csv
-
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow([repr(float(cell)) if isinstance(cell, float) else cell for cell in row])
-    return target.getvalue()
-
-
 def deliver(text: str, out: Path | None) -> None:
-    """Write a result to a file, or to standard output."""
+    """Write a result to a file, or to standard output.
+
+    Parameters
+    ----------
+    text : str
+    out : Path or None
+    """
     if out is None:
         sys.stdout.write(text)
     else:

@@ -10,19 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
-from lodekit.cli.inputs import (
-    add_columns,
-    check_parameters,
-    date_column,
-    deliver,
-    format_columns,
-    prediction_columns,
-    read_model,
-    read_numbers,
-    read_times,
-)
+from lodekit.cli.inputs import deliver, read_numbers, read_times
+from lodekit.columns import add_columns, format_columns, predict_columns, sample_columns
 from lodekit.errors import LodekitError
 from lodekit.system import catalog as examples
+from lodekit.workflow import check_parameters, read_model
 
 __all__ = ["check", "predict", "sample", "simulate"]
 
@@ -56,7 +48,7 @@ def predict(
     """
     gp = read_model(model)
     times = read_times(gp, start, stop, count, at)
-    columns = prediction_columns(gp, times, observable or list(gp.system.channels))
+    columns = predict_columns(gp, times, observable or None)
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
 
 
@@ -80,13 +72,7 @@ def sample(
     names = observable or list(gp.system.channels)
     if size * len(times) * len(names) > _MOST:
         raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {size * len(times) * len(names):,}")
-    drawn = gp.sample(times, size, seed, names)
-    columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times]}
-    columns["t"] = times.tolist() * size
-    dates = date_column(gp.labels_.get("origin", ""), times)
-    columns |= {name: values * size for name, values in dates.items()}
-    for number, name in enumerate(names):
-        add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
+    columns = sample_columns(gp, times, names, size=size, seed=seed)
     deliver(format_columns(columns), out)
 
 

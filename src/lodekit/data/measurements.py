@@ -136,7 +136,7 @@ class Measurements:
     @property
     def has_exact_values(self) -> bool:
         """Whether some measurement has no noise at all."""
-        return any((item.std == 0).any() for item in self.series)
+        return any(item.exact.any() for item in self.series)
 
     def times(self, count: int = 200) -> Array:
         """Return the times of the measurements, or a grid where there are many."""
@@ -172,7 +172,7 @@ def _scale(spread: float, size: float) -> float:
 
 
 def _summarize(item: Series) -> Summary:
-    known = item.std[~np.isnan(item.std)]
+    known = item.std[item.known]
     spread = float(np.std(item.values))
     return Summary(
         item.observable,
@@ -182,7 +182,7 @@ def _summarize(item: Series) -> Summary:
         len(item.values),
         len(known) < len(item.std),
         float(np.sqrt(np.mean(known**2))) if len(known) else np.nan,
-        bool((item.values[item.std == 0] != 0).any()),
+        bool((item.values[item.exact] != 0).any()),
     )
 
 
@@ -207,9 +207,9 @@ def _summarize_sums(sums: Statistics, name: str) -> Summary:
 def check_exact_values(series: Sequence[Series]) -> None:
     """Raise where exact values contradict each other."""
     for item in series:
-        exact = item.std == 0
+        exact = item.take(item.exact)
         seen: dict[float, float] = {}
-        for time, value in zip(item.times[exact].tolist(), item.values[exact].tolist(), strict=True):
+        for time, value in zip(exact.times.tolist(), exact.values.tolist(), strict=True):
             if seen.setdefault(time, value) != value:
                 raise DataError(
                     f"{item.observable} has two different exact values at t = {time}: {seen[time]} and {value}; give "
@@ -218,7 +218,13 @@ def check_exact_values(series: Sequence[Series]) -> None:
 
 
 def typical_noise(summaries: Sequence[Summary], observable: str) -> float:
-    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is."""
+    """Return the root mean square of known noise of an observable, or of all where it has none; NaN where none is.
+
+    Parameters
+    ----------
+    summaries : sequence of Summary
+    observable : str
+    """
     own = [item.known_noise for item in summaries if item.observable == observable and not np.isnan(item.known_noise)]
     every = own or [item.known_noise for item in summaries if not np.isnan(item.known_noise)]
     return float(np.sqrt(np.mean(np.square(every)))) if every else np.nan

@@ -67,43 +67,43 @@ class Noise:
         """How many levels are learned; none where all noise is known."""
         return len(self.units) if any(self.learned) else 0
 
-    def group_of(self, row: int, *, learned: bool) -> int:
+    def group_of(self, observable: int, *, learned: bool) -> int:
         """Return the level of measurements of an observable; -1 where their noise is known.
 
         Parameters
         ----------
-        row : int
-            The number of the observable.
+        observable : int
+            Its number.
         learned : bool
-            Whether the noise is learned.
+            Whether the noise of these measurements is learned.
         """
-        return self.groups[row] if learned else -1
+        return self.groups[observable] if learned else -1
 
-    def precision(self, row: int, levels: Array, *, learned: bool) -> float:
+    def precision(self, observable: int, levels: Array, *, learned: bool) -> float:
         """Return what the weights of measurements are multiplied by: one over the learned variance, in scaled units.
 
         Parameters
         ----------
-        row : int
+        observable : int
             The number of the observable.
         levels : array
             Standard deviations in the user's units.
         learned : bool
             Whether the noise is learned; known noise stands in the weights already.
         """
-        return 1.0 / self.variance(row, levels) if learned else 1.0
+        return 1.0 / self.variance(observable, levels) if learned else 1.0
 
-    def variance(self, row: int, levels: Array) -> float:
+    def variance(self, observable: int, levels: Array) -> float:
         """Return the learned noise variance of an observable in scaled units.
 
         Parameters
         ----------
-        row : int
-            The number of the observable.
+        observable : int
+            Its number.
         levels : array
             Standard deviations in the user's units.
         """
-        return float((levels[self.groups[row]] / self.scales[row]) ** 2)
+        return float((levels[self.groups[observable]] / self.scales[observable]) ** 2)
 
     def medians(self, values: Array) -> Array:
         """Return the median over the observables of each level."""
@@ -194,7 +194,7 @@ class MeasurementNoise:
         slopes : array, shape (n,)
             Derivatives in the variances.
         levels : array
-            As in `variance`.
+            Standard deviations in the user's units.
         """
         if not len(levels):
             return np.zeros(0)

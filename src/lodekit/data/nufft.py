@@ -37,6 +37,15 @@ def cosine_sums(angles: Array, strengths: Sequence[Array], degree: int) -> Array
     """Return ``sum_t c_t cos(k a_t)`` for k up to the degree, shape (strengths, degree + 1).
 
     Real strengths travel in pairs: one as the real, one as the imaginary part of a complex transform.
+
+    Parameters
+    ----------
+    angles : array, shape (n,)
+        a_t, between zero and pi.
+    strengths : sequence of arrays, shape (n,)
+        c_t.
+    degree : int
+        The largest k.
     """
     if len(angles) * (degree + 1) <= _DIRECT:
         waves = np.cos(np.outer(np.arange(degree + 1), angles))

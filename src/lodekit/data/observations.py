@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError
 
-__all__ = ["Observations", "Series", "by_noise", "read_observations"]
+__all__ = ["Observations", "Series", "read_observations"]
 
 Array = NDArray[np.float64]
 
@@ -36,24 +36,36 @@ class Series:
 
     @property
     def learned(self) -> NDArray[np.bool_]:
-        """Which measurements have noise that is to be learned, shape (n,)."""
+        """Which measurements have noise that is learned."""
         return np.isnan(self.std)
 
     @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which measurements have noise that is known, zero included."""
+        return ~self.learned
+
+    @property
     def exact(self) -> NDArray[np.bool_]:
-        """Which measurements have no noise at all, shape (n,)."""
+        """Which measurements have no noise at all."""
         return np.asarray(self.std == 0)
 
+    def take(self, part: slice | NDArray[Any]) -> Series:
+        """Return some of the measurements."""
+        return Series(self.observable, self.times[part], self.values[part], self.std[part])
 
-def by_noise(item: Series) -> list[tuple[bool, Series]]:
-    """Return the part whose noise is learned (True) and the part whose noise is known (False), where there are any."""
-    learned = np.isnan(item.std)
-    if learned.all() or not learned.any():
-        return [(bool(learned[0]), item)] if len(learned) else []
-    return [
-        (kind, Series(item.observable, item.times[part], item.values[part], item.std[part]))
-        for kind, part in ((True, learned), (False, ~learned))
-    ]
+    def split(self) -> list[tuple[bool, Series]]:
+        """Return the part whose noise is learned (True) and that whose noise is known (False), where there are any.
+
+        Examples
+        --------
+        >>> item = Series("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, np.nan]))
+        >>> [(learned, len(part.times)) for learned, part in item.split()]
+        [(True, 2), (False, 1)]
+        """
+        learned = self.learned
+        if learned.all() or not learned.any():
+            return [(bool(learned[0]), self)] if len(learned) else []
+        return [(True, self.take(learned)), (False, self.take(~learned))]
 
 
 class Observations:
@@ -87,7 +99,21 @@ class Observations:
             self._series += (_series(observable, times, values, stds),)
 
     def add(self, times: ArrayLike, observable: str, values: ArrayLike, std: ArrayLike | None = None) -> Observations:
-        """Return the observations with more of one observable; NaN values are left out."""
+        """Return the observations with more of one observable; NaN values are left out.
+
+        Parameters
+        ----------
+        times, values : array-like, shape (n,)
+        observable : str
+            A channel, or any linear differential expression of channels.
+        std : number, or array-like, shape (n,), optional
+            Known standard deviation of the noise; zero makes values exact, and it is learned where not given.
+
+        Examples
+        --------
+        >>> len(Observations().add([0.0, 1.0, 2.0], "x'", [1.0, float("nan"), 0.5], std=0.1))
+        2
+        """
         total = Observations()
         total._series = (*self._series, _series(observable, times, values, std))
         return total

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 
 from lodekit.data.nufft import cosine_sums
-from lodekit.data.observations import Observations, Series, by_noise
+from lodekit.data.observations import Observations, Series
 from lodekit.errors import DataError
 
 __all__ = ["DEGREE", "Cell", "Statistics", "angles_of", "nodes_of", "quadrature"]
@@ -111,16 +111,32 @@ class Statistics:
 
     @classmethod
     def empty(cls, start: float, stop: float) -> Statistics:
-        """Return the statistics of no measurements: the zero of the addition."""
+        """Return the statistics of no measurements: the zero of the addition.
+
+        Parameters
+        ----------
+        start, stop : float
+            The window, in the user's time.
+        """
         return cls(float(start), float(stop), {})
 
     @classmethod
     def of(cls, start: float, stop: float, data: Observations | Iterable[Series], degree: int = DEGREE) -> Statistics:
-        """Return the statistics of measurements; all times must lie in the window."""
+        """Return the statistics of measurements; all times must lie in the window.
+
+        Parameters
+        ----------
+        start, stop : float
+            The window, in the user's time.
+        data : Observations, or series
+            Measurements with noise above zero.
+        degree : int
+            Of the polynomials that stand for single functions: two for each oscillation in the window, and more.
+        """
         total = cls.empty(start, stop)
         for group in _share_times(data.series if isinstance(data, Observations) else data):
             for first in range(0, len(group[0].times), _CHUNK):
-                part = [_cut(item, slice(first, first + _CHUNK)) for item in group]
+                part = [item.take(slice(first, first + _CHUNK)) for item in group]
                 total = total + _of_group(total.start, total.stop, part, degree)
         return total
 
@@ -138,6 +154,17 @@ class Statistics:
         """Return the same statistics over another window that contains this one.
 
         A polynomial in one window is a polynomial of the same degree in the other, so nothing is lost.
+
+        Parameters
+        ----------
+        start, stop : float
+            The other window, in the user's time.
+
+        Examples
+        --------
+        >>> wide = Statistics.of(0.0, 1.0, Observations().add([0.0, 0.5], "x", [1.0, 2.0])).over(-1.0, 3.0)
+        >>> wide.start, wide.stop, wide.size
+        (-1.0, 3.0, 2)
         """
         if (start, stop) == (self.start, self.stop):
             return self
@@ -193,7 +220,21 @@ class Statistics:
     def from_arrays(
         cls, window: Sequence[float], keys: Sequence[Sequence[object]], arrays: Mapping[str, Array]
     ) -> Statistics:
-        """Return what `arrays` took apart."""
+        """Return what `arrays` took apart.
+
+        Parameters
+        ----------
+        window : (float, float)
+        keys : sequence of (str, bool)
+            Of the cells, in order.
+        arrays : dict of str to array
+
+        Examples
+        --------
+        >>> sums = Statistics.of(0.0, 1.0, Observations().add([0.0, 0.5], "x", [1.0, 2.0]))
+        >>> Statistics.from_arrays((0.0, 1.0), list(sums.cells), sums.arrays()).size
+        2
+        """
         cells = {}
         for i, (name, known) in enumerate(keys):
             count, log_weights, reference, square = arrays[f"sums_{i}"]
@@ -231,7 +272,14 @@ def quadrature(sums: Array, count: int) -> tuple[Array, Array]:
 
 
 def angles_of(times: Array, start: float, stop: float) -> Array:
-    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside."""
+    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+    start, stop : float
+        The window.
+    """
     x = (times - start) * (2.0 / (stop - start)) - 1.0
     if len(x) and not (x.min() >= -1.0 - 1e-9 and x.max() <= 1.0 + 1e-9):
         outside = times[(x < -1.0) | (x > 1.0)][0]
@@ -244,15 +292,11 @@ def _bin(times: Array, start: float, stop: float) -> NDArray[np.intp]:
     return np.clip(scaled, 0, _BINS - 1).astype(np.intp)
 
 
-def _cut(series: Series, part: slice) -> Series:
-    return Series(series.observable, series.times[part], series.values[part], series.std[part])
-
-
 def _share_times(series: Iterable[Series]) -> list[list[Series]]:
     """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
     groups: list[list[Series]] = []
     for whole in series:
-        for _, item in by_noise(whole):
+        for _, item in whole.split():
             for group in groups:
                 if item.observable not in [other.observable for other in group] and _is_parallel(group[0], item):
                     group.append(item)
@@ -271,7 +315,7 @@ def _is_parallel(first: Series, second: Series) -> bool:
 def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -> Statistics:
     """Return the statistics of series that share their times and their known noise."""
     times, std = group[0].times, group[0].std
-    known = not bool(np.isnan(std[0]))
+    known = bool(group[0].known[0])
     if known and not (std > 0).all():
         raise DataError("sums over the data need noise above zero; exact values belong to the dense engine")
     weights = std**-2.0 if known else np.ones(len(times))

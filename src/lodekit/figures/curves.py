@@ -32,22 +32,24 @@ def plot(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw mean, 95 % band and data, one panel for each channel; extrapolation is shaded.
+    """Draw mean, 95 % band and data, one panel for each observable; what lies outside the window is shaded.
 
     Parameters
     ----------
     t : array-like, shape (n,), optional
-        By default the time of the measurements, and a tenth more on either side.
+        Times to draw over, two different ones at least; by default the window, and a tenth more on either side.
     observable : str or sequence of str, optional
         What to show; by default all channels, and whatever else was measured.
-    truth : function of times, array (n, channels) at the times t, or dict of these by name, optional
+    truth : function of times, array (n, channels) at the times `t`, or dict of these by name, optional
+        True values to draw beside the mean.
     samples : int
-        How many samples to draw.
+        How many functions drawn from the posterior to show.
     random_state : int, optional
         Seed of the samples.
     units : dict of str to str, optional
-        By the names of channels; ``"t"`` is that of time.
+        Units for the labels, by the names of observables; ``"t"`` is that of time. Those of `label` by default.
     axes : matplotlib axes, one for each panel, optional
+        Where to draw; on a new figure by default.
 
     Returns
     -------
@@ -91,7 +93,7 @@ def _draw(
     *,
     framed: bool,
 ) -> None:
-    """Draw one channel; where that is asked for, let what lies inside the window of the data fill the panel."""
+    """Draw one observable; where it is `framed`, what lies inside the window fills the panel."""
     times, mean, std = curve
     series, (first, last) = series_of(fit, name), fit.measurements.window
     plotting.draw_channel(
@@ -118,7 +120,7 @@ def _draw(
 def plot_residual(
     fit: Fit, t: ArrayLike | None = None, *, units: Mapping[str, str] | None = None, axes: Any = None
 ) -> Any:
-    """Draw how far the posterior mean is from solving each equation, relative to its terms.
+    """Draw what the posterior mean leaves of each equation over time, relative to the size of its terms.
 
     The equations are applied in closed form, without finite differences: what is left is rounding.
 
@@ -126,6 +128,10 @@ def plot_residual(
     ----------
     t, units, axes
         As in `plot`; one panel for each equation.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Examples
     --------
@@ -153,7 +159,11 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
     Parameters
     ----------
     units, axes
-        As in `plot`.
+        As in `plot`; a single panel.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Examples
     --------
@@ -184,14 +194,18 @@ def plot_spectrum(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw the spectral density that the prior gives each channel, at the learned hyperparameters.
+    """Draw the spectral density that the prior gives each observable, at the learned hyperparameters.
 
-    One-sided, over cycles per unit of time: the area below is the prior variance of the channel's free part.
+    One-sided, over cycles per unit of time: the area below is the prior variance that the free functions bring.
 
     Parameters
     ----------
     observable, units, axes
         As in `plot`; all channels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Examples
     --------

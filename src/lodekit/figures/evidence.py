@@ -1,4 +1,4 @@
-"""Figures of the evidence around the estimate: along one parameter, and over two."""
+"""Figures of the log evidence around the estimate: along one parameter, and over two."""
 
 from __future__ import annotations
 
@@ -40,24 +40,28 @@ def plot_parameters(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw each parameter: estimate, 95 % interval, and how the evidence falls off around it.
+    """Draw each parameter: estimate, 95 % interval, and how the log evidence falls off around it.
 
     The interval comes from a normal approximation at the estimate, on the scale where the parameter is
-    unconstrained; where the curve of the evidence leaves the approximation, do not trust it.
+    unconstrained; where the curve of the log evidence leaves the approximation, do not trust it.
 
     Parameters
     ----------
     names : str or sequence of str, optional
-        All parameters by default.
+        Parameters of the system; all of them by default.
     truth : dict of str to float, optional
-        True values, where they are known.
+        True values of parameters, where they are known.
     others : {"relearned", "following", "fixed"}
         What all other parameters and hyperparameters do along the curve: they are learned anew at every point, the
         profile proper; follow their optimum to first order, for one evaluation a point; or stay as learned.
     points : int
-        Points of each curve, or more where it is steep.
+        Points of each curve, five at least; more are taken where it is steep.
     units, axes
-        As in `plot`.
+        As in `plot`; units by the names of parameters, one panel for each of these.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Examples
     --------
@@ -86,7 +90,7 @@ def plot_parameters(
 
 
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
-    """Draw how the evidence falls off around one parameter."""
+    """Draw how the log evidence falls off around one parameter."""
     found, spread, what = fit.estimates[name], _spread(fit, name), fit.setup.objective.name
     with fit.setup.threads():
         moves, curve = _landscape(fit, [name], others).curve(_WIDE * spread, points)
@@ -124,9 +128,13 @@ def plot_evidence(
     first, second : str, optional
         Two learned parameters; by default the first two.
     truth, others, units, axes
-        As in `plot_parameters`.
+        As in `plot_parameters`; a single panel.
     points : int
-        Along each side of the grid.
+        Points along each side of the grid, five at least.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Examples
     --------
@@ -162,7 +170,10 @@ def plot_evidence(
 
 
 def _leaning_grid(fit: Fit, pair: Sequence[str], points: int) -> Array:
-    """Return moves of two parameters; the grid leans with their correlation, so that narrow ridges are met, too."""
+    """Return moves of two parameters on the scale of the search, shape (points^2, 2).
+
+    The grid leans with their correlation, so that narrow ridges are met, too.
+    """
     u, v = (_WIDE * _spread(fit, name) * np.linspace(-1, 1, points) for name in pair)
     lean, rest = 0.0, 1.0
     if all(fit.estimates[name].identified for name in pair):
@@ -181,7 +192,7 @@ def _check_search(others: str, points: int) -> None:
 
 
 def _spread(fit: Fit, name: str) -> float:
-    """Return the standard error of a parameter, where it is unconstrained; one where it is not identified."""
+    """Return the standard error of a parameter on the scale of the search; one where it is not identified."""
     if not fit.estimates[name].identified:
         return 1.0
     position = fit.layout.position(name)
@@ -189,7 +200,7 @@ def _spread(fit: Fit, name: str) -> float:
 
 
 def _values(fit: Fit, name: str, offsets: Array) -> Array:
-    """Return parameter values at steps from the estimate."""
+    """Return the values of a parameter at `offsets` from the estimate on the scale of the search."""
     transform = fit.layout.transforms[fit.layout.names.index(name)]
     centre = float(fit.optimum.x[fit.layout.position(name)])
     return np.array([transform.forward(centre + float(step)) for step in offsets])

@@ -1,4 +1,4 @@
-"""What is asked of a figure, checked: times, observables, units, true values, parameters."""
+"""Checks of what is asked of a figure: times, observables, units, true values, parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ _TIMES = 400
 
 
 def read_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
-    """Return ascending times, and where they stood."""
+    """Return ascending times, shape (n,), and the places of these in what the user gave.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), or None
+        Times of the user; None for an even grid over the window and its surroundings.
+    """
     if t is None:
         return np.linspace(*fit.measurements.surroundings, _TIMES), np.arange(_TIMES)
     times = read_times(t)
@@ -40,7 +46,13 @@ def read_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
 
 
 def read_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
-    """Return what to show: channels, what else was measured, or what was asked for."""
+    """Return the observables to show, as texts.
+
+    Parameters
+    ----------
+    observable : str, sequence of str, or None
+        What was asked for; None for all channels, and whatever else was measured.
+    """
     if observable is None:
         return list(dict.fromkeys((*fit.system.channels, *fit.measurements.names)))
     names = [observable] if isinstance(observable, str) else observable
@@ -51,7 +63,13 @@ def read_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
 
 
 def read_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return units by name: those that are given, or else those of the labels."""
+    """Return units by name.
+
+    Parameters
+    ----------
+    units : dict of str to str, or None
+        Those that the user gave; None for those of the labels of the fit.
+    """
     if units is None:
         units = fit.labels.units
     if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
@@ -60,7 +78,13 @@ def read_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def series_of(fit: Fit, name: str) -> Series | None:
-    """Return the measurements of an observable, however it was written; averages where there are only sums."""
+    """Return the measurements of an observable, averages where only sums were kept; None where it was not measured.
+
+    Parameters
+    ----------
+    name : str
+        The observable, written in any way that means the same.
+    """
     for series in fit.measurements.shown:
         if series.observable == name or fit.setup.reader.read([series.observable]) == fit.setup.reader.read([name]):
             return series
@@ -70,7 +94,19 @@ def series_of(fit: Fit, name: str) -> Series | None:
 def read_truths(
     fit: Fit, truth: Any, times: Array, order: NDArray[np.intp] | None, names: Sequence[str]
 ) -> list[Array | None]:
-    """Return the true values of each observable that is shown, where they are known; order is None without times."""
+    """Return the true values of each observable that is shown, shape (n,); None where they are not known.
+
+    Parameters
+    ----------
+    truth : function of times, array (n, channels) or (n, observables), dict of these by name, or None
+        What the user gave.
+    times : array, shape (n,)
+        Ascending, in the user's units.
+    order : array of int, shape (n,), or None
+        The places of `times` in what the user gave; None where no times were given.
+    names : sequence of str
+        The observables that are shown.
+    """
     if truth is None:
         return [None] * len(names)
     if isinstance(truth, Mapping):
@@ -95,7 +131,13 @@ def read_truths(
 
 
 def read_parameters(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
-    """Return the parameters to show; all of them by default."""
+    """Return the names of the parameters to show.
+
+    Parameters
+    ----------
+    names : str, sequence of str, or None
+        What was asked for; None for all parameters of the system.
+    """
     known = list(fit.estimates)
     found = known if names is None else [names] if isinstance(names, str) else list(names)
     for name in found:
@@ -105,7 +147,13 @@ def read_parameters(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
 
 
 def read_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str, float]:
-    """Return true values of parameters as numbers; none by default."""
+    """Return true values of parameters by name.
+
+    Parameters
+    ----------
+    truth : dict of str to float, or None
+        What the user gave; None where nothing is known.
+    """
     if truth is None:
         return {}
     if not isinstance(truth, Mapping):
@@ -117,7 +165,13 @@ def read_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str
 
 
 def read_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
-    """Return two parameters that were learned."""
+    """Return the names of two different learned parameters.
+
+    Parameters
+    ----------
+    first, second : str or None
+        What was asked for; None is filled with the first learned parameter that is left.
+    """
     learned = [fit.layout.names[number] for number in fit.layout.learned]
     given = read_parameters(fit, [name for name in (first, second) if name is not None])
     pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]

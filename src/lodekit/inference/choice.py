@@ -1,4 +1,4 @@
-"""Which engine for which data, and why. `KINDS` is the only list of engines."""
+"""The choice of an engine for data, with its reason. `KINDS` is the only list of engines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KINDS: dict[str, Kind] = {kind.name: kind for kind in (DenseKind(), SpectralKind
 
 @dataclass(frozen=True)
 class Choice:
-    """The engine that is used, and why.
+    """The kind of engine that is used, and why.
 
     Parameters
     ----------
     kind : Kind
     reason : str
-        For people.
+        What users read after its name.
     """
 
     kind: Kind
@@ -33,7 +33,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """The name of the engine, as users write it."""
         return self.kind.name
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Choice:
 
 @contextmanager
 def registered(kind: Kind) -> Iterator[None]:
-    """Let one more engine take part, for as long as a ``with`` block lasts.
+    """Add a kind of engine to `KINDS` for as long as a ``with`` block lasts.
 
     Parameters
     ----------
@@ -59,7 +59,13 @@ def registered(kind: Kind) -> Iterator[None]:
 
 
 def check_engine(engine: object) -> None:
-    """Raise where no engine has this name."""
+    """Raise where no engine has a name, and name all of them.
+
+    Parameters
+    ----------
+    engine : object
+        What the user gave; ``"auto"`` is fine.
+    """
     names = ["auto", *KINDS]
     if engine not in names:
         listed = ", ".join(map(repr, names[:-1])) + f" or {names[-1]!r}"
@@ -74,6 +80,7 @@ def choose(engine: str, case: Case) -> Choice:
     engine : str
         ``"auto"``, or the name of an engine.
     case : Case
+        What it is wanted for.
 
     Examples
     --------
@@ -93,8 +100,10 @@ def choose(engine: str, case: Case) -> Choice:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
         raise LodekitError(f"no engine can take this: {reasons}")
     best = min(able, key=lambda kind: kind.cost(case))
-    others = [refusals[name] for name in KINDS if name != best.name and refusals[name]]
-    return Choice(best, _describe(case, "; ".join(others) or best.reason(case)))
+    cheaper = [name for name, kind in KINDS.items() if refusals[name] and kind.cost(case) < best.cost(case)]
+    # What to do about a refusal stands behind a semicolon; here nothing has to be done.
+    told = [refusals[name].partition(";")[0] for name in cheaper]
+    return Choice(best, _describe(case, "; ".join(told) or best.reason(case)))
 
 
 def _describe(case: Case, reason: str) -> str:

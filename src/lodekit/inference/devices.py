@@ -1,4 +1,4 @@
-"""Where PyTorch computes."""
+"""Devices on which PyTorch computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ __all__ = ["find_device"]
 
 
 def find_device(name: str) -> Any:
-    """Return a PyTorch device; raise where it cannot be used."""
+    """Return a PyTorch device; raise where it is not there, or has no double precision.
+
+    Parameters
+    ----------
+    name : str
+        As PyTorch writes it: ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
+    """
     try:
         import torch
     except ImportError:

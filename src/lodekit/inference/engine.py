@@ -1,4 +1,4 @@
-"""What an engine is: the log evidence with its gradient, and the posterior, at any hyperparameters.
+"""The protocols of engines: the log evidence with its gradient, and the posterior, at any hyperparameters.
 
 A new engine is a folder beside `dense` and `spectral` with a `Kind`, and one word in `choice.py`.
 """
@@ -31,7 +31,7 @@ class Evidence:
     Parameters
     ----------
     value : float
-        Minus infinity where nothing finite can be said.
+        The log evidence; minus infinity where nothing finite can be said.
     gradient : Hyperparameters
         Derivatives in the parameters, and in the logarithms of all else.
     """
@@ -41,7 +41,13 @@ class Evidence:
 
     @classmethod
     def impossible(cls, hyper: Hyperparameters) -> Evidence:
-        """Return what a search gets where nothing finite can be said."""
+        """Return a log evidence of minus infinity with a gradient of zeros, for points where nothing is finite.
+
+        Parameters
+        ----------
+        hyper : Hyperparameters
+            Gives the gradient its shapes.
+        """
         return cls(-np.inf, hyper.map(np.zeros_like))
 
 
@@ -62,33 +68,50 @@ class SearchLimits:
 
 
 class Posterior(Protocol):
-    """A prior with data, at given hyperparameters."""
+    """The posterior at given hyperparameters: means, variances, covariances and samples of any observables."""
 
     @property
     def value(self) -> float:
         """The log evidence in the user's units."""
 
     def warnings(self) -> list[str]:
-        """Return what a user should know about the accuracy of the answer."""
+        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met."""
 
     def mean(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior mean of observables, shape (n, o)."""
+        """Return the posterior mean, shape (n, o).
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them; their units are those of the answer.
+        times : array, shape (n,)
+            In the user's units.
+        """
 
     def variance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior variance of observables, shape (n, o)."""
+        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
 
     def covariance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior covariance of observables, shape (n, o, n, o)."""
+        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
+        """
 
 
 class Engine(Protocol):
-    """Data and prior, and a way to compute with them."""
+    """The log evidence and the posterior of a prior with data, at any hyperparameters."""
 
     @property
     def prior(self) -> Prior:
@@ -96,38 +119,43 @@ class Engine(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of measurements."""
+        """The number of measurements."""
 
     @property
     def limits(self) -> SearchLimits:
-        """How far a search may go."""
+        """How far a search may take lengthscales."""
 
     @property
     def is_threaded(self) -> bool:
         """Whether its matrices are so large that several threads pay."""
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence and its gradient; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence alone."""
+        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior; raise where it is not finite."""
+        """Return the posterior at some hyperparameters; raise where it is not finite."""
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return the mean square of the data of each observable, and of each basis function of the modes.
+        """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
 
         In scaled units, the particular solution taken off.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables, at some values of the parameters.
         """
 
     def trouble(self, hyper: Hyperparameters) -> str:
-        """Return why nothing finite can be said at some hyperparameters; empty where nothing is known."""
+        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What an engine is wanted for: all that decides which one can take it, and at what cost.
+    """A task for an engine: all that decides which kind can take it, and at what cost.
 
     Parameters
     ----------
@@ -142,7 +170,7 @@ class Case:
     in_memory : bool
         Whether the measurements themselves are there, or only sums over them.
     tolerance : float
-        The largest error of the covariance, for engines that have one.
+        The largest error of the covariance, relative to itself and to the noise, for engines that have one.
     device : str, optional
         Where PyTorch computes, for engines that use it.
     """
@@ -161,7 +189,7 @@ class Kind(Protocol):
 
     @property
     def name(self) -> str:
-        """As users write it: ``engine="dense"``."""
+        """Its name, as users write it: ``engine="dense"``."""
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
@@ -173,4 +201,14 @@ class Kind(Protocol):
         """Return what speaks for it, where others could have taken the case as well."""
 
     def make(self, prior: Prior, measurements: Measurements, case: Case) -> Engine:
-        """Return an engine on measurements."""
+        """Return an engine on measurements.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        measurements : Measurements
+            In memory, or sums over them.
+        case : Case
+            The same in short; it was not refused.
+        """

@@ -1,1 +1,1 @@
-"""Starts, optimiser, standard errors, result object."""
+"""Learning: the objective, starts, searches, the curvature with its standard errors, warnings and tables."""

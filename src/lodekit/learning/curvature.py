@@ -13,14 +13,15 @@ Array = NDArray[np.float64]
 
 
 def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array:
-    """Return minus the Hessian of an objective, by central differences of its closed-form gradient.
+    """Return minus the Hessian of an objective, shape (n, n), by central differences of its closed-form gradient.
 
     Parameters
     ----------
     objective : Objective
-    x : array
+    x : array, shape (n,)
+        A point on the scale of the search.
     step : float
-        Of the differences; narrower ones are taken where the objective is sharper.
+        Of the differences, on the same scale; narrower ones are taken where the objective is sharper.
     """
     size = len(x)
     found = np.zeros((size, size))
@@ -44,13 +45,14 @@ def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array
 
 
 def covariance_from_curvature(curvature: Array, keep: NDArray[np.bool_]) -> Array:
-    """Return the covariance of what was learned; directions without curvature get an infinite variance.
+    """Return the covariance of what was learned, shape (n, n); directions without curvature get an infinite variance.
 
     Parameters
     ----------
     curvature : array, shape (n, n)
+        Minus the Hessian at the optimum.
     keep : array of bool, shape (n,)
-        What was learned and does not sit at a bound.
+        What does not sit at a bound; all else gets a variance of zero.
     """
     size = len(curvature)
     total = np.zeros((size, size))

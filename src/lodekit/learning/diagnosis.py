@@ -1,4 +1,4 @@
-"""What users should be told about an estimate beside its value."""
+"""Warnings about a fit, and its hyperparameters by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ _CLOSE = 1e-2
 
 
 def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
-    """Return warnings for expressions that nearly vanish at the estimate and at whose zeros the structure changes."""
+    """Return warnings for expressions that nearly vanish at the estimate and at whose zeros the structure changes.
+
+    Parameters
+    ----------
+    system : System
+    theta : array, shape (p,)
+        The estimate: values of all parameters, in order.
+    """
     ring = system.operator.ring
     try:
         elements = system.degenerate_elements
@@ -48,8 +55,9 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
     ----------
     prior : Prior
     hyper : Hyperparameters
+        With lengthscales in scaled time.
     channels : sequence of str
-        Of the system.
+        All channels of the system; the channel prior has a process for each.
     """
     names = [f"free function {i}" for i in range(1, prior.processes + 1)] if prior.channels is None else list(channels)
     found = {}
@@ -64,15 +72,18 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
 def find_warnings(
     system: System, posterior: Posterior, layout: Layout, optimum: Optimum, estimates: Mapping[str, Estimate]
 ) -> list[str]:
-    """Return everything that users should know before they believe a fit.
+    """Return sentences that users should read before they believe a fit; none where nothing is wrong.
 
     Parameters
     ----------
     system : System
     posterior : Posterior
+        At the optimum; it knows how accurate it is.
     layout : Layout
+        Of the vector that was searched.
     optimum : Optimum
     estimates : dict of str to Estimate
+        The parameters of the system by name.
     """
     found = []
     if not optimum.converged:

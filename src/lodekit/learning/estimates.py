@@ -1,4 +1,4 @@
-"""Estimates with standard errors, honest about flat directions."""
+"""Estimates of parameters with standard errors and intervals, and a note where the data say nothing."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ _FLAT_UNBOUNDED = 10.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A learned parameter.
+    """A parameter of the system as the data tell it, in the user's units.
 
     Parameters
     ----------
     value : float
+        The estimate, or the fixed value.
     std_error : float
-        From the curvature of the evidence; zero for a fixed parameter, infinite where the data do not identify it.
+        From the curvature at the optimum; zero for a fixed parameter, infinite where the data do not identify it.
     interval : (float, float)
         95 %; positive parameters have positive intervals, bounded ones stay inside their bounds.
     identified : bool
+        Whether the data determine it; also true for a fixed parameter.
     note : str
+        Why there is no interval, such as "fixed" or "at its bound"; empty otherwise.
     """
 
     value: float
@@ -44,16 +47,16 @@ class Estimate:
 
 
 def estimate_parameters(layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_]) -> dict[str, Estimate]:
-    """Return the parameters of the system by name.
+    """Return the parameters of the system by name, with standard errors and intervals.
 
     Parameters
     ----------
     layout : Layout
-    x : array
-        The optimum.
-    curvature : array
-        Minus the Hessian there.
-    at_bound : array of bool
+    x : array, shape (n,)
+        The optimum, a vector of the layout.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    at_bound : array of bool, shape (n,)
         What sits at a limit of the search.
     """
     covariance = covariance_from_curvature(curvature, ~at_bound)

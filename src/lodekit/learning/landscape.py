@@ -1,4 +1,4 @@
-"""The evidence around its optimum: profiles of parameters, and surfaces over two of them."""
+"""The log evidence around its optimum: profiles of parameters, and surfaces over two of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Landscape:
     objective : Objective
     optimum : Optimum
         The estimate.
-    curvature : array
+    curvature : array, shape (n, n)
         Minus the Hessian of the objective there.
     places : sequence of int
         Which entries of the vector that is searched move.
@@ -53,12 +53,24 @@ class Landscape:
         self.top = self.objective.value(self.centre)
 
     def height(self, x: Array) -> float:
-        """Return the height at a point."""
+        """Return the objective at a point less that at the estimate; minus infinity where it is not finite.
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            On the scale of the search.
+        """
         value = self.objective.value(x)
         return value - self.top if np.isfinite(value) else -np.inf
 
     def settle(self, x: Array) -> Array:
-        """Return the point where all else is learned anew, where that was asked for."""
+        """Return a point with all else learned anew, where that was asked for; the point itself otherwise.
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            On the scale of the search; what moves is kept.
+        """
         if not self.anew or not len(self.rest):
             return x
 
@@ -77,12 +89,20 @@ class Landscape:
         return best
 
     def surface(self, moves: Array) -> Array:
-        """Return heights at many moves of all parameters, shape (n,)."""
+        """Return heights at many moves of all parameters that move, shape (m,).
+
+        Parameters
+        ----------
+        moves : array, shape (m, places)
+            Steps from the estimate, on the scale of the search.
+        """
         with np.errstate(all="ignore"):
             return np.array([self.height(self.settle(self.centre + self.along @ move)) for move in moves])
 
     def curve(self, reach: float, points: int) -> tuple[Array, Array]:
-        """Return moves of one parameter to either side, and heights: each point starts where the last one ended.
+        """Return moves of one parameter to either side, ascending, and the heights there.
+
+        Each point starts where the last one ended; a curve ends early where the height is far below the estimate.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ def learn(
     scatter: Array | None = None,
     known: Array | None = None,
 ) -> Optimum:
-    """Return the best optimum of the evidence, or of the posterior where parameters have priors.
+    """Return the best optimum of the log evidence, plus the log prior where parameters have priors.
 
     Parameters
     ----------
@@ -45,11 +45,12 @@ def learn(
     random_state : int or None
         Seed of the starts.
     n_jobs : int or None
-        How many are followed at the same time.
+        How many are followed at the same time; None and one for one after the other.
     scatter : array, optional
-        What neighbouring measurements suggest for each level of noise.
+        What neighbouring measurements suggest for each level, in the user's units.
     known : array, optional
-        A point from an earlier fit: it is followed first, and others only where they start out better than it ends.
+        A vector of the layout from an earlier fit: it is followed first, and others only where they start out better
+        than it ends.
     """
     layout = objective.layout
     if layout.size == 0:
@@ -95,7 +96,7 @@ def _guess(
 
 
 def _one_by_one(objective: Objective, points: list[Array], *, trusted: bool) -> Optimum:
-    """Follow the starts in turn, until two agree on the best; show progress where it takes long."""
+    """Return the best optimum of starts followed in turn, until two agree; progress is shown where it takes long."""
     found: list[Optimum] = []
     with waiting("fitting", len(points)) as advance:
         for point in points:
@@ -117,6 +118,7 @@ def _best(found: list[Optimum]) -> Optimum:
 
 
 def _nothing_to_learn(objective: Objective) -> Optimum:
+    """Return the only point there is; raise where the log evidence is not finite there."""
     empty = np.zeros(0)
     value = objective.value(empty)
     if not np.isfinite(value):

@@ -1,4 +1,4 @@
-"""Start values for the parameters, from the data: smooth each channel, and make its derivatives fit the equations.
+"""Start values for the parameters from the data: each channel is smoothed, and its derivatives fit the equations.
 
 A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by noise, but close enough to start from.
 """
@@ -39,8 +39,20 @@ def match_derivatives(
 ) -> list[Array]:
     """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
 
-    Channels that are not observed are eliminated exactly. Parameters that occur in none of the equations that remain
-    stay NaN. Nothing is returned where no equation remains.
+    Channels that are not measured are eliminated exactly. Parameters that occur in none of the equations that remain
+    stay NaN. The list is empty where no equation remains.
+
+    Parameters
+    ----------
+    system : System
+    series : list of Series
+        Measurements, or averages of them, in the user's units.
+    layout : Layout
+        Which parameters are learned, and over which range.
+    count : int
+        How many different values are returned at most, each of shape (p,).
+    generator : numpy.random.Generator
+        For the points that the least-squares searches start from.
     """
     try:
         equations = _usable_equations(system, series)
@@ -83,8 +95,9 @@ class _Equations:
     Parameters
     ----------
     numbers : list of int
-        Which rows of the operator.
+        Which rows of the operator matrix.
     grid : array, shape (n,)
+        Times at which the equations should hold, in the user's units.
     coefficients : ScalarTable
         One for each term.
     features : array, shape (terms, n)
@@ -95,7 +108,7 @@ class _Equations:
         The known right-hand sides.
     operator : OperatorMatrix
     forcing : sequence of Signal
-        Equations between observed channels, exactly.
+        Both sides of the equations between measured channels, exactly.
     """
 
     numbers: list[int]
@@ -108,7 +121,7 @@ class _Equations:
     forcing: Sequence[Signal]
 
     def mismatch(self, theta: Array) -> Array:
-        """Return the residuals of all equations, each relative to the size of its terms."""
+        """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
         shape = (len(self.numbers), len(self.grid))
         total, size = np.zeros(shape), np.zeros(shape)
         with np.errstate(all="ignore"):
@@ -123,6 +136,7 @@ class _Equations:
 
 
 def _usable_equations(system: System, series: list[Series]) -> _Equations | None:
+    """Return the equations between measured channels with smoothed data put in; None where there are none."""
     observed = {item.observable: item for item in series if item.observable in system.channels and len(item.times) > 4}
     operator, forcing = _without_hidden(system, observed)
     numbers = [i for i, row in enumerate(operator.rows) if any(row)]
@@ -156,7 +170,7 @@ def _usable_equations(system: System, series: list[Series]) -> _Equations | None
 
 
 def _without_hidden(system: System, observed: Collection[str]) -> tuple[OperatorMatrix, list[Signal]]:
-    """Return the equations between observed channels alone that the system implies: hidden ones are eliminated."""
+    """Return the equations between measured channels alone that the system implies: hidden ones are eliminated."""
     operator, ring = system.operator, system.operator.ring
     hidden = [j for j, name in enumerate(system.channels) if name not in observed]
     if not hidden:

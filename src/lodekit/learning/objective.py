@@ -1,4 +1,4 @@
-"""What is maximised: the log evidence, and the log density of the parameters' priors where they have any."""
+"""The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Objective:
     Parameters
     ----------
     engine : Engine
+        For the log evidence, in the user's units.
     layout : Layout
+        Where everything that is learned stands in the vector `x`.
     parameters : dict of str to Parameter
         Of the system: their priors and bounds.
     """
@@ -51,11 +53,11 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """What it is, for figures and messages."""
+        """What it is called in figures and messages."""
         return "log evidence + log prior" if self.has_priors else "log evidence"
 
     def log_prior(self, x: Array) -> tuple[float, Array]:
-        """Return the log density of the parameters' priors, each normalised over its bounds, and its gradient in x."""
+        """Return the log density of the parameters' priors, normalised over their bounds, and its gradient in `x`."""
         total, gradient = 0.0, np.zeros_like(x)
         for position, number, prior, log_mass in self._priors:
             transform, point = self.layout.transforms[number], float(x[position])
@@ -70,7 +72,7 @@ class Objective:
         return value + self.log_prior(x)[0] if self._priors else value
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
-        """Return the same with its gradient in x."""
+        """Return the log evidence plus the log prior at a point, and the gradient in `x`, shape (n,)."""
         found = self.engine.evaluate(self.layout.unpack(x))
         value, gradient = found.value, self.layout.gradient(x, found.gradient)
         if self._priors:
@@ -79,7 +81,7 @@ class Objective:
         return value, gradient
 
     def log_density(self, x: Array) -> tuple[float, Array]:
-        """Return the unnormalised log density of the posterior of x, and its gradient, as samplers want it.
+        """Return the unnormalised log density of the posterior of `x`, and its gradient, as samplers want it.
 
         A prior on a parameter is a density in the parameter, so the logarithm of its transform's slope is added. What
         has no prior is flat on the scale of the search: lengthscales, deviations and noise in their logarithms.

@@ -1,4 +1,4 @@
-"""Maximum marginal likelihood: quasi-Newton steps from one start."""
+"""One search for an optimum of the objective: quasi-Newton steps from one start."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ class Optimum:
 
     Parameters
     ----------
-    x : array
+    x : array, shape (n,)
         The vector of the layout.
     value : float
-        The log evidence, and log prior where there is one.
+        The log evidence there, plus the log prior where parameters have priors.
     converged : bool
     message : str
+        Why the search ended.
     evaluations : int
-    at_bound : array of bool
+        How often the objective was evaluated.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search.
     """
 
     x: Array
@@ -49,17 +52,18 @@ class Optimum:
     at_bound: NDArray[np.bool_]
 
     def is_met(self, x: Array, value: float, layout: Layout) -> bool:
-        """Whether a search that has come to a point is on its last steps to this optimum.
+        """Return whether a search that has come to a point is on its last steps to this optimum.
 
         Deviations do not count: that of a free function or a mode which the data do without goes on shrinking for ever.
 
         Parameters
         ----------
-        x : array
+        x : array, shape (n,)
             Where the search is.
         value : float
-            Of the objective there.
+            The objective there.
         layout : Layout
+            Which entries of `x` are deviations.
         """
         apart = np.abs(x - self.x)
         apart[layout.blocks.deviations] = apart[layout.blocks.mode_deviations] = 0.0
@@ -75,7 +79,8 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
 
     Parameters
     ----------
-    x0, centre : array
+    objective : Objective
+    x0, centre : array, shape (n,)
         Where this search starts, and where the first one did.
     """
     layout, engine = objective.layout, objective.engine
@@ -106,7 +111,7 @@ def search(
     rival: Optimum | None = None,
     trusted: bool = False,
 ) -> Optimum:
-    """Run L-BFGS from one start, until a step gains less than the tolerance, or a rival is met.
+    """Return where L-BFGS ends from one start: where a step gains less than the tolerance, or a rival is met.
 
     Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
     rest, and half as many steps are needed.
@@ -117,12 +122,12 @@ def search(
     Parameters
     ----------
     objective : Objective
-    x0 : array
-        The start.
+    x0 : array, shape (n,)
+        The start, a vector of the layout.
     iterations : int
         How many steps of one stride at most.
     tolerance : float
-        What a step has to gain.
+        What a step has to gain in the objective.
     rival : Optimum, optional
         An optimum that was found before: a search that meets it ends.
     trusted : bool
@@ -142,7 +147,7 @@ def search(
 
 
 def _stuck(objective: Objective, found: Optimum, centre: Array) -> NDArray[np.bool_]:
-    """Return what ended at the limit of its stride, and could go farther."""
+    """Return which entries ended at the limit of their stride, and could go farther, shape (n,)."""
     blocks = objective.layout.blocks
     inner = np.zeros(objective.layout.size, dtype=bool)
     inner[blocks.theta] = np.abs(found.x[blocks.theta] - centre[blocks.theta]) < _FAR - 1e-6
@@ -161,6 +166,7 @@ def _search(
     rival: Optimum | None,
     scale: Array,
 ) -> Optimum:
+    """Return where one stride of a search ends; steps are measured in units of `scale`."""
     limits = _bounds(objective, x0, centre)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
@@ -197,7 +203,7 @@ def _search(
 
 
 def _scales(layout: Layout, *, trusted: bool) -> Array:
-    """Return how far a step may well go in each direction."""
+    """Return how far a step may well go in each entry of the vector, shape (n,)."""
     found, blocks = np.ones(layout.size), layout.blocks
     found[blocks.theta] = 0.1 if trusted else 1.0
     found[blocks.lengthscales] = found[blocks.noise] = 0.5

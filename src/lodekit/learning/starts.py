@@ -1,4 +1,4 @@
-"""Where searches start: hyperparameters that match the size of the data, at parameters that are guessed."""
+"""Starts of searches: hyperparameters that match the size of the data, at parameters that are guessed."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def starting_points(
     count : int
         How many starts are wanted.
     generator : numpy.random.Generator
+        For parameters without a guess.
     scatter : array, optional
-        What neighbouring measurements suggest for each noise parameter.
+        What neighbouring measurements suggest for each level, in the user's units.
     """
     engine, layout = objective.engine, objective.layout
     units, learned = engine.prior.noise.units, layout.noise_levels
@@ -66,6 +67,7 @@ def _ranked(
     generator: np.random.Generator,
     levels: Sequence[Array],
 ) -> list[tuple[float, Array]]:
+    """Return the best starts over several lengthscales and levels, best first; of neighbours only the best."""
     candidates: list[tuple[float, int, Array]] = []
     is_long = engine.size >= _LONG * engine.prior.observables.count
     lengthscales = (_SHORT, *_LENGTHSCALES) if is_long else _LENGTHSCALES
@@ -90,7 +92,7 @@ def _ranked(
 
 
 def find_trouble(objective: Objective, guess: Array, generator: np.random.Generator) -> str:
-    """Return why a guess gives no finite evidence; empty where nothing is known.
+    """Return why a guess gives no finite log evidence, as a sentence; empty where nothing is known.
 
     Parameters
     ----------
@@ -98,6 +100,7 @@ def find_trouble(objective: Objective, guess: Array, generator: np.random.Genera
     guess : array, shape (p,)
         Values of the parameters, NaN where there are none.
     generator : numpy.random.Generator
+        For parameters without a guess.
     """
     engine, layout = objective.engine, objective.layout
     theta = next(_fill(layout, [guess], 1, generator))
@@ -121,14 +124,18 @@ def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.ra
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the data and the prior amount to at some values of the parameters.
+    """The sizes of the data, and of what the prior is made of, at some values of the parameters.
 
     Parameters
     ----------
-    theta : array
+    theta : array, shape (p,)
+        Values of all parameters.
     coefficients : Coefficients
-    target, power : array
-        Mean squares of the data, and of the basis functions of the modes.
+        Of the measured observables on free functions and modes, in scaled units.
+    target : array, shape (o,)
+        The mean square of the data of each observable, scaled.
+    power : array, shape (r,)
+        The mean square of each basis function of the modes, scaled, over all observables.
     """
 
     theta: Array
@@ -138,7 +145,14 @@ class Sizes:
 
     @classmethod
     def at(cls, engine: Engine, theta: Array) -> Sizes:
-        """Return the sizes at some values of the parameters."""
+        """Return the sizes at some values of the parameters.
+
+        Parameters
+        ----------
+        engine : Engine
+        theta : array, shape (p,)
+            Values of all parameters.
+        """
         coefficients = engine.prior.observables.evaluate(theta)
         return cls(theta, coefficients, *engine.powers(coefficients))
 
@@ -146,10 +160,10 @@ class Sizes:
 def match_sizes(
     engine: Engine, layout: Layout, sizes: Sizes, lengthscale: float, noise: Array, *, generous: bool = False
 ) -> Hyperparameters | None:
-    """Return hyperparameters whose prior has about the variance of the data.
+    """Return hyperparameters whose prior has about the variance of the data; None where they would be no new ones.
 
     A free function moves some observables more than others: it is given the deviation that suits them on average, or,
-    generously, the one that the least moved asks for; None where that is the same.
+    generously, the one that the least moved asks for; where these are about the same, the latter is no new start.
 
     Parameters
     ----------
@@ -160,8 +174,9 @@ def match_sizes(
     lengthscale : float
         Of all processes, in scaled time.
     noise : array
-        Levels of noise, in the user's units.
+        Levels, in the user's units.
     generous : bool
+        Whether deviations suit the observable that is moved least.
     """
     prior, free, target = engine.prior, sizes.coefficients.free, sizes.target
     lengthscales = np.full(layout.processes, lengthscale)

@@ -1,4 +1,4 @@
-"""Inputs that jump: no smooth prior follows them, and users should know what that means for their fit."""
+"""Warnings about channels that jump: no smooth prior follows them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _FEWEST = 8
 def is_stepped(values: Array) -> bool:
     """Return whether isolated jumps make up most of the changes of a series; smooth and noisy series have none.
 
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Measurements in the order of time.
+
     Examples
     --------
     >>> is_stepped(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), is_stepped(np.sin(np.arange(40.0)))
@@ -40,7 +45,17 @@ def is_stepped(values: Array) -> bool:
 
 
 def warn_of_steps(series: Sequence[Series], noise: Mapping[str, float], channels: Sequence[str]) -> list[str]:
-    """Return a warning for each channel that is stepped."""
+    """Return a warning for each channel that is stepped.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        The measurements.
+    noise : dict of str to float
+        Learned levels by name, in the user's units; quoted where a channel has its own.
+    channels : sequence of str
+        All channels of the system; other observables are not looked at.
+    """
     found = []
     for item in series:
         order = np.argsort(item.times, kind="stable")

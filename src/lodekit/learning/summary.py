@@ -35,9 +35,11 @@ def format_summary(
     title : sequence of (str, str)
         Names and values above the table.
     parameters : dict of str to Estimate
+        Of the system, by name.
     others : dict of str to float
-        What else was learned, by name.
+        What else was learned, by name, in the user's units.
     warnings : sequence of str
+        Sentences below the table.
     """
     width = 78
     rule, line = "=" * width, "-" * width

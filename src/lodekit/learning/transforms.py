@@ -1,4 +1,4 @@
-"""From what is learned to an unconstrained vector and back: logarithms where positive, logits where bounded."""
+"""The vector that is searched, unconstrained: logarithms of what is positive, logits of what is bounded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Transform:
         return math.isinf(self.low) and math.isinf(self.high)
 
     def forward(self, x: float) -> float:
-        """Return the parameter at a point of the real line."""
+        """Return the parameter at a point `x` of the real line."""
         if self.is_unbounded:
             return self.scale * math.sinh(max(min(x, 300.0), -300.0))
         if math.isinf(self.high):
@@ -52,7 +52,7 @@ class Transform:
         return self.low + (self.high - self.low) / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
 
     def slope(self, x: float) -> float:
-        """Return the derivative of `forward`."""
+        """Return the derivative of `forward` at `x`."""
         if self.is_unbounded:
             return self.scale * math.cosh(max(min(x, 300.0), -300.0))
         if math.isinf(self.high):
@@ -63,12 +63,12 @@ class Transform:
         return (self.high - self.low) * share * (1.0 - share)
 
     def log_slope(self, x: float) -> float:
-        """Return the logarithm of the derivative of `forward`."""
+        """Return the logarithm of the derivative of `forward` at `x`."""
         slope = self.slope(x)
         return math.log(slope) if slope > 0 else -math.inf
 
     def bend(self, x: float) -> float:
-        """Return the derivative of `log_slope`."""
+        """Return the derivative of `log_slope` at `x`."""
         if self.is_unbounded:
             return math.tanh(x)
         if math.isinf(self.high):
@@ -107,7 +107,13 @@ class Blocks:
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> Blocks:
-        """Return blocks of the given sizes."""
+        """Return blocks of the given sizes, one after the other.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Five, in the order of the blocks.
+        """
         ends = np.cumsum([0, *sizes]).tolist()
         return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
 
@@ -125,7 +131,7 @@ class Layout:
     transforms : dict of int to Transform
         For each learned parameter, by its number.
     processes, mode_groups, noise_levels : int
-        How many lengthscales (and deviations), deviations of modes and levels of noise there are.
+        How many lengthscales (and deviations), deviations of modes and levels there are.
     """
 
     names: tuple[str, ...]
@@ -137,7 +143,7 @@ class Layout:
 
     @property
     def learned(self) -> list[int]:
-        """Numbers of the learned parameters."""
+        """The numbers of the learned parameters, in the order of the vector."""
         return list(self.transforms)
 
     @cached_property
@@ -147,7 +153,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Length of the vector."""
+        """The length of the vector."""
         return int(self.blocks.noise.stop)
 
     def position(self, name: str) -> int:
@@ -164,10 +170,11 @@ class Layout:
         Parameters
         ----------
         number : int
-            Of the parameter.
+            Of the learned parameter.
         attempt : int
             Counted from zero; the first ones are not random.
         generator : numpy.random.Generator
+            For all others.
         """
         transform = self.transforms[number]
         unbounded = transform.is_unbounded
@@ -179,7 +186,7 @@ class Layout:
         return -math.exp(shift) if negative else math.exp(shift)
 
     def unpack(self, x: Array) -> Hyperparameters:
-        """Return natural values at a vector."""
+        """Return what is learned at a vector of shape (n,): values, no logarithms."""
         theta = self.fixed.copy()
         for position, number in enumerate(self.learned):
             theta[number] = self.transforms[number].forward(float(x[position]))
@@ -194,12 +201,20 @@ class Layout:
         )
 
     def pack(self, hyper: Hyperparameters) -> Array:
-        """Return the vector of natural values."""
+        """Return the vector, shape (n,), that `unpack` turns into these values."""
         own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.learned]
         return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in hyper.parts[1:])])
 
     def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
-        """Return a gradient in the vector, from derivatives in the parameters and in the logarithms of all else."""
+        """Return a gradient in the vector, shape (n,).
+
+        Parameters
+        ----------
+        x : array, shape (n,)
+            The vector.
+        gradient : Hyperparameters
+            Derivatives in the parameters, and in the logarithms of all else.
+        """
         own = [gradient.theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
         return np.concatenate([own, *gradient.parts[1:]])
 
@@ -214,8 +229,9 @@ def parameter_transforms(
     names : sequence of str
         All parameters, in order.
     parameters : dict of str to Parameter
+        By name.
     unit : float
-        The typical size of the data.
+        The typical size of the data, in the user's units.
 
     Notes
     -----

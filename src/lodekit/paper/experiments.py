@@ -59,7 +59,7 @@ class Experiment:
         return np.linspace(*self.train, int(published()["protocol"]["train_points"]))
 
     def data(self, seed: int, *, noisy: bool = True) -> Array:
-        """Return training data, shape (n, channels)."""
+        """Return the training data of a `seed`, `noisy` or exact, shape (n, channels)."""
         exact = self.truth(self.times)
         return exact + (self.noise_std if noisy else 0.0) * np.random.default_rng(seed).standard_normal(exact.shape)
 

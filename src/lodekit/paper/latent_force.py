@@ -29,6 +29,11 @@ _TINY = 1e-6
 def integrated_covariance(first: Array, second: Array) -> Array:
     """Return ``int_0^t1 int_0^t2 exp(-(x - y)^2) dx dy`` in closed form, shape (n1, n2).
 
+    Parameters
+    ----------
+    first, second : arrays, shapes (n1,) and (n2,)
+        The upper ends t1 and t2.
+
     Examples
     --------
     >>> round(float(integrated_covariance(np.array([0.01]), np.array([0.02]))[0, 0] / 2e-4), 3)
@@ -67,7 +72,7 @@ class LatentForceModel:
 
 
 def compare(seed: int, *, noisy: bool = True) -> dict[str, list[float]]:
-    """Return the ODE error of each equation for three models on one data set of the three-tank system."""
+    """Return each equation's ODE error for three models on the three-tank data of a `seed`, `noisy` or exact."""
     need_gpytorch()
     experiment = find_experiment("three_tank")
     table = experiment.data(seed, noisy=noisy)

@@ -14,7 +14,7 @@ from lodekit.paper.experiments import Experiment
 from lodekit.paper.methods import Trained, train
 from lodekit.prior.equations import equation_terms
 
-__all__ = ["Outcome", "count_eigenvalues", "difference_residual", "measure", "ode_error"]
+__all__ = ["Outcome", "closed_form_errors", "count_eigenvalues", "difference_residual", "measure", "ode_error"]
 
 Array = NDArray[np.float64]
 _STEP = 1e-3
@@ -62,13 +62,25 @@ class Outcome:
 
 
 def measure(experiment: Experiment, method: str, seed: int, *, noisy: bool = True) -> Outcome:
-    """Train once and measure."""
+    """Return the outcome of one training run.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        System, data and test points.
+    method : str
+        How it is trained, one of `METHODS`.
+    seed : int
+        Of the data set.
+    noisy : bool
+        Whether the data have noise.
+    """
     trained = train(experiment, method, seed, noisy=noisy)
     errors = []
     for interval in (experiment.train, experiment.evaluate):
         times = np.linspace(*interval, _POINTS)
         errors.append(float(np.sqrt(np.mean((trained.mean(times) - experiment.truth(times)) ** 2))))
-    strict, absolute = _closed_form(experiment, trained)
+    strict, absolute = closed_form_errors(experiment, trained)
     return Outcome(
         errors[0],
         errors[1],
@@ -85,7 +97,7 @@ def measure(experiment: Experiment, method: str, seed: int, *, noisy: bool = Tru
 
 
 def ode_error(experiment: Experiment, mean: Callable[[Array], Array]) -> list[float]:
-    """Return the mean absolute error of each equation by forward differences of a mean, a thousand points in all.
+    """Return each equation's mean absolute error by forward differences of a `mean`, 1000 points of an `experiment`.
 
     As the paper describes it: at the true parameters, and the first difference passes a low-pass filter before it is
     differenced again (which one, the paper does not say; here it is a Butterworth filter).
@@ -94,7 +106,7 @@ def ode_error(experiment: Experiment, mean: Callable[[Array], Array]) -> list[fl
 
 
 def difference_residual(experiment: Experiment, mean: Callable[[Array], Array]) -> Array:
-    """Return what forward differences of a mean leave of each equation, shape (n, equations)."""
+    """Return what forward differences of a `mean` leave of an `experiment`'s equations, shape (n, equations)."""
     equations = equation_terms(experiment.system)
     order = max(k for _, k in equations.derivatives)
     grid = np.linspace(*experiment.evaluate, _POINTS // (order + 1))
@@ -117,7 +129,14 @@ def _smooth(values: Array) -> Array:
     return np.asarray(filtfilt(*butter(3, 0.5), values, axis=0))
 
 
-def _closed_form(experiment: Experiment, trained: Trained) -> tuple[float | None, float | None]:
+def closed_form_errors(experiment: Experiment, trained: Trained) -> tuple[float | None, float | None]:
+    """Return the median relative and the mean absolute residual in closed form; None where there is no closed form.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    trained : Trained
+    """
     if trained.gp is None:
         return None, None
     everywhere = np.linspace(*experiment.evaluate, 200)
@@ -126,7 +145,7 @@ def _closed_form(experiment: Experiment, trained: Trained) -> tuple[float | None
 
 
 def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:
-    """Return how many eigenvalues of a covariance matrix are above a threshold.
+    """Return how many eigenvalues of a `covariance` matrix are above a `threshold`.
 
     A Cholesky factorization with pivots stops when the trace of what remains is far below the threshold: no
     eigenvalue has then moved by more than that trace, and only a small matrix is left to decompose.

@@ -56,7 +56,19 @@ class Trained:
 
 
 def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True) -> Trained:
-    """Train a model in one of three ways, ``"paper"``, ``"lodekit"`` or ``"baseline"``, on one data set."""
+    """Return a model that was trained on one data set.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        System and data.
+    method : {"paper", "lodekit", "baseline"}
+        How it is trained.
+    seed : int
+        Of the data set.
+    noisy : bool
+        Whether the data have noise.
+    """
     if method not in METHODS:
         raise LodekitError(f"expected one of {', '.join(METHODS)}, got {method!r}")
     table = experiment.data(seed, noisy=noisy)
@@ -75,7 +87,7 @@ def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True)
 
 
 def need_gpytorch() -> None:
-    """Say what to install where GPyTorch is missing."""
+    """Raise an error that says what to install where GPyTorch is missing."""
     try:
         import gpytorch  # noqa: F401
     except ImportError:

@@ -48,7 +48,19 @@ class _Content:
 def write_report(
     results: Results, plan: Plan, folder: Path, *, tell: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
-    """Write ``results.json``, ``README.md``, ``report.html`` and the figures to a folder; return the paths."""
+    """Write ``results.json``, ``README.md``, ``report.html`` and the figures to a folder; return the paths.
+
+    Parameters
+    ----------
+    results : Results
+        What the runs have measured.
+    plan : Plan
+        Which runs there were to be.
+    folder : Path
+        Where the files go.
+    tell : callable
+        Called with a line for each figure.
+    """
     make_folder(folder)
     drawn = []
     with warnings.catch_warnings():

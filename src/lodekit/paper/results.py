@@ -1,4 +1,4 @@
-"""The results of all runs, and what is asked of them."""
+"""The results of all runs, and the medians, errors and ratios that are read off them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Spread:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return a number with a few digits, without an exponent where that is easy to read.
+    """Return a `value` with a few `digits`, without an exponent where that is easy to read.
 
     Examples
     --------
@@ -72,7 +72,10 @@ class Results:
     rows: Sequence[dict[str, Any]]
 
     def select(self, topic: str, system: str = "", method: str = "", *, noisy: bool = True) -> list[dict[str, Any]]:
-        """Return the runs of a kind, in the order of their data sets."""
+        """Return the runs of a `topic`, in the order of their data sets.
+
+        Only those of a `system` and a `method`, where these are not empty, and only those that are `noisy`, or are not.
+        """
         return sorted(
             (
                 row
@@ -91,16 +94,22 @@ class Results:
         return [name for name in experiments() if self.select("main", name)]
 
     def values(self, column: str, system: str, method: str, *, noisy: bool = True) -> Array:
-        """Return a column of the main table, one value for each data set; ODE errors are averaged over equations."""
+        """Return a `column` of the main table, one value for each data set.
+
+        For a `system` and a `method`, on `noisy` or exact data; ODE errors are averaged over equations.
+        """
         return np.array([np.mean(row[column]) for row in self.select("main", system, method, noisy=noisy)], dtype=float)
 
     def spread(self, column: str, system: str, method: str) -> Spread:
-        """Return the median and the standard deviation of a column on noisy data."""
+        """Return the median and the standard deviation of a `column` on noisy data, for a `system` and a `method`."""
         values = self.values(column, system, method)
         return Spread(float(np.median(values)), float(np.std(values)))
 
     def heating_errors(self, method: str, *, noisy: bool, most: int = 10) -> Array:
-        """Return relative errors of the heating parameters, shape (runs, 2)."""
+        """Return relative errors of the heating parameters, shape (runs, 2).
+
+        Of the `noisy` or the exact runs of a `method`, `most` at most.
+        """
         truth = find_experiment("heating").parameters
         rows = self.select("main", "heating", method, noisy=noisy)[:most]
         return np.array([[abs(row["parameters"][name] / truth[name] - 1) for name in truth] for row in rows])
@@ -122,7 +131,7 @@ class Results:
 
 
 def published_spread(system: str, method: str, column: str) -> Spread:
-    """Return a cell of the published main table."""
+    """Return the published main table's cell for a `system`, a `method` and a `column`."""
     figures, place = published()["table_main"][system][MODELS[method]], 2 * COLUMNS.index(column)
     return Spread(figures[place], figures[place + 1])
 

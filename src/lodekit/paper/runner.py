@@ -13,13 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import lodekit
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
 from lodekit.paper.experiments import Experiment, experiments
 from lodekit.paper.latent_force import compare
 from lodekit.paper.measures import measure
 from lodekit.paper.methods import METHODS, need_gpytorch
+from lodekit.version import __version__
 
 __all__ = ["TOPICS", "Job", "Plan", "collect", "made_by", "make_plan"]
 
@@ -65,7 +65,7 @@ class Plan:
 
 
 def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
-    """Return what the paper ran, 20 noisy and 10 noise-free repetitions, or what a minute allows."""
+    """Return what the paper ran of a `topic`, 20 noisy and 10 noise-free times, or what a minute allows, if `quick`."""
     if topic != "all" and topic.replace("_", "-") not in TOPICS:
         raise LodekitError(f"expected one of {', '.join(TOPICS)} or all, got {topic!r}")
     topics = TOPICS if topic == "all" else (topic.replace("_", "-"),)
@@ -74,7 +74,7 @@ def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
 
 def made_by() -> str:
     """Return what a result depends on beside its labels: results of another version are not taken over."""
-    return f"lodekit {lodekit.__version__}, Python {platform.python_version()}, {platform.machine()}, {sys.platform}"
+    return f"lodekit {__version__}, Python {platform.python_version()}, {platform.machine()}, {sys.platform}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _compare(seed: int, *, noisy: bool) -> dict[str, Any]:
 
 
 def collect(plan: Plan, folder: Path) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """Yield every run of a plan with its result, running what is not in the folder yet.
+    """Yield every run of a `plan` with its result, running what is not in the `folder` yet.
 
     Each result is a file of its own, written whole: an interrupted run goes on where it was.
     """

@@ -152,17 +152,17 @@ def prior_block(
     return sum(parts[1:], parts[0])
 
 
-def free_variance(latent: Latent, rows: Array, lengthscale: float, deviation: float) -> Array:
+def free_variance(latent: Latent, own: Array, lengthscale: float, deviation: float) -> Array:
     """Return the prior variance of observables due to one free function, shape (i,); the same at all times.
 
     Parameters
     ----------
     latent : Latent
-    rows : array, shape (i, a)
+    own : array, shape (i, a)
         Coefficients of the observables on the free function.
     lengthscale, deviation : float
     """
-    weight = pair_coefficients(np, rows, rows, lengthscale, deviation)
+    weight = pair_coefficients(np, own, own, lengthscale, deviation)
     at_zero = np.array([part[0] for part in latent.stack(np, np.zeros(1), weight.shape[-1] - 1)])
     # Odd orders vanish at zero lag.
     return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])

@@ -24,7 +24,15 @@ _MEAN, _BAND, _TRUTH = "#0072b2", "rgba(0,114,178,0.2)", "#d55e00"
 
 
 def add_curves(page: Page, subject: Subject) -> None:
-    """Add the channels: data, mean, band."""
+    """Add a plot of every observable: measurements, mean and 95 % band, and the truth where it is known.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    subject : Subject
+        The fitted model, and what the user said about it.
+    """
     page.section("The channels")
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
     panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
@@ -42,7 +50,7 @@ def add_curves(page: Page, subject: Subject) -> None:
 
 
 def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
-    """Return the panel of one channel, the mean on top of everything."""
+    """Return the panel of one observable, the mean on top of everything; `band` is half its width."""
     times, label, unit = plain(subject.times, 12), plot_text(name), plot_text(subject.unit(name))
     low, high = mean - band, mean + band
     traces = [
@@ -89,7 +97,7 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
 
 
 def _points(subject: Subject, item: Series) -> dict[str, Any]:
-    """Return the measurements of a channel, thinned where there are many."""
+    """Return the measurements of an observable as a trace, thinned where there are many."""
     chosen = thin(len(item.times))
     many = len(chosen) > _MANY
     unit = plot_text(subject.unit(item.observable))
@@ -104,7 +112,7 @@ def _points(subject: Subject, item: Series) -> dict[str, Any]:
 
 
 def _limits(subject: Subject, name: str, low: Array, high: Array) -> tuple[float, float]:
-    """Return the range of values: what grows beyond the data must not flatten what was measured."""
+    """Return the smallest and largest value to be seen: what grows outside the window must not flatten the rest."""
     start, stop = subject.gp.fit_.measurements.window
     inside = (subject.times >= start) & (subject.times <= stop)
     values = [low[inside], high[inside]] if inside.any() else [low, high]

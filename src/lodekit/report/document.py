@@ -1,4 +1,4 @@
-"""The report from top to bottom."""
+"""The report on a fit, section by section, as one HTML page."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def make_report(
     gp : LODEGP
         Fitted.
     title : str
+        Of the page; by default it names the data file.
     units : dict of str to str, optional
-        Units of channels, parameters and ``t``.
+        Units of channels, parameters and the time ``t``, by name.
     source : str
         The name of the data file.
     command : str
         The shell command that made the report.
-    notes : sequence of str
+    notes : iterable of str
         What is worth knowing about the data, in sentences.
     truth : dict, optional
         True values of parameters (numbers) and true channels (functions of an array of times), where they are known.
@@ -118,6 +119,7 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str], checks: Sequ
 
 
 def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
+    """Return what is known of a parameter, in one sentence."""
     unit, value = subject.unit(name), f"{estimate.value:.5g}{subject.unit(name)}"
     if estimate.note == "fixed":
         return f"{name} was fixed at {value}."
@@ -132,6 +134,7 @@ def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
 
 
 def _noise_line(subject: Subject) -> str:
+    """Return what is known of the noise, in one sentence."""
     noise = subject.gp.noise_
     if not noise:
         return "The noise was given, not learned."
@@ -220,6 +223,7 @@ def _add_table(page: Page, head: list[str], rows: list[list[str]], text: Sequenc
 
 
 def _unit_of(subject: Subject, hyperparameter: str) -> str:
+    """Return the unit of a lengthscale or a deviation by its name; empty where none is known."""
     kind, _, name = hyperparameter.partition(" of ")
     return subject.unit("t" if kind == "lengthscale" else name).strip()
 

@@ -1,4 +1,4 @@
-"""Plots above each other over one time axis, as Plotly wants them; from values alone."""
+"""Traces and layout for Plotly: panels above each other over one time axis."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ _FONT = {"family": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif", "size"
 _GRID = {"gridcolor": "#e6ebef", "linecolor": "#c5ced6", "showline": True, "zeroline": False}
 _SHADE = {"type": "rect", "xref": "x", "y0": 0, "y1": 1, "line": {"width": 0}, "fillcolor": "rgba(120,130,140,0.13)"}
 _LINE = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 1, "color": "#9aa7b3", "dash": "dot"}}
+#: Pixels between panels.
+_GAP = 38
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ def stack(
 
     Parameters
     ----------
+    panels : sequence of Panel
+        From top to bottom.
     height : int
         Of one panel, in pixels.
     label : str
@@ -57,9 +61,9 @@ def stack(
     shaded : sequence of (float, float)
         Times on a grey ground.
     """
-    named = {str(trace["name"]): False for panel in panels for trace in panel.traces}
-    gap, above, below = 38, 66 if len(named) > 1 else 36, 48
-    area = len(panels) * (height + gap) - gap
+    named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
+    above, below = 66 if len(named) > 1 else 36, 48
+    area = len(panels) * (height + _GAP) - _GAP
     layout: dict[str, Any] = {
         "height": area + above + below,
         "margin": {"l": 60, "r": 12, "t": above, "b": below},
@@ -79,37 +83,54 @@ def stack(
         "annotations": [],
         "shapes": [],
     }
-    data: list[dict[str, Any]] = []
     for number, panel in enumerate(panels, 1):
-        axis = "y" if number == 1 else f"y{number}"
-        top = area - (number - 1) * (height + gap)
-        low, high = panel.limits
-        margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-        layout[axis.replace("y", "yaxis")] = {
-            **_GRID,
-            "domain": [max(top - height, 0) / area, top / area],
-            "range": [low - margin, high + margin],
-            "anchor": "x",
-            "exponentformat": "power",
-            **({"tickvals": list(panel.lines)} if panel.lines else {"nticks": max(height // 32, 3)}),
-        }
-        title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
-        layout["annotations"].append({**title, "xanchor": "left", "yanchor": "bottom", "align": "left"})
-        layout["shapes"] += [
-            {**_SHADE, "x0": start, "x1": stop, "yref": f"{axis} domain", "layer": "below"} for start, stop in shaded
-        ]
-        layout["shapes"] += [
-            {**_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"} for value in panel.lines
-        ]
+        axis = _axis_name(number)
+        layout[axis.replace("y", "yaxis")] = _vertical_axis(panel, height, area - (number - 1) * (height + _GAP), area)
+        layout["annotations"].append(_title(panel, axis))
+        layout["shapes"] += _shapes(panel, axis, shaded)
+    return _place_traces(panels), layout
+
+
+def _axis_name(number: int) -> str:
+    """Return what Plotly calls the vertical axis of a panel, counted from one."""
+    return "y" if number == 1 else f"y{number}"
+
+
+def _vertical_axis(panel: Panel, height: int, top: int, area: int) -> dict[str, Any]:
+    """Return the vertical axis of a panel whose upper edge lies at `top` pixels of `area`."""
+    low, high = panel.limits
+    margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    return {
+        **_GRID,
+        "domain": [max(top - height, 0) / area, top / area],
+        "range": [low - margin, high + margin],
+        "anchor": "x",
+        "exponentformat": "power",
+        **({"tickvals": list(panel.lines)} if panel.lines else {"nticks": max(height // 32, 3)}),
+    }
+
+
+def _title(panel: Panel, axis: str) -> dict[str, Any]:
+    title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
+    return {**title, "xanchor": "left", "yanchor": "bottom", "align": "left"}
+
+
+def _shapes(panel: Panel, axis: str, shaded: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """Return the grey grounds and the dotted lines of a panel."""
+    grounds = [
+        {**_SHADE, "x0": start, "x1": stop, "yref": f"{axis} domain", "layer": "below"} for start, stop in shaded
+    ]
+    return grounds + [{**_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"} for value in panel.lines]
+
+
+def _place_traces(panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Return the traces with their axes; the first of a name stands for all of them in the legend."""
+    placed: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for number, panel in enumerate(panels, 1):
         for trace in panel.traces:
             name = str(trace["name"])
-            place = {
-                "type": "scatter",
-                "xaxis": "x",
-                "yaxis": axis,
-                "legendgroup": name,
-                "showlegend": not named[name],
-            }
-            data.append({**trace, **place})
-            named[name] = True
-    return data, layout
+            place = {"type": "scatter", "xaxis": "x", "yaxis": _axis_name(number), "legendgroup": name}
+            placed.append({**trace, **place, "showlegend": name not in seen})
+            seen.add(name)
+    return placed

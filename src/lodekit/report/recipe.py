@@ -1,4 +1,4 @@
-"""How to get a report again: the command, the version, the seed, and the same in Python."""
+"""The last section of a report: the command, the version and the seed that made it, and the same in Python."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import inspect
 import json
 import math
 
-import lodekit
 from lodekit.model import LODEGP
 from lodekit.page import Page
 from lodekit.report.subject import Subject
+from lodekit.version import __version__
 
 __all__ = ["add_recipe", "write_code"]
 
 
 def add_recipe(page: Page, subject: Subject, command: str) -> None:
-    """Add what it takes to get the same report again."""
+    """Add what it takes to get the same report again.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    subject : Subject
+        The fitted model, and what the user said about it.
+    command : str
+        The shell command that made the report; empty where there was none.
+    """
     page.section("How to get this again")
     if command:
         page.paragraph("On the command line:")
@@ -24,11 +34,19 @@ def add_recipe(page: Page, subject: Subject, command: str) -> None:
     page.code(write_code(subject.gp, subject.source))
     seed = subject.gp.fit_.arguments.random_state
     seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
-    page.paragraph(f"Made by lodekit {lodekit.__version__}, {seeded}.", "note")
+    page.paragraph(f"Made by lodekit {__version__}, {seeded}.", "note")
 
 
 def write_code(gp: LODEGP, source: str = "") -> str:
-    """Return Python code that makes and fits the same model."""
+    """Return Python code that makes and fits the same model.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    source : str
+        The name of the data file; empty where it is not known.
+    """
     system, kept = gp.system, gp.fit_.measurements
     lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
     lines += [*(f"    {text}" for text in system.equations), '    """,']

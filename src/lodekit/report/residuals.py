@@ -1,4 +1,4 @@
-"""Measurements minus mean, in units of the noise: whether they look like noise, and what that means for intervals."""
+"""The section of residuals, measurements minus mean in units of the noise, and what they mean for intervals."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class Check:
     Parameters
     ----------
     name : str
+        The observable.
     count : int
-        How many measurements there are.
+        How many measurements with noise above zero there are.
     values : array, shape (runs, n)
-        Runs of neighbours: all, or some where there are many.
+        Residuals in runs of neighbours: all of them, or some where there are many.
     times, drawn : arrays, shape (p,)
-        What is drawn.
+        The residuals that are drawn, and their times in the user's units.
     """
 
     name: str
@@ -47,12 +48,12 @@ class Check:
 
     @property
     def size(self) -> float:
-        """The root mean square: about one."""
+        """The root mean square of the residuals: about one where the noise is as it was said."""
         return float(np.sqrt(np.mean(self.values**2)))
 
     @property
     def memory(self) -> float:
-        """The correlation of neighbours: about zero."""
+        """The correlation of neighbouring residuals: about zero where they are independent."""
         power = float(np.sum(self.values**2))
         return float(np.sum(self.values[:, 1:] * self.values[:, :-1])) / power if power else 0.0
 
@@ -77,7 +78,13 @@ class Check:
 
 
 def find_checks(subject: Subject) -> list[Check]:
-    """The residuals of every observable whose measurements were kept."""
+    """Return the residuals of every observable; none where only sums over the measurements were kept.
+
+    Parameters
+    ----------
+    subject : Subject
+        The fitted model, and what the user said about it.
+    """
     if subject.gp.fit_.measurements.sums is not None:
         return []
     found = []
@@ -101,7 +108,17 @@ def find_checks(subject: Subject) -> list[Check]:
 
 
 def add_residuals(page: Page, subject: Subject, checks: Sequence[Check]) -> None:
-    """Add measurements minus mean in units of the noise, and what they say about the intervals."""
+    """Add a table and a plot of residuals in units of the noise, and what they say about the intervals.
+
+    Parameters
+    ----------
+    page : Page
+        What is added to.
+    subject : Subject
+        The fitted model, and what the user said about it.
+    checks : sequence of Check
+        One for each observable, from `find_checks`.
+    """
     page.section("Residuals")
     if not checks:
         summed = subject.gp.fit_.measurements.sums is not None
@@ -147,6 +164,7 @@ def add_residuals(page: Page, subject: Subject, checks: Sequence[Check]) -> None
 
 
 def _doubts(subject: Subject, checks: Sequence[Check]) -> list[str]:
+    """Return what speaks against the fit, in sentences; none where residuals look like noise."""
     found = []
     slow = [check for check in checks if check.has_memory]
     if slow:

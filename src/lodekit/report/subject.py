@@ -1,4 +1,4 @@
-"""What a report is about: the model with its units, and the points and curves that are drawn."""
+"""The subject of a report: a fitted model with units and truth, and the points and curves that are drawn."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ class Subject:
     Parameters
     ----------
     gp : LODEGP
+        Fitted.
     units : dict of str to str
+        Units of channels, parameters and the time ``t``, by name.
     source : str
-        The name of the data file.
+        The name of the data file; empty where it is not known.
     truth : dict of str to float or function
+        True values of parameters, and true channels as functions of times, where they are known.
     span : (float, float)
-        From when to when curves are drawn.
+        From when to when curves are drawn, in the user's units.
     """
 
     gp: LODEGP
@@ -49,13 +52,13 @@ class Subject:
     span: tuple[float, float]
 
     def unit(self, name: str) -> str:
-        """Return a unit with a space before it, or nothing."""
+        """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
         found = str(self.units.get(name, "")).strip()
         return f" {found}" if found else ""
 
     @cached_property
     def series(self) -> dict[str, Series]:
-        """The measurements, or averages where only sums are kept."""
+        """The measurements by observable, or averages where only sums were kept."""
         return {item.observable: item for item in self.gp.fit_.measurements.shown}
 
     @property
@@ -71,7 +74,7 @@ class Subject:
 
     @cached_property
     def times(self) -> Array:
-        """Times fine enough for every curve."""
+        """Times of the curves, so many that straight lines between them are as good."""
         for steps in _STEPS:
             times = np.array(plain(np.linspace(*self.span, steps + 1), 12))
             mean = self.gp.predict(times, self.names)
@@ -93,7 +96,15 @@ class Subject:
 
 
 def read_span(span: Sequence[float] | None, window: tuple[float, float]) -> tuple[float, float]:
-    """Return from when to when curves are drawn: as asked, or 10 % beyond the data on each side."""
+    """Return from when to when curves are drawn; raise where that was asked for in a way that cannot be.
+
+    Parameters
+    ----------
+    span : sequence of two floats, or None
+        What the user asked for; None for 10 % beyond the window on each side.
+    window : (float, float)
+        The first and the last time of the data.
+    """
     if span is None:
         margin = 0.1 * (window[1] - window[0]) or 0.5
         return window[0] - margin, window[1] + margin
@@ -107,10 +118,17 @@ def read_span(span: Sequence[float] | None, window: tuple[float, float]) -> tupl
 
 
 def plain(values: Array, places: int = 10) -> list[float]:
-    """Return floats that are short as text."""
+    """Return floats that are short as text.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+    places : int
+        How many significant digits are kept.
+    """
     return [float(f"{value:.{places}g}") for value in values.tolist()]
 
 
 def thin(count: int) -> NDArray[np.intp]:
-    """Return which points are drawn."""
+    """Return which of `count` points are drawn: all, or `DRAWN` of them, evenly chosen."""
     return np.arange(count) if count <= DRAWN else np.linspace(0, count - 1, DRAWN).astype(np.intp)

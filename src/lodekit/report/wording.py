@@ -9,7 +9,15 @@ __all__ = ["count", "digits", "format_uncertain", "join", "sentence"]
 
 
 def digits(value: float, step: float, least: int) -> int:
-    """Return how many digits of a value show steps of this size with two digits.
+    """Return how many significant digits of a value show steps with two digits.
+
+    Parameters
+    ----------
+    value : float
+    step : float
+        The size of a step, such as a standard error.
+    least : int
+        How many digits are shown at least.
 
     Examples
     --------
@@ -22,7 +30,7 @@ def digits(value: float, step: float, least: int) -> int:
 
 
 def format_uncertain(value: float, error: float) -> str:
-    """Return a value with its error, rounded to two digits of the error.
+    """Return a `value` with its `error` as text, rounded to two digits of the error.
 
     Examples
     --------
@@ -41,7 +49,7 @@ def format_uncertain(value: float, error: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return how many there are: ``3 channels``."""
+    """Return a `number` with a `noun`, in the plural unless it is one: "3 channels"."""
     return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
 
 

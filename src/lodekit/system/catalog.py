@@ -51,11 +51,21 @@ class Example:
     Parameters
     ----------
     name : str
+        As its function in this module is called.
     story : str
         What it is, in one line.
     system : System
+        The equations.
     values : dict of str to Fraction
         The true parameter values.
+
+    Examples
+    --------
+    >>> example = heating()
+    >>> example.system.channels, example.values
+    (('f1', 'f2', 'u'), {'a': Fraction(3, 1), 'b': Fraction(1, 1)})
+    >>> example.solution["f2"]
+    exp(-t/10)*sin(t/2)
     """
 
     name: str
@@ -77,6 +87,10 @@ class Example:
     def solution_at(self, times: ArrayLike) -> NDArray[np.float64]:
         """Return the exact solution at some times, shape (n, channels).
 
+        Parameters
+        ----------
+        times : array-like, shape (n,)
+
         Examples
         --------
         >>> heating().solution_at([0.0, 1.0]).shape
@@ -96,7 +110,7 @@ def _positive(**values: Fraction | int | str) -> tuple[dict[str, Parameter], dic
 
 
 def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = False) -> Example:
-    """Two pendulums on one accelerated rod (the paper's running example).
+    """Return two pendulums on one accelerated rod (the paper's running example).
 
     Parameters
     ----------
@@ -150,7 +164,13 @@ def _length(value: float | str) -> Fraction:
 
 
 def heating() -> Example:
-    """A heater that warms an object (the paper's example with unknown parameters a = 3, b = 1)."""
+    """Return a heater that warms an object (the paper's example with unknown parameters a = 3, b = 1).
+
+    Examples
+    --------
+    >>> heating().system.equations
+    ("f1' = -a*(f1 - f2) + u", "f2' = -b*(f2 - f1)")
+    """
     parameters, values = _positive(a=3, b=1)
 
     def solve(t: Any, _: Any) -> dict[str, Any]:
@@ -171,7 +191,13 @@ def heating() -> Example:
 
 
 def three_tank() -> Example:
-    """Three tanks and two pumps (the paper's uncontrollable example)."""
+    """Return three tanks and two pumps (the paper's uncontrollable example).
+
+    Examples
+    --------
+    >>> three_tank().system.is_controllable
+    False
+    """
 
     def solve(t: Any, _: Any) -> dict[str, Any]:
         import sympy
@@ -184,7 +210,13 @@ def three_tank() -> Example:
 
 
 def spring_mass_damper() -> Example:
-    """A mass on a spring with a damper, pushed by a force."""
+    """Return a mass on a spring with a damper, pushed by a force.
+
+    Examples
+    --------
+    >>> spring_mass_damper().system.equations
+    ("m*x'' + c*x' + k*x = F",)
+    """
     parameters, values = _positive(m=1, c="0.4", k=4)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -200,7 +232,13 @@ def spring_mass_damper() -> Example:
 
 
 def free_decay() -> Example:
-    """A damped oscillation without any input: unknown damping and stiffness inside the roots."""
+    """Return a damped oscillation without any input: unknown damping and stiffness inside the roots.
+
+    Examples
+    --------
+    >>> free_decay().system.free_functions
+    0
+    """
     parameters, values = _positive(c="0.4", k=4)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -216,7 +254,13 @@ def free_decay() -> Example:
 
 
 def shaken_oscillator() -> Example:
-    """An oscillator under a known periodic force: an equation with a function of time in it."""
+    """Return an oscillator under a known periodic force: an equation with a function of time in it.
+
+    Examples
+    --------
+    >>> shaken_oscillator().system.equations
+    ("x'' + c*x' + k*x = sin(3*t)",)
+    """
     parameters, values = _positive(c="0.5", k=2)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -235,7 +279,13 @@ def shaken_oscillator() -> Example:
 
 
 def two_mass() -> Example:
-    """Two masses and two springs, pushed at the far end."""
+    """Return two masses and two springs, pushed at the far end.
+
+    Examples
+    --------
+    >>> two_mass().system.channels
+    ('x1', 'x2', 'F')
+    """
     parameters, values = _positive(m1=1, m2=2, k1=3, k2=1)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -254,7 +304,7 @@ def two_mass() -> Example:
 
 
 def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
-    """N masses between springs, pushed at the first.
+    """Return a row of masses between springs, pushed at the first.
 
     Parameters
     ----------
@@ -262,6 +312,11 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
         How many masses, 1 to 200.
     parametric : bool
         Whether mass m and stiffness k are unknown parameters (else both are 1).
+
+    Examples
+    --------
+    >>> mass_chain(2).system.equations
+    ("x1'' + 2*x1 - x2 - F = 0", "-x1 + x2'' + 2*x2 = 0")
     """
     if not isinstance(n, int) or not 1 <= n <= 200:
         raise LodekitError(f"expected a chain of 1 to 200 masses, got {n!r}")
@@ -295,7 +350,13 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
 
 
 def rlc_circuit() -> Example:
-    """A resistor, a coil and a capacitor in series."""
+    """Return a resistor, a coil and a capacitor in series.
+
+    Examples
+    --------
+    >>> rlc_circuit().system.equations
+    ("q' = i", "L*i' + R*i + q/C = V")
+    """
     parameters, values = _positive(R=2, L="0.5", C="0.25")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -317,7 +378,13 @@ def rlc_circuit() -> Example:
 
 
 def dc_motor() -> Example:
-    """A DC motor: speed and current, driven by a voltage."""
+    """Return a DC motor: speed and current, driven by a voltage.
+
+    Examples
+    --------
+    >>> dc_motor().system.channels
+    ('w', 'i', 'V')
+    """
     parameters, values = _positive(J="0.01", b="0.1", K="0.05", R=1, L="0.5")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -332,7 +399,13 @@ def dc_motor() -> Example:
 
 
 def cart_pendulum() -> Example:
-    """A pendulum that stands on a cart, linearised at the upright position."""
+    """Return a pendulum that stands on a cart, linearised at the upright position.
+
+    Examples
+    --------
+    >>> cart_pendulum().system.is_controllable
+    True
+    """
     parameters, values = _positive(M=1, m="0.2", l="0.5")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -358,7 +431,13 @@ def cart_pendulum() -> Example:
 
 
 def quarter_car() -> Example:
-    """A quarter of a car: body, wheel and road."""
+    """Return a quarter of a car: body, wheel and road.
+
+    Examples
+    --------
+    >>> quarter_car().story
+    'Body zs and wheel zu of a car follow the road zr.'
+    """
     parameters, values = _positive(ms=300, mu=40, ks=20000, cs=1500, kt=180000)
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -380,7 +459,13 @@ def quarter_car() -> Example:
 
 
 def coupled_tanks() -> Example:
-    """Two tanks joined by a pipe, one filled by a pump (linearised)."""
+    """Return two tanks joined by a pipe, one filled by a pump (linearised).
+
+    Examples
+    --------
+    >>> coupled_tanks().system.channels
+    ('h1', 'h2', 'q')
+    """
     parameters, values = _positive(A1=2, A2=1, c1="0.5", c2="0.3")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -399,7 +484,13 @@ def coupled_tanks() -> Example:
 
 
 def compartments() -> Example:
-    """Two compartments: a drug in blood and tissue."""
+    """Return two compartments: a drug in blood and tissue.
+
+    Examples
+    --------
+    >>> compartments().system.channels
+    ('blood', 'tissue', 'dose')
+    """
     parameters, values = _positive(k10="0.2", k12="0.5", k21="0.3")
 
     def solve(t: Any, p: Any) -> dict[str, Any]:
@@ -421,7 +512,13 @@ def compartments() -> Example:
 
 
 def two_room() -> Example:
-    """Two rooms that lose heat to each other and to an unknown ambient temperature."""
+    """Return two rooms that lose heat to each other and to an unknown ambient temperature.
+
+    Examples
+    --------
+    >>> [str(value) for value in two_room().values.values()]
+    ['3/10', '1/10', '1/5', '8']
+    """
     parameters, values = _positive(a="0.3", b="0.1", c="0.2")
     parameters, values = {**parameters, "Ta": Parameter()}, {**values, "Ta": Fraction(8)}
 
@@ -472,6 +569,11 @@ def examples() -> tuple[Example, ...]:
 
 def find_example(name: str) -> Example | None:
     """Return the example of a name, written with ``-`` or ``_``; None where there is none.
+
+    Parameters
+    ----------
+    name : str
+        Of the function in this module that makes it.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class MissingConstantError(Exception):
 
 
 class RelatedConstantsError(Exception):
-    """Two constants have an algebraic relation that the ring would not know."""
+    """Two constants, `first` and `second`, have an algebraic relation that the ring would not know."""
 
     def __init__(self, first: Constant, second: Constant) -> None:
         super().__init__(first, second)
@@ -51,7 +51,7 @@ class RelatedConstantsError(Exception):
 
 
 def constant_value(ring: ScalarRing, function: str, argument: Scalar) -> Scalar | None:
-    """Return the function at a number, or None where the number is not of a kind that has a named value.
+    """Return a `function` at a number, the `argument`, in `ring`; None where such numbers have no named value.
 
     Numbers are rational, or rational multiples of pi (not for ``sqrt``).
 

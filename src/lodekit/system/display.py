@@ -1,27 +1,26 @@
-"""A system on paper: text, LaTeX and plain values for JSON."""
+"""A system as text, as LaTeX and as plain values for JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, join_terms
 from lodekit.errors import AlgebraError
+from lodekit.system.explanation import sentences
+from lodekit.system.facts import Facts
+from lodekit.system.parameters import Parameter
 from lodekit.system.writing import operator_terms, primes
-
-if TYPE_CHECKING:
-    from lodekit.system.parameters import Parameter
-    from lodekit.system.system import System
 
 __all__ = ["latex", "latex_equations", "sections", "to_dict"]
 
 
-def latent_names(system: System) -> tuple[list[str], list[str]]:
-    """Return names for the free functions and the modes that do not collide with the user's."""
-    taken = {*system.channels, *system.parameters}
+def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
+    """Return names for the free functions and for the modes, different from those of channels and parameters."""
+    taken = {*facts.channels, *facts.parameters}
 
     def pick(letters: str, count: int) -> list[str]:
         for letter in (*letters, *(f"{letters[0]}_" for _ in range(1))):
@@ -30,46 +29,46 @@ def latent_names(system: System) -> tuple[list[str], list[str]]:
                 return names
         return [f"_{letters[0]}{i + 1}" for i in range(count)]
 
-    parametrization = system.parametrization
+    parametrization = facts.parametrization
     return pick("zwv", parametrization.free.width), pick("pqm", len(parametrization.modes))
 
 
-def solution_lines(system: System) -> list[str]:
-    """Return every channel in terms of free functions and modes, and what binds the modes."""
-    free, modes = latent_names(system)
-    width = max(len(name) for name in system.channels)
+def solution_lines(facts: Facts) -> list[str]:
+    """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
+    free, modes = latent_names(facts)
+    width = max(len(name) for name in facts.channels)
     lines = []
-    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
+    for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
         text = join_terms([(value, primes(name, order)) for value, name, order in terms])
-        if not system.is_homogeneous:
+        if not facts.is_homogeneous:
             text = f"{channel}~" if not terms else f"{text} + {channel}~"
         lines.append(f"{channel.ljust(width)} = {text}")
-    ring = system.operator.ring
-    for name, mode in zip(modes, system.parametrization.modes, strict=True):
+    ring = facts.operator.ring
+    for name, mode in zip(modes, facts.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
         lines.append(f"where {join_terms(operator_terms(monic, name))} = 0")
     if free:
         noun = "is any smooth function" if len(free) == 1 else "are any smooth functions"
         lines.append(f"where {', '.join(free)} {noun}")
-    return lines + _particular_lines(system)
+    return lines + _particular_lines(facts)
 
 
-def _particular_lines(system: System) -> list[str]:
+def _particular_lines(facts: Facts) -> list[str]:
     """Return one particular solution, where the equations hold known functions of time."""
-    if system.is_homogeneous:
+    if facts.is_homogeneous:
         return []
     try:
-        signals = system.particular_solution
+        signals = facts.particular_solution
     except AlgebraError:
         return ["where ~ marks one particular solution"]
-    shown = [f"{channel}~ = {signal}" for channel, signal in zip(system.channels, signals, strict=True)]
+    shown = [f"{channel}~ = {signal}" for channel, signal in zip(facts.channels, signals, strict=True)]
     return [f"where {line}" for line in shown]
 
 
-def _solution_terms(system: System) -> list[list[tuple[Scalar, str, int]]]:
+def _solution_terms(facts: Facts) -> list[list[tuple[Scalar, str, int]]]:
     """Return for each channel its terms: coefficient, latent function, order of the derivative."""
-    free, modes = latent_names(system)
-    parametrization = system.parametrization
+    free, modes = latent_names(facts)
+    parametrization = facts.parametrization
     columns = [*free, *modes]
     matrices = [parametrization.free.take_columns([j]) for j in range(len(free))]
     matrices += [mode.column for mode in parametrization.modes]
@@ -79,7 +78,7 @@ def _solution_terms(system: System) -> list[list[tuple[Scalar, str, int]]]:
             for name, matrix in zip(columns, matrices, strict=True)
             for value, order in _high_first(matrix.coefficients(i, 0))
         ]
-        for i in range(len(system.channels))
+        for i in range(len(facts.channels))
     ]
 
 
@@ -96,35 +95,35 @@ def _parameter_line(name: str, parameter: Parameter) -> str:
     return " ".join([name, *facts])
 
 
-def sections(system: System) -> list[tuple[str, list[str]]]:
+def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [
-        ("Equations", list(system.equations)),
-        ("Channels", [", ".join(system.channels)]),
+        ("Equations", list(facts.equations)),
+        ("Channels", [", ".join(facts.channels)]),
     ]
-    if system.parameters:
-        blocks.append(("Parameters", [_parameter_line(name, p) for name, p in system.parameters.items()]))
-    blocks.append((f"Operator matrix A, {_variable_meaning(system)}", _matrix_lines(system.operator)))
-    if not system.is_homogeneous:
-        blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in system.forcing]))
-    blocks.append(("Smith form U A V = D, diagonal of D", [", ".join(_diagonal(system))]))
-    blocks.append(("Every solution", solution_lines(system)))
-    blocks.append(("What this means", system.explain().splitlines()))
-    if system.notes:
-        blocks.append(("Notes", list(system.notes)))
+    if facts.parameters:
+        blocks.append(("Parameters", [_parameter_line(name, p) for name, p in facts.parameters.items()]))
+    blocks.append((f"Operator matrix A, {_variable_meaning(facts)}", _matrix_lines(facts.operator)))
+    if not facts.is_homogeneous:
+        blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in facts.forcing]))
+    blocks.append(("Smith form U A V = D, diagonal of D", [", ".join(_diagonal(facts))]))
+    blocks.append(("Every solution", solution_lines(facts)))
+    blocks.append(("What this means", sentences(facts)))
+    if facts.notes:
+        blocks.append(("Notes", list(facts.notes)))
     return blocks
 
 
-def _diagonal(system: System) -> list[str]:
+def _diagonal(facts: Facts) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
-    ring, operator = system.operator.ring, system.operator
-    monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in system.invariants]
+    ring, operator = facts.operator.ring, facts.operator
+    monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in facts.invariants]
     shown = [format_polynomial(entry, operator.variable) for entry in monic]
     return shown + ["0"] * (min(operator.shape) - len(shown))
 
 
-def _variable_meaning(system: System) -> str:
-    return f"{system.operator.variable} = d/dt"
+def _variable_meaning(facts: Facts) -> str:
+    return f"{facts.operator.variable} = d/dt"
 
 
 def _matrix_lines(matrix: OperatorMatrix) -> list[str]:
@@ -136,12 +135,12 @@ def _finite(bounds: tuple[float, float] | None) -> list[float | None] | None:
     return None if bounds is None else [value if math.isfinite(value) else None for value in bounds]
 
 
-def to_dict(system: System) -> dict[str, Any]:
+def to_dict(facts: Facts) -> dict[str, Any]:
     """Return the analysis as plain values."""
-    form, parametrization = system.smith_form, system.parametrization
-    ring = system.operator.ring
+    form, parametrization = facts.smith_form, facts.parametrization
+    ring = facts.operator.ring
     modes = []
-    for mode in system.modes:
+    for mode in facts.modes:
         entry: dict[str, Any] = {
             "factor": str(mode),
             "multiplicity": mode.multiplicity,
@@ -152,14 +151,14 @@ def to_dict(system: System) -> dict[str, Any]:
             entry["roots"] = [[complex(root).real, complex(root).imag] for root in mode.roots]
         modes.append(entry)
     return {
-        "equations": list(system.equations),
-        "channels": list(system.channels),
+        "equations": list(facts.equations),
+        "channels": list(facts.channels),
         "parameters": {
             name: {"positive": p.positive, "bounds": _finite(p.bounds), "fixed": p.fixed, "start": p.start}
-            for name, p in system.parameters.items()
+            for name, p in facts.parameters.items()
         },
-        "operator_matrix": system.operator.to_lists(),
-        "right_hand_side": [str(signal) for signal in system.forcing],
+        "operator_matrix": facts.operator.to_lists(),
+        "right_hand_side": [str(signal) for signal in facts.forcing],
         "smith_form": {
             "U": form.left.to_lists(),
             "D": form.diagonal.to_lists(),
@@ -172,46 +171,46 @@ def to_dict(system: System) -> dict[str, Any]:
             "mode_columns": [[row[0] for row in mode.column.to_lists()] for mode in parametrization.modes],
             "verified": list(parametrization.verify()),
         },
-        "free_functions": system.free_functions,
-        "possible_inputs": [list(names) for names in system.possible_inputs],
-        "is_controllable": system.is_controllable,
+        "free_functions": facts.free_functions,
+        "possible_inputs": [list(names) for names in facts.possible_inputs],
+        "is_controllable": facts.is_controllable,
         "modes": modes,
-        "degeneracies": [ring.format(factor) for factor in system.degenerate_elements],
-        "explanation": system.explain().splitlines(),
-        "notes": list(system.notes),
+        "degeneracies": [ring.format(factor) for factor in facts.degenerate_elements],
+        "explanation": sentences(facts),
+        "notes": list(facts.notes),
     }
 
 
-def latex_equations(system: System) -> str:
+def latex_equations(facts: Facts) -> str:
     """Return the equations as aligned LaTeX."""
     lines = []
-    for i, signal in enumerate(system.forcing):
+    for i, signal in enumerate(facts.forcing):
         terms = [
             (value, name, order)
-            for j, name in enumerate(system.channels)
-            for value, order in _high_first(system.operator.coefficients(i, j))
+            for j, name in enumerate(facts.channels)
+            for value, order in _high_first(facts.operator.coefficients(i, j))
         ]
-        lines.append(f"{_latex_terms(system, terms)} &= {_latex(system, signal.to_sympy())}")
+        lines.append(f"{_latex_terms(facts, terms)} &= {_latex(facts, signal.to_sympy())}")
     return _aligned(lines)
 
 
-def latex(system: System) -> str:
+def latex(facts: Facts) -> str:
     """Return equations, Smith form and all solutions as LaTeX blocks."""
-    _, modes = latent_names(system)
+    _, modes = latent_names(facts)
     lines = []
-    for channel, terms in zip(system.channels, _solution_terms(system), strict=True):
-        text = _latex_terms(system, terms)
-        if not system.is_homogeneous:
+    for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
+        text = _latex_terms(facts, terms)
+        if not facts.is_homogeneous:
             particular = f"\\tilde{{{latex_name(channel)}}}"
             text = particular if not terms else f"{text} + {particular}"
         lines.append(f"{latex_name(channel)} &= {text}")
-    ring = system.operator.ring
-    for name, mode in zip(modes, system.parametrization.modes, strict=True):
+    ring = facts.operator.ring
+    for name, mode in zip(modes, facts.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
-        lines.append(f"0 &= {_latex_terms(system, [(value, name, order) for value, order in _high_first(monic)])}")
-    form = system.smith_form
-    matrices = [f"{name} = {_latex(system, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
-    return "\n\n".join(f"\\[\n{block}\n\\]" for block in (latex_equations(system), *matrices, _aligned(lines)))
+        lines.append(f"0 &= {_latex_terms(facts, [(value, name, order) for value, order in _high_first(monic)])}")
+    form = facts.smith_form
+    matrices = [f"{name} = {_latex(facts, matrix)}" for name, matrix in (("A", form.operator.sympy), ("D", form.D))]
+    return "\n\n".join(f"\\[\n{block}\n\\]" for block in (latex_equations(facts), *matrices, _aligned(lines)))
 
 
 def _aligned(lines: Sequence[str]) -> str:
@@ -294,11 +293,11 @@ def latex_name(name: str) -> str:
     return f"{base}_{{{','.join(shown)}}}"
 
 
-def _latex(system: System, expression: Any) -> str:
+def _latex(facts: Facts, expression: Any) -> str:
     """Return SymPy's LaTeX with our own way to write names."""
     import sympy
 
-    names = {sympy.Symbol(name): latex_name(name) for name in system.parameters}
+    names = {sympy.Symbol(name): latex_name(name) for name in facts.parameters}
     return str(sympy.latex(expression, symbol_names=names))
 
 
@@ -310,14 +309,14 @@ def _latex_derivative(name: str, order: int) -> str:
     return f"{{{latex_name(name)}}}^{{({order})}}"
 
 
-def _latex_terms(system: System, terms: Sequence[tuple[Scalar, str, int]]) -> str:
+def _latex_terms(facts: Facts, terms: Sequence[tuple[Scalar, str, int]]) -> str:
     text = ""
     for value, name, order in terms:
         base = _latex_derivative(name, order)
         coefficient = scalar_to_sympy(value)
         negative = coefficient.could_extract_minus_sign() and not coefficient.is_Add
         size = -coefficient if negative else coefficient
-        shown = _latex(system, size)
+        shown = _latex(facts, size)
         if size.is_Add:
             shown = f"\\left({shown}\\right)"
         term = base if size == 1 else f"{shown} {base}"

@@ -21,6 +21,31 @@ _KEYS = ("equations", "channels", "parameters", "units", "title", "noise", "late
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("shared", "channel")
 _PRIORS = ("latent", "channels")
+#: What a file to start from says about the model, about parameters, and about data; {} is a channel.
+_MODEL_LINES = (
+    '# noise = "channel"       # learn the noise of each channel; without this line they share one',
+    '# latent = "matern-7/2"   # rougher than "se", the default',
+    '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+)
+_PARAMETER_LINES = (
+    "# What you know of each parameter goes between its braces, separated by commas:",
+    "#   positive = true                  only values above zero make sense",
+    "#   bounds = [0.1, 10]               smallest and largest value",
+    "#   start = 2                        where the search starts",
+    "#   fixed = 9.81                     known, not learned",
+    "#   prior = { normal = [5, 1] }      about 5, give or take 1",
+    "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
+)
+_DATA_LINES = (
+    "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
+    "# [noise]",
+    "# {} = 0.1",
+    "",
+    "# Columns of the measurement file, where their names differ: a name, or a number from one.",
+    "# [columns]",
+    '# t = "time [s]"',
+    "# {} = 2",
+)
 
 
 @dataclass(frozen=True)
@@ -30,14 +55,17 @@ class SystemFile:
     Parameters
     ----------
     system : System
+        Equations, channels and parameters.
     units : dict of str to str
         Units of channels, parameters and the time, for labels; empty ones are left out.
     title : str
+        For the reader.
     noise : {"shared", "channel"} or dict of observable to float
         How noise is learned, or its known standard deviations.
     latent : str or tuple of str
         Covariance of the free functions, one for all or one each.
     prior : {"latent", "channels"}
+        What is smooth: the free functions, or the channels.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
     """
@@ -52,27 +80,32 @@ class SystemFile:
 
 
 def read_system_file(path: str | Path) -> SystemFile:
-    """Read a system file.
+    """Return what a system file holds.
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, a table
     ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for the
     fit ``noise``, ``latent``, ``prior`` and ``[columns]``.
+
+    Parameters
+    ----------
+    path : str or Path
+        Of a TOML file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "tank.toml"
+    ...     size = path.write_text(format_system_file("A*h' = q", ["A"], title="A tank"))
+    ...     found = read_system_file(path)
+    >>> found.title, found.system
+    ('A tank', <System of 1 equation in h, q, parameters A>)
     """
     if not isinstance(path, str | Path):
         raise SystemFileError(f"expected the path of a system file, got {type(path).__name__}")
     place = Path(path)
-    try:
-        with place.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as problem:
-        raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
-    if len(data) > MAX_BYTES:
-        raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
-    try:
-        # Windows editors put a mark before the text; "utf-8-sig" takes it away.
-        content = tomllib.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as problem:
-        raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
+    content = _read_toml(place)
     _check_keys(place, "", content, _KEYS)
     if "equations" not in content:
         raise SystemFileError(f"{place}: expected a key 'equations', such as equations = [\"x' = -a*x + u\"]")
@@ -100,6 +133,21 @@ def read_system_file(path: str | Path) -> SystemFile:
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         columns=columns,
     )
+
+
+def _read_toml(place: Path) -> dict[str, Any]:
+    try:
+        with place.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
+    if len(data) > MAX_BYTES:
+        raise SystemFileError(f"{place}: expected a system file of at most {MAX_BYTES} bytes")
+    try:
+        # Windows editors put a mark before the text; "utf-8-sig" takes it away.
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
 
 
 def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
@@ -197,9 +245,11 @@ def format_system_file(
     equations : str
         One a line, or separated by ``;``.
     parameters : sequence of str
+        Names of the unknown constants.
     channels : sequence of str, optional
         The order of the channels; that of their first appearance by default.
     title : str
+        For the reader.
 
     Examples
     --------
@@ -215,7 +265,6 @@ def format_system_file(
     """
     system = System(equations, parameters=list(parameters), channels=channels)
     names = ", ".join(map(_quote, system.channels))
-    example = system.channels[0]
     lines = [
         "# Show what the equations imply: lodekit inspect THIS_FILE",
         "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
@@ -226,17 +275,9 @@ def format_system_file(
         *(f"  {_quote(equation)}," for equation in system.equations),
         "]",
         "" if channels is None else f"channels = [{names}]",
-        '# noise = "channel"       # learn the noise of each channel; without this line they share one',
-        '# latent = "matern-7/2"   # rougher than "se", the default',
-        '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+        *_MODEL_LINES,
         "",
-        "# What you know of each parameter goes between its braces, separated by commas:",
-        "#   positive = true                  only values above zero make sense",
-        "#   bounds = [0.1, 10]               smallest and largest value",
-        "#   start = 2                        where the search starts",
-        "#   fixed = 9.81                     known, not learned",
-        "#   prior = { normal = [5, 1] }      about 5, give or take 1",
-        "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
+        *_PARAMETER_LINES,
         "[parameters]",
         *(f"{_key(name)} = {{}}  # any value; for example {{ positive = true }}" for name in system.parameters),
         "",
@@ -244,14 +285,7 @@ def format_system_file(
         "[units]",
         *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
         "",
-        "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
-        "# [noise]",
-        f"# {_key(example)} = 0.1",
-        "",
-        "# Columns of the measurement file, where their names differ: a name, or a number from one.",
-        "# [columns]",
-        '# t = "time [s]"',
-        f"# {_key(example)} = 2",
+        *(line.format(_key(system.channels[0])) for line in _DATA_LINES),
     ]
     return "\n".join(lines) + "\n"
 

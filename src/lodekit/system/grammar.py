@@ -68,7 +68,7 @@ _SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
 
 
 def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
-    """Parse a system given as text (newlines or semicolons between equations) or as a list of equations.
+    """Return the equations of a system, given as text (newlines or semicolons between them) or as a list of texts.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
 
 
 def parse_expression(text: str) -> Expression:
-    """Parse a single expression, such as an observable ``f1 - f2'`` or a value ``2*l1``."""
+    """Return a single expression, such as an observable ``f1 - f2'`` or a value ``2*l1``, as a tree."""
     if not isinstance(text, str):
         raise EquationError(f"expected an expression as text, got {type(text).__name__}")
     if len(text) > MAX_CHARACTERS:
@@ -113,7 +113,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def check_name(name: object, role: str) -> str:
-    """Return a name in its normal form, or say why it cannot name a channel or parameter."""
+    """Return a `name` in its normal form, or say why it cannot name a channel or parameter, its `role`."""
     if not isinstance(name, str):
         raise EquationError(f"expected the name of a {role} as text, got {type(name).__name__} {name!r}")
     stripped = name.strip()

@@ -1,4 +1,4 @@
-"""From expression trees to operator rows: what is linear with constant coefficients, and what to say about the rest."""
+"""From expression trees to operator rows; errors say why an equation is not linear with constant coefficients."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lodekit.algebra.constants import Constant
-from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError
-from lodekit.system.constants import MissingConstantError, RelatedConstantsError, constant_value
+from lodekit.system.constants import MissingConstantError
+from lodekit.system.forms import MAX_WAVES, LinearForm, check_size
+from lodekit.system.functions import constant_of, wave_of
 from lodekit.system.grammar import MAX_ORDER
 from lodekit.system.roles import coefficient_names
 from lodekit.system.signals import Signal
@@ -28,68 +29,33 @@ from lodekit.system.tree import (
     walk,
 )
 
-__all__ = ["LinearForm", "LinearSystem", "Reader", "read_system"]
+__all__ = ["LinearSystem", "Reader", "read_system", "with_constants"]
 
 T = TypeVar("T")
 
 MAX_EXPONENT = MAX_ORDER
 MAX_CONSTANTS = 12
-#: Bounds on the size of a coefficient, so that no text can make the arithmetic run away.
-MAX_TERMS = 4_000
-MAX_DEGREE = 200
-MAX_BITS = 12_000
-MAX_WAVES = 200
-
-
-@dataclass(frozen=True)
-class LinearForm:
-    """``sum_c C_c(d) c + known(t)``: operators on channels plus a known function of time.
-
-    Parameters
-    ----------
-    channels : dict of str to list of Scalar
-        Coefficients of the operator on each channel, lowest power of d first.
-    known : Signal
-    """
-
-    channels: dict[str, list[Scalar]]
-    known: Signal
-
-    def __add__(self, other: LinearForm) -> LinearForm:
-        channels = {name: list(values) for name, values in self.channels.items()}
-        for name, values in other.channels.items():
-            old = channels.get(name, [])
-            zero = self.known.ring.rational(0)
-            width = max(len(old), len(values))
-            padded = [list(part) + [zero] * (width - len(part)) for part in (old, values)]
-            channels[name] = [a + b for a, b in zip(*padded, strict=True)]
-        return LinearForm(channels, self.known + other.known)
-
-    def scale(self, factor: Scalar) -> LinearForm:
-        """Return the form times a field element."""
-        channels = {name: [value * factor for value in values] for name, values in self.channels.items()}
-        return LinearForm(channels, self.known.scale(factor))
-
-    def differentiate(self, order: int) -> LinearForm:
-        """Return the derivative of the given order."""
-        zeros = [self.known.ring.rational(0)] * order
-        return LinearForm(
-            {name: zeros + values for name, values in self.channels.items()}, self.known.derivative(order)
-        )
 
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """``A(d) f = b(t)``, read from equations: rows as linear forms over one coefficient ring."""
+    """``A(d) f = b(t)``, read from equations: `rows` as linear forms over one coefficient `ring`."""
 
     ring: ScalarRing
     rows: list[LinearForm]
 
 
 def read_system(equations: Sequence[Equation], channels: Sequence[str], parameters: Sequence[str]) -> LinearSystem:
-    """Read equations as rows of ``A(d) f + known = 0``.
+    """Return equations as rows of ``A(d) f + known = 0``.
 
     The named constants that occur are found on the way: the ring is extended and the reading starts again.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        What is read.
+    channels, parameters : sequence of str
+        All names in the equations, except t and pi.
     """
     coefficients = coefficient_names(equations, channels)
 
@@ -101,7 +67,7 @@ def read_system(equations: Sequence[Equation], channels: Sequence[str], paramete
 
 
 def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]) -> tuple[ScalarRing, T]:
-    """Carry out an attempt over the smallest ring that has all the constants it asks for."""
+    """Return the smallest ring over `parameters` that has all constants which an `attempt` asks for, and its result."""
     constants: set[Constant] = set()
     while True:
         ring = ScalarRing(tuple(parameters), tuple(sorted(constants)))
@@ -151,7 +117,7 @@ class Reader:
                 total = LinearForm({}, Signal(self.ring))
                 for sign, term in node.terms:
                     form = self.form(term)
-                    self._bound(node, total, form)
+                    check_size(node.place, total, form)
                     total = total + (form if sign == "+" else form.scale(self.ring.rational(-1)))
                 return total
             case Product():
@@ -164,7 +130,7 @@ class Reader:
                 return self._call(node)
 
     def scalar(self, node: Expression, role: str) -> Scalar:
-        """Return the value of an expression without channels and time."""
+        """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
         form = self.form(node)
         value = form.known.as_scalar()
         if form.channels or value is None:
@@ -197,7 +163,7 @@ class Reader:
             form = self.form(factor)
             if operator == "/":
                 form = self._constant(self.ring.rational(1) / self._divisor(form, factor))
-            self._bound(node, total, form)
+            check_size(node.place, total, form)
             total = self._times(node, total, form)
         return total
 
@@ -292,7 +258,7 @@ class Reader:
             base, power = self._constant(self.ring.rational(1) / self._divisor(base, node.base)), -power
         total = self._constant(self.ring.rational(1))
         for _ in range(power):
-            self._bound(node, total, base)
+            check_size(node.place, total, base)
             total = self._times(node, total, base)
         return total
 
@@ -317,7 +283,7 @@ class Reader:
             raise EquationError(f"expected derivatives of order at most {MAX_ORDER}, got {degree}", node.place)
         for _ in range(order):
             form = form.differentiate(1)
-            self._bound(node, form)
+            check_size(node.place, form)
         return form
 
     def _call(self, node: Call) -> LinearForm:
@@ -341,8 +307,8 @@ class Reader:
             )
         slope, offset = line
         if not slope:
-            return self._constant(self._value(node, offset))
-        return LinearForm({}, self._wave(node, slope, offset))
+            return self._constant(constant_of(node, offset))
+        return LinearForm({}, wave_of(node, slope, offset))
 
     def _operator(self, node: Call) -> LinearForm:
         if len(node.arguments) > 2:
@@ -369,76 +335,3 @@ class Reader:
         if isinstance(node, Number) and node.value.denominator == 1:
             return int(node.value)
         raise EquationError("expected the order of a derivative as a whole number", node.place)
-
-    def _value(self, node: Call, argument: Scalar) -> Scalar:
-        if self.ring.involves_parameters(argument.numerator) or self.ring.involves_parameters(argument.denominator):
-            raise EquationError(
-                f"{node.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
-                node.place,
-            )
-        try:
-            value = constant_value(self.ring, node.function, argument)
-        except RelatedConstantsError as related:
-            first, second = related.names
-            raise EquationError(
-                f"{first} and {second} are related in a way that exact arithmetic would miss; expected one of them. "
-                "Write the other as a power or a polynomial of it, or as a decimal number",
-                node.place,
-            ) from None
-        if value is None:
-            allowed = {
-                "sqrt": "a positive number",
-                "exp": "a number or a multiple of pi",
-            }.get(node.function, "a number or a multiple of pi/12")
-            raise EquationError(
-                f"no exact value for {node.function}({argument}); expected {allowed} of moderate size. "
-                "Write the value as a decimal number",
-                node.place,
-            )
-        return value
-
-    def _wave(self, node: Call, slope: Scalar, offset: Scalar) -> Signal:
-        """Return exp, sin or cos of ``slope t + offset``, the offset expanded into constants."""
-        zero = self.ring.rational(0)
-        if node.function == "sqrt":
-            raise EquationError("sqrt of a function of time is not an exponential polynomial", node.place)
-        if node.function == "exp":
-            wave = Signal.wave(slope, zero)
-            return wave if not offset else wave.scale(self._value(node, offset))
-        cosine, sine = Signal.wave(zero, slope), Signal.wave(zero, slope, sine=True)
-        if not offset:
-            return cosine if node.function == "cos" else sine
-        if self.ring.involves_parameters(offset.numerator) or self.ring.involves_parameters(offset.denominator):
-            raise EquationError(
-                "a parameter stands in a phase; write A*sin(w*t) + B*cos(w*t) with two parameters A and B instead",
-                node.place,
-            )
-        parts = [self._value(Call(node.place, name, node.arguments), offset) for name in ("cos", "sin")]
-        if node.function == "cos":
-            return cosine.scale(parts[0]) + sine.scale(-parts[1])
-        return sine.scale(parts[0]) + cosine.scale(parts[1])
-
-    def _bound(self, node: Expression, *forms: LinearForm) -> None:
-        """Refuse coefficients that would grow beyond all use."""
-        terms, degree, bits = 1, 0, 0
-        for form in forms:
-            values = [*form.known.terms.values(), *(v for part in form.channels.values() for v in part)]
-            if len(form.known.terms) > MAX_WAVES:
-                raise EquationError("a function of time has too many terms; simplify it", node.place)
-            sizes = [_size(part) for value in values for part in (value.numerator, value.denominator)]
-            terms *= max((size[0] for size in sizes), default=1)
-            degree += max((size[1] for size in sizes), default=0)
-            bits += max((size[2] for size in sizes), default=0)
-        if terms > MAX_TERMS or degree > MAX_DEGREE or bits > MAX_BITS:
-            raise EquationError(
-                "a coefficient grows too large; simplify the expression or use fewer digits", node.place
-            )
-
-
-def _size(element: Element) -> tuple[int, int, int]:
-    """Return the number of terms, the degree and the bits of the largest integer of a ring element."""
-    if hasattr(element, "total_degree"):
-        coefficients = element.coeffs()
-        bits = max((int(abs(c)).bit_length() for c in coefficients), default=0)
-        return len(coefficients), max(0, int(element.total_degree())), bits
-    return 1, 0, int(abs(element)).bit_length()

@@ -1,4 +1,4 @@
-"""Other ways in: operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
+"""Operator matrices and state spaces, from SymPy, NumPy or plain lists, written out as equations.
 
 Floats are read by their shortest decimal form: 0.1 is 1/10, as its writer meant it.
 """
@@ -6,7 +6,7 @@ Floats are read by their shortest decimal form: 0.1 is 1/10, as its writer meant
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational, Real
@@ -14,13 +14,22 @@ from typing import Any
 
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError, Place
+from lodekit.system.forms import LinearForm
 from lodekit.system.grammar import MAX_DECIMAL_EXPONENT, MAX_DIGITS, MAX_ORDER, parse_expression
-from lodekit.system.linear import LinearForm, Reader, with_constants
+from lodekit.system.linear import Reader, with_constants
+from lodekit.system.names import list_names
 from lodekit.system.signals import Signal
 from lodekit.system.tree import Call, Expression, Name, Number, Power, Product, Sum, replace_names, walk
 from lodekit.system.writing import format_row
 
-__all__ = ["EntryReader", "equations_from_operator_matrix", "equations_from_state_space", "to_rows"]
+__all__ = [
+    "EntryReader",
+    "equations_from_operator_matrix",
+    "equations_from_state_space",
+    "name_blocks",
+    "read_blocks",
+    "to_rows",
+]
 
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
 _NOWHERE = Place("", 0, 0)
@@ -99,7 +108,17 @@ class EntryReader:
 def equations_from_operator_matrix(
     matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes."""
+    """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes.
+
+    Parameters
+    ----------
+    matrix : matrix
+        As `to_rows` takes it.
+    channels, parameters : sequence of str
+        Names of the columns, and of all symbols but one.
+    symbol : sympy.Symbol or str, optional
+        The operator symbol; by default the one that is not a parameter.
+    """
     rows = to_rows(matrix, "the operator matrix", (None, None))
     if not rows:
         raise EquationError("expected at least one row in the operator matrix")
@@ -169,6 +188,59 @@ def _powers(ring: ScalarRing, value: Scalar, operator: str) -> list[Scalar]:
     return [Scalar(ring, ring.from_terms(split.get(k, {})), value.denominator) for k in range(order + 1)]
 
 
+def read_blocks(A: Any, B: Any, C: Any, D: Any) -> dict[str, list[list[Any]]]:
+    """Return the blocks of a state space by their letters, as rows of entries whose shapes fit together.
+
+    Parameters
+    ----------
+    A, B, C, D : matrix
+        As `to_rows` takes them; None for a missing one of the last three.
+    """
+    rows = to_rows(A, "A", (None, None))
+    size = len(rows)
+    blocks = {"A": to_rows(A, "A", (size, size))}
+    blocks["B"] = [[] for _ in range(size)] if B is None else to_rows(B, "B", (size, None))
+    width = len(blocks["B"][0]) if size else 0
+    blocks["C"] = [] if C is None else to_rows(C, "C", (None, size))
+    if C is None and D is not None:
+        blocks["C"] = [[0] * size for _ in to_rows(D, "D", (None, width))]
+    height = len(blocks["C"])
+    blocks["D"] = [[0] * width] * height if D is None else to_rows(D, "D", (height, width))
+    if not size:
+        raise EquationError("expected at least one state, got an empty matrix A")
+    return blocks
+
+
+def name_blocks(
+    blocks: Mapping[str, list[list[Any]]],
+    states: Sequence[str] | None,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of states, inputs and outputs, checked against the sizes of the blocks.
+
+    Parameters
+    ----------
+    blocks : dict of str to rows
+        As `read_blocks` returns them.
+    states, inputs, outputs : sequence of str, or None
+        None for x1, x2, ..., u1, ... and y1, ....
+    """
+    kinds = (
+        (states, "state", "x", len(blocks["A"])),
+        (inputs, "input", "u", len(blocks["B"][0])),
+        (outputs, "output", "y", len(blocks["C"])),
+    )
+    names = [
+        list_names(given, role) if given is not None else [f"{letter}{i + 1}" for i in range(count)]
+        for given, role, letter, count in kinds
+    ]
+    for (_, role, _, count), given in zip(kinds, names, strict=True):
+        if len(given) != count:
+            raise EquationError(f"expected {count} {role} name{'s' * (count != 1)}, got {len(given)}")
+    return names[0], names[1], names[2]
+
+
 def equations_from_state_space(
     blocks: dict[str, Any],
     states: Sequence[str],
@@ -176,7 +248,15 @@ def equations_from_state_space(
     outputs: Sequence[str],
     parameters: Sequence[str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes."""
+    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes.
+
+    Parameters
+    ----------
+    blocks : dict of str to rows
+        A, B, C and D, as `read_blocks` returns them.
+    states, inputs, outputs, parameters : sequence of str
+        All names.
+    """
     reader = EntryReader()
     trees = {name: [[reader.read(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
     for rows in trees.values():
@@ -204,7 +284,16 @@ def equations_from_state_space(
 
 
 def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
-    """Return a matrix given by NumPy, SymPy or nested lists as lists of entries, its shape checked."""
+    """Return a matrix as lists of entries, its shape checked.
+
+    Parameters
+    ----------
+    matrix : numpy.ndarray, sympy.Matrix or nested lists
+    name : str
+        What it is called in errors.
+    shape : (int or None, int or None)
+        What is expected; None for any size.
+    """
     if hasattr(matrix, "shape"):
         if len(matrix.shape) != 2 or not all(isinstance(size, int) for size in matrix.shape):
             raise EquationError(f"expected {name} as a matrix (rows of entries), got shape {matrix.shape}")

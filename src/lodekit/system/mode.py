@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational
 from typing import TYPE_CHECKING
 
-from lodekit.algebra.modes import enclose_roots
-from lodekit.algebra.operators import polynomial_to_sympy
+from lodekit.algebra.modes import enclose_roots, mode_factors
+from lodekit.algebra.operators import OperatorMatrix, polynomial_to_sympy
+from lodekit.algebra.parametrization import Parametrization
 from lodekit.algebra.polynomials import Polynomial, format_polynomial
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import ParameterError
+from lodekit.system.writing import format_observable
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["Mode"]
+__all__ = ["Mode", "find_modes"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,27 @@ class Mode:
 
     def __str__(self) -> str:
         return format_polynomial(self._monic(), self.variable)
+
+
+def find_modes(operator: OperatorMatrix, parametrization: Parametrization, channels: Sequence[str]) -> tuple[Mode, ...]:
+    """Return the modes of a system, in the order of its mode columns.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        A of ``A(d) f = b(t)``.
+    parametrization : Parametrization
+        All its solutions.
+    channels : sequence of str
+        The names that the observables of the modes are written with.
+    """
+    ring, modes = operator.ring, []
+    annihilators = [column.annihilator for column in parametrization.modes]
+    for part in mode_factors(ring, annihilators):
+        row = parametrization.observable_of(part.mode, part.cofactor(ring, annihilators[part.mode]))
+        observable = format_observable(ring, row, channels)
+        modes.append(Mode(ring, part.polynomial, part.multiplicity, observable, part.mode, operator.variable))
+    return tuple(modes)
 
 
 def _format_complex(root: complex) -> str:

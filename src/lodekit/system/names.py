@@ -23,7 +23,7 @@ def nodes(equation: Equation) -> Iterable[Expression]:
 
 
 def list_names(names: object, role: str) -> list[str]:
-    """Return names given as a list, or in one text with commas, in normal form."""
+    """Return `names`, a list or one text with commas, in normal form; `role` says in errors what they name."""
     if isinstance(names, str):
         names = names.replace(",", " ").split()
     if not isinstance(names, Iterable) or isinstance(names, Mapping | bytes | set):
@@ -32,7 +32,7 @@ def list_names(names: object, role: str) -> list[str]:
 
 
 def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:
-    """Return the names of channels in normal form, or say what is wrong with them."""
+    """Return `channels` in normal form, or say what is wrong with them: repeated, among the `parameters`, or none."""
     names = list_names(channels, "channel")
     for position, name in enumerate(names):
         if name in names[:position]:
@@ -47,7 +47,17 @@ def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter])
 def order_channels(
     equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the channels in the given order, or in that of their first appearance."""
+    """Return the channels in the given order, or in that of their first appearance.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        Where the names are looked for.
+    parameters : dict of str to Parameter
+        Names that are no channels.
+    channels : sequence of str, optional
+        The order.
+    """
     if channels is None:
         found = find_channels(equations, tuple(parameters))
         if not found:
@@ -60,7 +70,7 @@ def order_channels(
 
 
 def check_all_used(equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]) -> None:
-    """Raise where a declared parameter occurs nowhere."""
+    """Raise where one of the `parameters` is not in the `equations`; the message lists the `channels`."""
     mentioned = {node.name for equation in equations for node in nodes(equation) if isinstance(node, Name)}
     unused = [name for name in parameters if name not in mentioned]
     if unused:

@@ -22,6 +22,13 @@ class Normal:
     Parameters
     ----------
     mean, std : float
+        Where the parameter is expected, give or take this much.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.Parameter(prior=lk.Normal(5, 1)).prior
+    Normal(mean=5, std=1)
     """
 
     mean: float
@@ -31,12 +38,35 @@ class Normal:
         _check_prior(self.mean, self.std)
 
     def log_density(self, value: float) -> tuple[float, float]:
-        """Return the log density at a value, and its derivative."""
+        """Return the log density at a value, and its derivative.
+
+        Parameters
+        ----------
+        value : float
+            Of the parameter.
+
+        Examples
+        --------
+        >>> density, slope = Normal(5, 2).log_density(9)
+        >>> round(density, 4), slope
+        (-3.6121, -1.0)
+        """
         z = (value - self.mean) / self.std
         return -(0.5 * z * z) - math.log(self.std) - _HALF_LOG_TAU, -(z / self.std)
 
     def log_mass(self, low: float, high: float) -> float:
-        """Return the logarithm of the probability between two values."""
+        """Return the logarithm of the probability between two values.
+
+        Parameters
+        ----------
+        low, high : float
+            May be infinite.
+
+        Examples
+        --------
+        >>> round(Normal(0, 1).log_mass(0, float("inf")), 4)
+        -0.6931
+        """
         return _log_normal_mass((low - self.mean) / self.std, (high - self.mean) / self.std)
 
 
@@ -47,8 +77,15 @@ class LogNormal:
     Parameters
     ----------
     median : float
+        Above and below which the parameter is equally likely; positive.
     spread : float
         Standard deviation of the logarithm: 0.7 is about a factor of two.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.Parameter(positive=True, prior=lk.LogNormal(5, 0.7)).prior
+    LogNormal(median=5, spread=0.7)
     """
 
     median: float
@@ -60,7 +97,19 @@ class LogNormal:
             raise ParameterError(f"expected a positive median for LogNormal, got {self.median}")
 
     def log_density(self, value: float) -> tuple[float, float]:
-        """Return the log density at a value, and its derivative."""
+        """Return the log density at a value, and its derivative.
+
+        Parameters
+        ----------
+        value : float
+            Of the parameter; where it is not positive, the log density is minus infinity.
+
+        Examples
+        --------
+        >>> density, slope = LogNormal(1, 0.5).log_density(1)
+        >>> round(density, 4), slope
+        (-0.2258, -1.0)
+        """
         if value <= 0:
             return -math.inf, 0.0
         z = (math.log(value) - math.log(self.median)) / self.spread
@@ -68,7 +117,18 @@ class LogNormal:
         return -(0.5 * z * z + math.log(value)) - constant, -(z / self.spread + 1.0) / value
 
     def log_mass(self, low: float, high: float) -> float:
-        """Return the logarithm of the probability between two values."""
+        """Return the logarithm of the probability between two values.
+
+        Parameters
+        ----------
+        low, high : float
+            May be infinite.
+
+        Examples
+        --------
+        >>> round(LogNormal(2, 0.7).log_mass(0, 2), 4)
+        -0.6931
+        """
         ends = [math.log(edge / self.median) / self.spread if edge > 0 else -math.inf for edge in (low, high)]
         return _log_normal_mass(*ends)
 
@@ -137,7 +197,13 @@ class Parameter:
         return (max(low, 0.0) if self.positive else low), high
 
     def definition(self) -> dict[str, Any]:
-        """Return the parameter as plain values."""
+        """Return the parameter as plain values, for JSON; `from_definition` makes it again.
+
+        Examples
+        --------
+        >>> Parameter(fixed=9.81).definition()
+        {'positive': False, 'bounds': None, 'fixed': 9.81, 'start': None}
+        """
         content = {key: getattr(self, key) for key in ("positive", "bounds", "fixed", "start")}
         if self.prior is not None:
             content["prior"] = {"kind": type(self.prior).__name__, **vars(self.prior)}
@@ -145,7 +211,18 @@ class Parameter:
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> Parameter:
-        """Return the parameter that `definition` has described."""
+        """Return the parameter that `definition` has described.
+
+        Parameters
+        ----------
+        content : dict
+            As `definition` returns it.
+
+        Examples
+        --------
+        >>> Parameter.from_definition({"positive": True, "start": 2})
+        Parameter(positive=True, bounds=None, fixed=None, start=2.0, prior=None)
+        """
         options = dict(content)
         prior = options.pop("prior", None)
         if prior is not None:

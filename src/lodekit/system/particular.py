@@ -24,7 +24,17 @@ _Complex = tuple[Scalar, Scalar]
 def particular_solution(
     operator: OperatorMatrix, stages: Decomposition, forcing: Sequence[Signal]
 ) -> tuple[Signal, ...]:
-    """Return one solution of ``A(d) f = b(t)``, a signal for each channel; the equations must be consistent."""
+    """Return one solution of ``A(d) f = b(t)``, a signal for each channel; the equations must be consistent.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        A.
+    stages : Decomposition
+        Of A.
+    forcing : sequence of Signal
+        b(t), one for each equation.
+    """
     ring, width = operator.ring, operator.width
     if not any(forcing):
         return tuple(Signal(ring) for _ in range(width))

@@ -22,7 +22,7 @@ __all__ = ["coefficient_names", "find_channels"]
 
 
 def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
-    """Return the names that are channels, in the order of their first appearance."""
+    """Return the names in `equations` that are not `parameters`, t or pi, in the order of their first appearance."""
     found: dict[str, None] = {}
     for equation in equations:
         for side in (equation.left, equation.right):
@@ -33,7 +33,10 @@ def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> l
 
 
 def coefficient_names(equations: Sequence[Equation], channels: Sequence[str]) -> list[str]:
-    """Return the channels that are never differentiated and only ever multiply, divide or enter functions."""
+    """Return the `channels` that look like parameters which were not declared.
+
+    Throughout the `equations` they are never differentiated and only ever multiply, divide or enter functions.
+    """
     plain: set[str] = set()
     for equation in equations:
         for side in (equation.left, equation.right):

@@ -26,9 +26,11 @@ class Wave:
     Parameters
     ----------
     power : int
+        Of t.
     rate, frequency : Scalar
         The frequency has a positive leading coefficient, or is zero.
     sine : bool
+        Whether it is the sine.
     """
 
     power: int
@@ -37,7 +39,7 @@ class Wave:
     sine: bool = False
 
     def sort_key(self) -> tuple[object, ...]:
-        """Order signals the same way each time they are shown."""
+        """Return a key that puts waves in the same order each time they are shown."""
         return (self.rate.key, self.frequency.key, self.sine, -self.power)
 
     def __str__(self) -> str:
@@ -53,6 +55,13 @@ class Wave:
 
 class Signal:
     """A known function of time.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+        Of all coefficients, rates and frequencies.
+    terms : dict of Wave to Scalar, optional
+        Coefficients by the wave that they multiply; none for zero.
 
     Examples
     --------
@@ -83,7 +92,7 @@ class Signal:
 
     @classmethod
     def wave(cls, rate: Scalar, frequency: Scalar, *, sine: bool = False) -> Signal:
-        """Return ``exp(rate t)`` times the cosine (or sine) of ``frequency t``."""
+        """Return ``exp(rate t)`` times the cosine of ``frequency t``, or its sine where `sine` is true."""
         ring = rate.ring
         sign = ring.rational(1)
         if frequency.is_negative():
@@ -111,7 +120,7 @@ class Signal:
         return total
 
     def derivative(self, order: int = 1) -> Signal:
-        """Return the derivative."""
+        """Return the derivative of the given order."""
         signal = self
         for _ in range(order):
             total = Signal(self.ring)

@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Number:
-    """An exact rational number."""
+    """An exact rational `value`; `place` is where it stands in the user's text, as for all expressions."""
 
     place: Place
     value: Fraction
@@ -34,7 +34,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Name:
-    """A channel, a parameter, a constant or the time."""
+    """The `name` of a channel, a parameter, a constant or the time, at its `place`."""
 
     place: Place
     name: str
@@ -42,7 +42,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Negative:
-    """Minus an expression."""
+    """Minus an `operand`, at its `place`."""
 
     place: Place
     operand: Expression
@@ -50,7 +50,7 @@ class Negative:
 
 @dataclass(frozen=True)
 class Sum:
-    """Terms with their signs, ``+`` or ``-``."""
+    """`terms` with their signs, ``+`` or ``-``, at their `place`."""
 
     place: Place
     terms: tuple[tuple[str, Expression], ...]
@@ -58,7 +58,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Product:
-    """Factors with their operators, ``*`` or ``/``; the first has ``*``."""
+    """`factors` with their operators, ``*`` or ``/``, at their `place`; the first has ``*``."""
 
     place: Place
     factors: tuple[tuple[str, Expression], ...]
@@ -66,7 +66,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Power:
-    """``base^exponent``; `grouped` tells ``x^(4)`` from ``x^4``."""
+    """``base^exponent`` at its `place`; `grouped` tells ``x^(4)`` from ``x^4``."""
 
     place: Place
     base: Expression
@@ -76,7 +76,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Derivative:
-    """An expression with primes."""
+    """An `operand` with primes, as many as its `order`, at its `place`."""
 
     place: Place
     operand: Expression
@@ -85,7 +85,7 @@ class Derivative:
 
 @dataclass(frozen=True)
 class Call:
-    """A reserved function applied to arguments; ``D`` and ``diff`` included."""
+    """A reserved `function` applied to `arguments`, at its `place`; ``D`` and ``diff`` included."""
 
     place: Place
     function: str
@@ -97,7 +97,7 @@ Expression = Number | Name | Negative | Sum | Product | Power | Derivative | Cal
 
 @dataclass(frozen=True)
 class Equation:
-    """``left = right``, or ``left`` meant to be zero where `right` is None."""
+    """``left = right``, or ``left`` meant to be zero where `right` is None; `text` is how it was written."""
 
     left: Expression
     right: Expression | None
@@ -123,7 +123,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def replace_names(expression: Expression, values: Mapping[str, Expression]) -> Expression:
-    """Return the expression with some names replaced by other expressions."""
+    """Return an `expression` with other expressions, the `values`, in place of some names."""
     match expression:
         case Name():
             return values.get(expression.name, expression)

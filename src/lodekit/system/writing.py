@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
-from lodekit.system.linear import LinearForm
+from lodekit.system.forms import LinearForm
 
-__all__ = ["format_observable", "format_row", "operator_terms", "primes"]
+__all__ = ["format_combination", "format_observable", "format_row", "operator_terms", "primes"]
 
 
 def primes(name: str, order: int) -> str:
-    """Return a name with its derivative written as users write it: ``x''``, ``x^(4)``."""
+    """Return a `name` with its derivative of some `order`, as users write it: ``x''``, ``x^(4)``."""
     return f"{name}{chr(39) * order}" if order < 4 else f"{name}^({order})"
 
 
 def operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scalar, str]]:
-    """Return the terms of an operator applied to a function, highest derivative first."""
+    """Return the terms of an operator with these `coefficients` on the function `name`, highest derivative first."""
     return [
         (coefficients[order], primes(name, order))
         for order in range(len(coefficients) - 1, -1, -1)
@@ -26,7 +26,7 @@ def operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple[Scal
 
 
 def format_row(form: LinearForm, channels: Sequence[str]) -> str:
-    """Return a row ``sum C_c(d) c + known`` as an equation: ``x' = ...`` where it is a state equation."""
+    """Return a `form` ``sum C_c(d) c + known`` in `channels` as an equation, ``x' = ...`` for a state equation."""
     ring = form.known.ring
     left = ""
     differentiated = [name for name, values in form.channels.items() if any(values[1:])]
@@ -42,7 +42,7 @@ def format_row(form: LinearForm, channels: Sequence[str]) -> str:
 
 
 def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) -> str:
-    """Return a row of operators as an expression in the channels: ``f1 - f2 + f3``."""
+    """Return a `row` of operators over `ring` as an expression in the `channels`: ``f1 - f2 + f3``."""
     return join_terms(
         [
             term
@@ -50,3 +50,14 @@ def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) ->
             for term in operator_terms([Scalar(ring, value) for value in polynomial], name)
         ]
     )
+
+
+def format_combination(weights: Sequence[Sequence[Scalar]]) -> str:
+    """Return a combination of equations as text: ``equation 1 + (equation 2)' - 2*equation 3``."""
+    terms = []
+    for number, coefficients in enumerate(weights, 1):
+        for order in range(len(coefficients) - 1, -1, -1):
+            if coefficients[order]:
+                name = f"equation {number}" if order == 0 else primes(f"(equation {number})", order)
+                terms.append((coefficients[order], name))
+    return join_terms(terms)

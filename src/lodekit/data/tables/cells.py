@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date
-from lodekit.data.tables.rows import Rows
+from lodekit.data.tables.places import Places
 from lodekit.errors import DataError
 
-__all__ = ["MISSING", "clean", "is_value", "read_numbers"]
+__all__ = ["MISSING", "Numerals", "clean", "is_value", "read_numbers"]
 
 Array = NDArray[np.float64]
 #: Cells without a value, in small letters.
@@ -42,39 +43,114 @@ def clean(column: Any) -> Any:
     return texts.set(texts.str.to_lowercase().is_in(MISSING), None)
 
 
-def read_numbers(columns: Mapping[str, Any], rows: Rows, separator: str) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return the numbers in columns of texts, NaN where they are missing, and what was found out about them.
+@dataclass(frozen=True)
+class Numerals:
+    """How the numbers of a table are written, as far as the cells that were seen tell; parts of a table add.
+
+    Parameters
+    ----------
+    mark : {"", ".", ","}
+        The decimal mark; empty where no number had one.
+    kinds : dict of str to str
+        Columns, and whether they hold numbers, or true and false.
+    settled : bool
+        Whether some number tells that the mark does not separate thousands.
+    doubtful : dict of str to (str, bool)
+        Columns: a cell that may be thousands (empty where there is none), and whether others have no mark at all.
+    """
+
+    mark: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    settled: bool = False
+    doubtful: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+
+    def __add__(self, other: Numerals) -> Numerals:
+        if self.mark and other.mark and self.mark != other.mark:
+            raise DataError("some numbers have a decimal point, others a decimal comma; write all of them in one way")
+        for name, kind in other.kinds.items():
+            if self.kinds.get(name, kind) != kind:
+                raise DataError(f"column {name}: expected numbers, or true and false, got both; write one of them")
+        doubtful = dict(self.doubtful)
+        for name, (cell, bare) in other.doubtful.items():
+            own_cell, own_bare = doubtful.get(name, ("", False))
+            doubtful[name] = (own_cell or cell, own_bare or bare)
+        settled = self.settled or other.settled
+        return Numerals(self.mark or other.mark, {**self.kinds, **other.kinds}, settled, doubtful)
+
+    def conclude(self, separator: str) -> list[str]:
+        """Return what was found out, once all cells were seen; raise where 1,234 is probably one thousand and more.
+
+        Any other number with the mark, such as 1,5 or 0,125, settles that it is the decimal mark. A column where some
+        numbers have three digits behind the mark and the others have no mark at all looks like thousands.
+
+        Parameters
+        ----------
+        separator : str
+            What separates the cells; it says which decimal mark is likely.
+        """
+        notes = [f"decimal {'comma' if self.mark == ',' else 'point'}"]
+        if self.settled:
+            return notes
+        for name, (cell, bare) in self.doubtful.items():
+            if cell and (bare or (self.mark == "," and separator == ",")):
+                raise DataError(
+                    f"column {name}: {cell!r} may be {cell.replace(self.mark, '')} or {cell.replace(self.mark, '.')}; "
+                    "remove separators between thousands, or write all numbers with the same number of decimals"
+                )
+            if cell and self.mark == ",":
+                notes.append(f"{cell!r} in column {name} is read as {cell.replace(',', '.')}")
+        return notes
+
+
+def read_numbers(
+    columns: Mapping[str, Any], places: Places, separator: str, mark: str = ""
+) -> tuple[dict[str, Array], Numerals]:
+    """Return the numbers in columns of texts, NaN where they are missing, and how they are written.
 
     Parameters
     ----------
     columns : dict of name to polars.Series
-        Cleaned texts; all of them have the same decimal mark.
-    rows : Rows
+        Texts; all of them have the same decimal mark.
+    places : Places
+        Where the records stand.
     separator : str
-        What separates the cells; it says which decimal mark is likely.
+        What separates the cells; a point between thousands comes with semicolons.
+    mark : str
+        The decimal mark, where other parts of the table have told it.
     """
-    # The first rows say which mark is likely; the other one is tried only where that fails.
-    sample = {name: texts.head(_SAMPLE) for name, texts in columns.items()}
-    marks = sorted(".,", key=lambda mark: _count_bad(sample, _cast_all(sample, mark)))
-    attempts = {}
-    for mark in marks:
-        numbers = attempts[mark] = _cast_all(columns, mark)
-        if not _count_bad(columns, numbers):
-            break
-    else:
-        mark = min(marks, key=lambda mark: _count_bad(columns, attempts[mark]))
-        raise _bad_cell(columns, attempts[mark], mark, rows)
-    notes = [f"decimal {'point' if mark == '.' else 'comma'}", *_check_thousands(columns, mark, separator)]
-    found = {}
+    texts, numbers, mark = _find_numbers(columns, places, mark)
+    found, kinds = {}, {}
     for name, series in numbers.items():
         found[name] = np.array(series.fill_null(np.nan).to_numpy(), dtype=float)
         if (infinite := np.isinf(found[name])).any():
-            row = int(np.argmax(infinite))
+            record = int(np.argmax(infinite))
             raise DataError(
-                f"{rows.name(row)}, column {name}: expected a finite number, got {columns[name][row]!r}; "
+                f"{places.name(record)}, column {name}: expected a finite number, got {texts[name][record]!r}; "
                 "leave the cell empty where the value is missing"
             )
-    return found, tuple(notes)
+        if np.isfinite(found[name]).any():
+            kinds[name] = "truth" if _is_truth(texts[name]) else "number"
+    seen = mark if any(_contains(column, mark) for column in texts.values()) else ""
+    settled, doubtful = _find_thousands(texts, seen, separator)
+    return found, Numerals(seen, kinds, settled, doubtful)
+
+
+def _find_numbers(columns: Mapping[str, Any], places: Places, mark: str) -> tuple[Mapping[str, Any], Any, str]:
+    """Return texts, their numbers, and the decimal mark with which all of them are numbers."""
+    # The first records say which mark is likely; the other one is tried only where that fails.
+    sample = {name: clean(texts.head(_SAMPLE)) for name, texts in columns.items()}
+    marks = [mark] if mark else sorted(".,", key=lambda one: _count_bad(sample, _cast_all(sample, one)))
+    numbers = _cast_all(columns, marks[0])
+    if not _count_bad(columns, numbers):
+        return columns, numbers, marks[0]
+    cleaned = {name: clean(texts) for name, texts in columns.items()}
+    attempts = {}
+    for one in marks:
+        attempts[one] = _cast_all(cleaned, one)
+        if not _count_bad(cleaned, attempts[one]):
+            return cleaned, attempts[one], one
+    best = min(marks, key=lambda one: _count_bad(cleaned, attempts[one]))
+    raise _bad_cell(cleaned, attempts[best], best, places)
 
 
 def _cast_all(columns: Mapping[str, Any], mark: str) -> dict[str, Any]:
@@ -94,36 +170,43 @@ def _cast(texts: Any, mark: str) -> Any:
     return numbers
 
 
+def _is_truth(texts: Any) -> bool:
+    return texts[texts.is_not_null().arg_max()].lower() in ("true", "false")
+
+
+def _contains(texts: Any, mark: str) -> bool:
+    """Return whether some text has a mark; most columns tell at once."""
+    return any(part.str.contains(mark, literal=True).any() for part in (texts.head(_SAMPLE), texts))
+
+
 def _count_bad(columns: Mapping[str, Any], numbers: Mapping[str, Any]) -> int:
     return sum(numbers[name].null_count() - texts.null_count() for name, texts in columns.items())
 
 
-def _bad_cell(columns: Mapping[str, Any], numbers: Mapping[str, Any], mark: str, rows: Rows) -> DataError:
+def _bad_cell(columns: Mapping[str, Any], numbers: Mapping[str, Any], mark: str, places: Places) -> DataError:
     """Return the error about the first cell that holds no number."""
     bad = {name: (numbers[name].is_null() & texts.is_not_null()) for name, texts in columns.items()}
-    row, name = min((mask.arg_max(), name) for name, mask in bad.items() if mask.any())
-    cell = columns[name][row]
+    record, name = min((mask.arg_max(), name) for name, mask in bad.items() if mask.any())
+    cell = columns[name][record]
     if _THOUSANDS.fullmatch(cell):
         remedy = "separators between thousands are not read, remove them"
-    elif mark == "," and "." in cell:
-        remedy = "other cells have a decimal comma; write all of them in one way"
+    elif _NUMBER.fullmatch(cell):
+        remedy = f"other cells have a decimal {'comma' if mark == ',' else 'point'}; write all of them in one way"
     elif is_date(cell):
         remedy = "dates are read in the time column only"
-    elif row == 0:
+    elif record == 0:
         remedy = "put # before lines with units or remarks"
     else:
         remedy = "leave the cell empty where the value is missing"
-    return DataError(f"{rows.name(row)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")
+    return DataError(f"{places.name(record)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")
 
 
-def _check_thousands(columns: Mapping[str, Any], mark: str, separator: str) -> list[str]:
-    """Raise where 1,234 is probably one thousand and more; return a note where it is probably below two.
-
-    Any other number with the mark, such as 1,5 or 0,125, settles that it is the decimal mark. A column where some
-    numbers have three digits behind the mark and the others have no mark at all looks like thousands.
-    """
-    if mark == "." and separator != ";":  # a point between thousands comes with semicolons
-        return []
+def _find_thousands(columns: Mapping[str, Any], mark: str, separator: str) -> tuple[bool, dict[str, tuple[str, bool]]]:
+    """Return whether no cell can be thousands, and what may be: see `Numerals`."""
+    if mark == "." and separator != ";":
+        return True, {}
+    if not mark:
+        return False, {name: ("", texts.null_count() < len(texts)) for name, texts in columns.items()}
     grouped = rf"^[+-]?[1-9]\d{{0,2}}(?:\{mark}\d{{3}})+$"
     doubtful = {}
     for size in (_SAMPLE, None):  # most files settle it at once
@@ -131,15 +214,6 @@ def _check_thousands(columns: Mapping[str, Any], mark: str, separator: str) -> l
             some = (texts if size is None else texts.head(size)).drop_nulls()
             marked = some.filter(some.str.contains(mark, literal=True))
             if not marked.str.contains(grouped).all():
-                return []
-            if len(marked):
-                doubtful[name] = (marked[0], len(marked) < len(some))
-    for name, (cell, mixed) in doubtful.items():
-        if mixed or (mark == "," and separator == ","):
-            raise DataError(
-                f"column {name}: {cell!r} may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}; "
-                "remove separators between thousands, or write all numbers with the same number of decimals"
-            )
-    if mark == ".":
-        return []
-    return [f"{cell!r} in column {name} is read as {cell.replace(mark, '.')}" for name, (cell, _) in doubtful.items()]
+                return True, {}
+            doubtful[name] = (marked[0] if len(marked) else "", len(marked) < len(some))
+    return False, doubtful

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lodekit.errors import DataError
 
-__all__ = ["Columns", "find_columns", "list_columns", "read_mapping"]
+__all__ = ["Columns", "find_all_columns", "find_columns", "list_columns", "read_mapping"]
 
 _TIMES = ("time", "times", "timestamp", "date", "datetime", "date_time", "date time", "zeit", "datum", "zeitstempel")
 _UNIT = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
@@ -56,6 +57,10 @@ def read_mapping(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _advise(name: str, column: str) -> str:
+    return f"try --map {name}={shlex.quote(column)}, or columns={{{name!r}: {column!r}}} in Python"
+
+
 def list_columns(names: Sequence[str]) -> str:
     """Return the names of columns for a message; many are cut short."""
     return ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
@@ -94,13 +99,67 @@ def find_columns(
     if not found and channels:
         raise DataError(
             f"expected a column for at least one of {', '.join(channels)}, got the columns {list_columns(names)}; "
-            f"try --map {channels[0] if channels else 'CHANNEL'}=COLUMN"
+            f"{_advise(channels[0], 'COLUMN')}"
         )
     for name, column in noise.items():
         if name not in found:
             raise DataError(f"std({name}) names the column {column}, but {name} itself has no column; map it too")
     order = [*(name for name in channels if name in found), *(name for name in found if name not in channels)]
     return Columns(time_column, {name: found[name] for name in order}, noise)
+
+
+def find_all_columns(
+    tables: Mapping[str, Sequence[str]],
+    channels: Sequence[str],
+    mapping: Mapping[str, str] | None = None,
+    time: str | None = None,
+) -> list[Columns]:
+    """Return the columns of several tables that belong together, by the rules of `find_columns`.
+
+    Each may measure some of the channels only: a column that the mapping names must be in one of them at least.
+
+    Parameters
+    ----------
+    tables : dict of str to sequence of str
+        The columns of each table, by the name it has in messages.
+    channels, mapping, time
+        As in `find_columns`.
+
+    Examples
+    --------
+    >>> one, two = find_all_columns({"a": ["t", "x"], "b": ["t", "temp"]}, ["x", "T"], {"T": "temp"})
+    >>> one.values, two.values
+    ({'x': 'x'}, {'T': 'temp'})
+    """
+    asked = {str(key).strip(): str(column).strip() for key, column in (mapping or {}).items()}
+    several, found, seen = len(tables) > 1, [], set[str]()
+    for key, column in asked.items() if several else ():
+        if not any(_is_there(names, column) for names in tables.values()):
+            every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
+            raise DataError(f"expected a column {column} (for {key}) in some table, got the columns {every}")
+    for where, names in tables.items():
+        own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c)}
+        try:
+            if several:
+                plain = {k: c for k, c in own.items() if not _NOISE.fullmatch(k)}
+                values = find_columns(names, channels, plain, time).values if plain != own else {}
+                own = {k: c for k, c in own.items() if not (m := _NOISE.fullmatch(k)) or m[1].strip() in values}
+            found.append(find_columns(names, channels, own, time))
+        except DataError as problem:
+            raise DataError(f"{where}: {problem}") from None
+        seen |= set(own)
+    if absent := [key for key in asked if key not in seen]:
+        name = absent[0].removeprefix("std(").removesuffix(")")
+        raise DataError(f"{absent[0]} names the column {asked[absent[0]]}, but {name} itself has no column; map it too")
+    return found
+
+
+def _is_there(names: Sequence[str], wanted: str) -> bool:
+    try:
+        _locate(names, "", wanted)
+    except DataError:
+        return False
+    return True
 
 
 def _check_distinct(names: Sequence[str]) -> None:
@@ -163,11 +222,12 @@ def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str]) -
     if len(found) == 1:
         return found[0]
     if found:
-        raise DataError(f"the time may be in any of the columns {list_columns(found)}; try --map t={found[0]!r}")
+        raise DataError(f"the time may be in any of the columns {list_columns(found)}; {_advise('t', found[0])}")
     if [*names] == [str(number) for number in range(1, len(names) + 1)]:
-        example = f"--map t=1 --map {channels[0] if channels else 'CHANNEL'}=2"
-        raise DataError(f"the file has no header, so its {len(names)} columns have numbers; name them: try {example}")
-    raise DataError(f"expected a column t or time, got the columns {list_columns(names)}; try --map t=COLUMN")
+        name = channels[0] if channels else "CHANNEL"
+        example = f"try --map t=1 --map {name}=2, or columns={{'t': 1, {name!r}: 2}} in Python"
+        raise DataError(f"the table has no header, so its {len(names)} columns have numbers; name them: {example}")
+    raise DataError(f"expected a column t or time, got the columns {list_columns(names)}; {_advise('t', 'COLUMN')}")
 
 
 def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> dict[str, str]:
@@ -178,7 +238,7 @@ def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> 
         if len(matches) > 1:
             raise DataError(
                 f"channel {channel} may be in any of the columns {list_columns(matches)}; "
-                f"try --map {channel}={matches[0]!r}"
+                f"{_advise(channel, matches[0])}"
             )
         if matches:
             found[channel] = matches[0]
@@ -186,7 +246,9 @@ def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> 
         rivals = [channel for channel in found if found[channel] == column]
         exact = [channel for channel in rivals if _plain(column) == _plain(channel)]
         if len(rivals) > 1 and len(exact) != 1:
-            raise DataError(f"column {column} may be any of the channels {', '.join(rivals)}; try --map")
+            raise DataError(
+                f"column {column} may be any of the channels {', '.join(rivals)}; {_advise(rivals[0], column)}"
+            )
         for channel in rivals if len(rivals) > 1 else ():
             if channel not in exact:
                 del found[channel]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date, read_dates
-from lodekit.data.tables.rows import Rows
+from lodekit.data.tables.places import Places
 from lodekit.errors import DataError
 
 __all__ = ["read_date", "read_list"]
@@ -38,7 +38,8 @@ def read_list(path: Path) -> tuple[Array, datetime | None] | None:
 
         if not all(is_date(row) for row in rows):
             return None
-        return read_dates(pl.Series(rows), Rows("line", np.arange(1, len(rows) + 1)))
+        moments = read_dates(pl.Series(rows), Places("line", np.arange(1, len(rows) + 1)))
+        return moments.since(moments.first), moments.first
     numbers = [_read_number(row) for row in rows]
     if any(number is None for number in numbers):
         return None
@@ -60,7 +61,7 @@ def read_date(text: str) -> datetime | None:
 
     if not is_date(text):
         return None
-    return read_dates(pl.Series([text.strip()]), Rows("line", np.ones(1, dtype=int)))[1]
+    return read_dates(pl.Series([text]), Places("line", np.ones(1, dtype=int))).first
 
 
 def _read_number(text: str) -> float | None:

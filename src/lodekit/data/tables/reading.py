@@ -1,61 +1,154 @@
-"""Measurement files become arrays: the times, and the values of each channel."""
+"""Tables become arrays: the times, and the values of each observable."""
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.tables.cells import clean, read_numbers
+from lodekit.data.tables.cells import Numerals, clean, read_numbers
 from lodekit.data.tables.columns import Columns, find_columns, list_columns
-from lodekit.data.tables.dates import is_date, read_dates
-from lodekit.data.tables.rows import Rows
-from lodekit.data.tables.text import read_bytes, read_text, separator_name
-from lodekit.errors import DataError, LodekitError
+from lodekit.data.tables.dates import Moments, find_date_form, read_dates
+from lodekit.data.tables.frames import ParquetFile
+from lodekit.data.tables.lines import Opener, reading
+from lodekit.data.tables.places import Places
+from lodekit.data.tables.table import Block, Plan, Records, Table, TableSource
+from lodekit.data.tables.text import TextFile
+from lodekit.errors import DataError
 
-__all__ = ["Table", "read_table"]
+__all__ = [
+    "describe_columns",
+    "describe_file",
+    "find_dates",
+    "find_mark",
+    "open_table",
+    "read_block",
+    "read_table",
+    "read_whole",
+]
 
 Array = NDArray[np.float64]
-_TICKS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 #: What nobody needs to be told.
 _PLAIN = "separator ',', decimal point"
 
 
-@dataclass(frozen=True)
-class Table:
-    """Measurements from a file.
+def open_table(path: str | Path, header: bool | None = None) -> TableSource:
+    """Return a file as a table: text in any dialect, also with gzip, or Parquet.
 
     Parameters
     ----------
-    times : array, shape (n,)
-        In the unit of the file; seconds since `origin` where the file has dates.
-    values : dict of observable to array, shape (n,)
-        NaN where a value is missing.
-    noise : dict of observable to array, shape (n,)
-        Known standard deviations; NaN where they are missing. Only of columns that were mapped by ``std(T1)``.
-    time_name : str
-        The column of the times.
-    origin : datetime or None
-        The date of the first row.
-    unused : tuple of str
-        Columns that were not read.
-    notes : tuple of str
-        What was found out about the file, in words.
+    path : str or Path
+        What is no plain file, such as a pipe, is read into memory at once.
+    header : bool, optional
+        Whether a text file starts with the names of its columns; found out by default.
     """
+    place = Path(path)
+    with reading():
+        content = None if place.is_file() else place.read_bytes()
+        open_file: Opener = (lambda: place.open("rb")) if content is None else partial(BytesIO, content)
+        with open_file() as file:
+            first = file.read(4)
+        if first.startswith(b"\x1f\x8b"):
+            with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
+                if unpacked.read(4) == b"PAR1":
+                    # Parquet is read from its end, so it is unpacked as a whole.
+                    return ParquetFile.open(BytesIO(b"PAR1" + unpacked.read()))
+    if first == b"PAR1":
+        return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
+    if place.suffix.lower() in (".parquet", ".pq"):
+        raise DataError("expected a Parquet file, got something else; give text files the ending .csv")
+    return TextFile.open(open_file, header)
 
-    times: Array
-    values: dict[str, Array]
-    noise: dict[str, Array]
-    time_name: str
-    origin: datetime | None
-    unused: tuple[str, ...]
-    notes: tuple[str, ...]
+
+def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
+    """Return the plan with the form of its dates, and the first date; None where times are numbers.
+
+    Parameters
+    ----------
+    table : TableSource
+    plan : Plan
+    """
+    name = plan.columns.time
+    if table.has_numbers(name):
+        return plan, None
+    blocks = table.blocks([name])
+    for block in blocks:
+        columns, places = block.read()
+        if not len(places.numbers):
+            continue
+        if isinstance(columns[name], Moments):
+            return plan, columns[name].first
+        if not _is_text(columns[name]):
+            return plan, None
+        try:
+            form = find_date_form(clean(part.read()[0][name]) for part in chain([block], blocks))
+        except DataError as problem:
+            raise DataError(f"column {name}: {problem}") from None
+        if form is None:
+            return plan, None
+        plan = replace(plan, form=form)
+        return plan, _read_dates(columns[name], places, plan).first
+    raise _no_records(table)
+
+
+def _no_records(table: TableSource) -> DataError:
+    header = f" below the header ({list_columns(table.names)})" if table.separator else ""
+    return DataError(f"expected rows of numbers{header}, found none")
+
+
+def find_mark(table: TableSource, plan: Plan) -> Plan:
+    """Return the plan with the decimal mark of a text file, as its first block tells it.
+
+    Numbers can be parsed at once then, and a line that has another mark can be named.
+
+    Parameters
+    ----------
+    table : TableSource
+    plan : Plan
+    """
+    first = next(table.blocks(plan.columns.used), None) if plan.separator else None
+    return plan if first is None else replace(plan, mark=read_block(first, plan).numerals.mark)
+
+
+def read_block(block: Block, plan: Plan) -> Records:
+    """Return the records of a block as arrays.
+
+    Parameters
+    ----------
+    block : Block
+    plan : Plan
+        Of the table the block belongs to.
+    """
+    columns, numerals = plan.columns, Numerals()
+    content, places = block.read(plan.direct)
+    numbers: dict[str, Array] = {}
+    if not len(places.numbers):
+        numbers = {name: np.empty(0) for name in columns.used}
+    elif isinstance(content[columns.time], Moments) or plan.form is not None:
+        if plan.origin is None:
+            raise DataError(f"expected numbers in column {columns.time}, as in other tables, got dates")
+        numbers[columns.time] = _read_dates(content[columns.time], places, plan).since(plan.origin)
+    texts = {name: content[name] for name in columns.used if name not in numbers and _is_text(content[name])}
+    if texts:
+        found, numerals = read_numbers(texts, places, plan.separator, plan.mark)
+        numbers |= found
+    for name in columns.used:
+        if name not in numbers:
+            numbers[name] = _finite(content[name], name, places)
+    _check_every_time(np.isnan(numbers[columns.time]), columns.time, places)
+    values = {name: numbers[column] for name, column in columns.values.items()}
+    noise = {name: _check_noise(column, numbers[column], places) for name, column in columns.noise.items()}
+    return Records(numbers[columns.time], values, noise, numerals)
 
 
 def read_table(
@@ -103,145 +196,116 @@ def read_table(
         raise DataError(f"expected the path of a measurement file, got {type(path).__name__}")
     place = Path(path).expanduser()
     try:
-        data = read_bytes(place)
-        if data.startswith(b"PAR1"):
-            table = _read_parquet(data, channels, mapping, time)
-        elif place.suffix.lower() in (".parquet", ".pq"):
-            raise DataError("expected a Parquet file, got something else; give text files the ending .csv")
-        else:
-            table = _read_separated(data, channels, mapping, time, header)
-    except LodekitError as problem:
-        raise type(problem)(f"{place}: {problem}") from None
-    return table
+        source = open_table(place, header)
+        columns = find_columns(source.names, channels, mapping, time)
+        plan, origin = find_dates(source, Plan(str(place), columns, source.separator))
+        table = read_whole(source, replace(plan, origin=origin), channels)
+        if table.values and all(np.isnan(series).all() for series in table.values.values()):
+            raise DataError(f"expected at least one value of {', '.join(table.values)}, every cell is missing")
+        return table
+    except DataError as problem:
+        raise DataError(f"{place}: {problem}") from None
 
 
-def _read_separated(
-    data: bytes, channels: Sequence[str], mapping: Mapping[str, str] | None, time: str | None, header: bool | None
-) -> Table:
-    cells = read_text(data, header)
-    columns = find_columns(cells.names, channels, mapping, time)
-    texts = {name: clean(cells.column(name)) for name in columns.used}
-    notes = [f"separator {separator_name(cells.separator)}", *cells.notes]
-    return _assemble(columns, cells.names, channels, texts, Rows("line", cells.lines), cells.separator, notes)
+def read_whole(source: TableSource, plan: Plan, channels: Sequence[str]) -> Table:
+    """Return all records of a table, in memory.
+
+    Parameters
+    ----------
+    source : TableSource
+    plan : Plan
+        With the form of its dates, and their origin.
+    channels : sequence of str
+        Those that have no column are named in the notes.
+    """
+    block = next(source.blocks(plan.columns.used, whole=True), None)
+    if block is None:
+        raise _no_records(source)
+    records = read_block(block, find_mark(source, plan))
+    notes = describe_file(source, records.numerals)
+    if plan.origin is not None:
+        notes.append(f"times are seconds since {plan.origin}")
+    empty = {name for name, values in records.values.items() if np.isnan(values).all()}
+    notes += describe_columns(source.names, plan.columns, channels, empty)
+    unused = tuple(name for name in source.names if name not in plan.columns.used)
+    return Table(records.times, records.values, records.noise, plan.columns.time, plan.origin, unused, tuple(notes))
 
 
-def _read_parquet(data: bytes, channels: Sequence[str], mapping: Mapping[str, str] | None, time: str | None) -> Table:
-    import polars as pl
+def describe_file(source: TableSource, numerals: Numerals) -> list[str]:
+    """Return how a file is written, once all of it was read; raise where that leaves a doubt.
 
-    try:
-        names = list(pl.read_parquet_schema(BytesIO(data)))
-        columns = find_columns(names, channels, mapping, time)
-        frame = pl.read_parquet(BytesIO(data), columns=columns.used, use_statistics=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
-        raise DataError(f"cannot be read as Parquet, {[*str(problem).splitlines(), ''][0]}") from None
-    if not len(frame):
-        raise DataError("expected rows of measurements, the file has none")
-    found = {name: _plain_kind(frame[name], is_time=name == columns.time) for name in columns.used}
-    rows = Rows("row", np.arange(1, len(frame) + 1))
-    return _assemble(columns, names, channels, found, rows, "", [])
-
-
-def _plain_kind(column: Any, *, is_time: bool) -> Any:
-    """Return a column of Parquet as floats, as cleaned texts, or as times; other kinds cannot be used."""
-    import polars as pl
-
-    kind = column.dtype
-    if kind == pl.Boolean or kind.is_numeric() or kind == pl.Null:
-        return column.cast(pl.Float64).fill_nan(None)
-    if kind in (pl.String, pl.Categorical, pl.Enum):
-        return clean(column.cast(pl.String))
-    if is_time and kind == pl.Date:
-        return column.cast(pl.Datetime("us"))
-    if is_time and kind in (pl.Datetime, pl.Duration):
-        return column
-    raise DataError(f"expected numbers {'or dates ' if is_time else ''}in column {column.name}, got {kind}")
+    Parameters
+    ----------
+    source : TableSource
+    numerals : Numerals
+        Of all blocks together.
+    """
+    remarks = numerals.conclude(source.separator)
+    if not source.separator:
+        return [*source.notes, *remarks[1:]]
+    notes = [f"{source.notes[0]}, {remarks[0]}", *source.notes[1:], *remarks[1:]]
+    return notes[1:] if notes[0] == _PLAIN else notes
 
 
-def _assemble(
-    columns: Columns,
-    names: Sequence[str],
-    channels: Sequence[str],
-    content: Mapping[str, Any],
-    rows: Rows,
-    separator: str,
-    notes: list[str],
-) -> Table:
-    """Return the table from columns of floats, texts and times."""
-    import polars as pl
-
-    if (missing := content[columns.time].is_null()).any():
-        places = rows.list(missing.to_numpy())
-        raise DataError(f"expected a time in every row, column {columns.time} has none in {places}")
-    numbers: dict[str, Array] = {}
-    origin = None
-    times = content[columns.time]
-    if times.dtype in (pl.Datetime, pl.Duration):
-        numbers[columns.time], origin = _read_ticks(times)
-    elif times.dtype == pl.String and is_date(times[0]):
-        try:
-            numbers[columns.time], origin = read_dates(times, rows)
-        except DataError as problem:
-            raise DataError(f"column {columns.time}, {problem}") from None
-    texts = {name: content[name] for name in columns.used if content[name].dtype == pl.String}
-    found, remarks = read_numbers({k: v for k, v in texts.items() if k not in numbers}, rows, separator)
-    numbers |= found
-    for name in columns.used:
-        if name not in numbers:
-            numbers[name] = _finite(content[name], rows)
-    if separator:
-        notes = [f"{notes[0]}, {remarks[0]}", *notes[1:], *remarks[1:]]
-    values = {name: numbers[column] for name, column in columns.values.items()}
-    noise = {name: _check_noise(column, numbers[column], rows) for name, column in columns.noise.items()}
-    if values and all(np.isnan(series).all() for series in values.values()):
-        raise DataError(f"expected at least one value of {', '.join(values)}, every cell is missing")
-    if notes and notes[0] == _PLAIN:
-        notes = notes[1:]
-    unused = tuple(name for name in names if name not in columns.used)
-    notes += _describe(columns, channels, values, origin, unused)
-    return Table(numbers[columns.time], values, noise, columns.time, origin, unused, tuple(notes))
-
-
-def _read_ticks(times: Any) -> tuple[Array, datetime | None]:
-    """Return dates or durations of polars in seconds, and the first date."""
-    ticks = times.to_physical().to_numpy()
-    per_second = _TICKS[times.dtype.time_unit]
-    first = times[0]
-    if isinstance(first, datetime):
-        return np.asarray((ticks - ticks[0]) / per_second), first
-    return np.asarray(ticks / per_second), None
-
-
-def _finite(column: Any, rows: Rows) -> Array:
-    numbers = np.array(column.fill_null(np.nan).to_numpy(), dtype=float)
-    if (infinite := np.isinf(numbers)).any():
-        row = int(np.argmax(infinite))
-        raise DataError(f"{rows.name(row)}, column {column.name}: expected a finite number, got {numbers[row]}")
-    return numbers
-
-
-def _check_noise(column: str, noise: Array, rows: Rows) -> Array:
-    if (negative := noise < 0).any():
-        row = int(np.argmax(negative))
-        raise DataError(
-            f"{rows.name(row)}, column {column}: expected a standard deviation of zero or more, got {noise[row]:g}"
-        )
-    return noise
-
-
-def _describe(
-    columns: Columns,
-    channels: Sequence[str],
-    values: Mapping[str, Array],
-    origin: datetime | None,
-    unused: Sequence[str],
+def describe_columns(
+    names: Sequence[str], columns: Columns, channels: Sequence[str], empty: set[str] | frozenset[str] = frozenset()
 ) -> list[str]:
-    notes = []
-    if origin is not None:
-        notes.append(f"times are seconds since {origin}")
-    notes += [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
-    notes += [f"column {columns.values[name]} has no values" for name in values if np.isnan(values[name]).all()]
-    absent = [name for name in channels if name not in values]
-    if absent:
+    """Return what there is to say about columns with other names, without values, and channels without a column.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All columns of the table.
+    columns : Columns
+        Those that are read.
+    channels : sequence of str
+    empty : set of str
+        Observables whose column has no values.
+    """
+    notes = [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
+    notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
+    if absent := [name for name in channels if name not in columns.values]:
+        unused = [name for name in names if name not in columns.used]
         rest = f" (columns not used: {list_columns(unused)})" if unused else ""
         notes.append(f"no column for {', '.join(absent)}: not measured{rest}")
     return notes
+
+
+def _is_text(column: Any) -> bool:
+    import polars as pl
+
+    return not isinstance(column, Moments) and bool(column.dtype == pl.String)
+
+
+def _read_dates(column: Any, places: Places, plan: Plan) -> Moments:
+    if isinstance(column, Moments):
+        return column
+    texts = clean(column)
+    _check_every_time(texts.is_null().to_numpy(), plan.columns.time, places)
+    try:
+        return read_dates(texts, places, plan.form)
+    except DataError as problem:
+        raise DataError(f"column {plan.columns.time}, {problem}") from None
+
+
+def _check_every_time(missing: NDArray[np.bool_], name: str, places: Places) -> None:
+    if missing.any():
+        raise DataError(f"expected a time in every row, column {name} has none in {places.list(missing)}")
+
+
+def _finite(column: Any, name: str, places: Places) -> Array:
+    numbers = np.array(column.fill_null(np.nan).to_numpy(), dtype=float)
+    if (infinite := np.isinf(numbers)).any():
+        record = int(np.argmax(infinite))
+        raise DataError(f"{places.name(record)}, column {name}: expected a finite number, got {numbers[record]}")
+    return numbers
+
+
+def _check_noise(column: str, noise: Array, places: Places) -> Array:
+    if (negative := noise < 0).any():
+        record = int(np.argmax(negative))
+        raise DataError(
+            f"{places.name(record)}, column {column}: expected a standard deviation of zero or more, "
+            f"got {noise[record]:g}"
+        )
+    return noise

@@ -1,4 +1,4 @@
-"""The dense engine: the exact evidence by Cholesky."""
+"""The dense engine: the exact log evidence by Cholesky."""
 
 from lodekit.inference.dense.engine import DenseEngine, DenseKind
 

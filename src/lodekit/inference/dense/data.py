@@ -1,4 +1,4 @@
-"""Measurements in memory as the dense engine sees them: all different times, and who was measured when."""
+"""Measurements in memory as the dense engine sees them: all different times, and which observable at which."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ class DenseData:
     Parameters
     ----------
     prior : Prior
+        Of the measured observables.
     times : array, shape (n,)
         All different times, in the user's units, ascending.
     index : list of int arrays
-        For each observable, which times it was observed at; repeated observations repeat an index.
+        For each observable, which times it was measured at; repeated measurements repeat an index.
     values : list of arrays
-        For each observable, in the user's units.
+        For each observable, its measurements in the user's units.
     noise : MeasurementNoise
+        Of all measurements, observable after observable.
     """
 
     prior: Prior
@@ -55,8 +57,9 @@ class DenseData:
         Parameters
         ----------
         prior : Prior
+            Of the measured observables.
         series : sequence of Series
-            One for each observable of the prior.
+            One for each observable of the prior, in its order.
         """
         check_exact_values(series)
         times = np.unique(np.concatenate([item.times for item in series]))
@@ -65,7 +68,7 @@ class DenseData:
 
     @property
     def observables(self) -> Observables:
-        """What was measured."""
+        """The measured observables, compiled and scaled."""
         return self.prior.observables
 
     @property
@@ -75,17 +78,17 @@ class DenseData:
 
     @property
     def groups(self) -> tuple[ModeGroup, ...]:
-        """Basis functions of the modes that share a variance."""
+        """The groups of basis functions of the modes that share a variance."""
         return self.prior.groups
 
     @cached_property
     def offsets(self) -> NDArray[np.intp]:
-        """Where the observations of each observable begin, and the end."""
+        """Where the measurements of each observable begin among all, and the end."""
         return np.concatenate([[0], np.cumsum([len(values) for values in self.values])]).astype(np.intp)
 
     @cached_property
     def is_full(self) -> bool:
-        """Whether every observable was observed exactly once at every time."""
+        """Whether every observable was measured exactly once at every time."""
         every = np.arange(len(self.times))
         return all(np.array_equal(index, every) for index in self.index)
 
@@ -101,18 +104,25 @@ class DenseData:
 
     @cached_property
     def scaled_values(self) -> Array:
-        """All observations in scaled units, observable after observable."""
+        """All measurements, scaled, observable after observable."""
         return np.concatenate([v / s for v, s in zip(self.values, self.observables.units.scales, strict=True)])
 
     @property
     def size(self) -> int:
-        """Number of observations."""
+        """The number of measurements."""
         return sum(len(values) for values in self.values)
 
     def design(self, theta: Array, *, slopes: bool) -> Design:
-        """Return coefficients, basis functions of the modes, and means at all times, with derivatives in theta.
+        """Return coefficients, basis functions of the modes, and means at all times, scaled, with derivatives.
 
-        The last one is kept: many evaluations in a row change hyperparameters only, and some systems have nothing else.
+        The last answer is kept: many evaluations after each other change hyperparameters only.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of the parameters, in which derivatives are taken.
+        slopes : bool
+            Whether derivatives of the basis functions are wanted.
         """
         key = (theta.tobytes(), slopes)
         kept = self._kept.get("last")
@@ -128,5 +138,5 @@ class DenseData:
 
     @cached_property
     def log_jacobian(self) -> float:
-        """What is added to a log density in scaled units to have it in the user's."""
+        """The number that is added to a log density in scaled units to have it in the user's."""
         return self.observables.units.log_jacobian([len(values) for values in self.values])

@@ -1,4 +1,4 @@
-"""The dense engine: evidence and posterior by Cholesky, for data in memory."""
+"""The dense engine: log evidence and posterior by Cholesky, for data in memory."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ _SMALL = 1000
 
 @dataclass(frozen=True)
 class DenseEngine:
-    """Evidence and posterior by Cholesky.
+    """Log evidence and posterior by Cholesky.
 
     Parameters
     ----------
     data : DenseData
+        Measurements with their prior.
     device : str, optional
         Where PyTorch computes; NumPy does otherwise.
     """
@@ -51,12 +52,12 @@ class DenseEngine:
 
     @property
     def size(self) -> int:
-        """Number of measurements."""
+        """The number of measurements."""
         return self.data.size
 
     @property
     def limits(self) -> SearchLimits:
-        """Lengthscales below the smallest gap say nothing; evaluations cost the same at all of them."""
+        """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate."""
         gaps = np.diff(self.data.scaled_times)
         return SearchLimits(max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6))
 
@@ -66,23 +67,24 @@ class DenseEngine:
         return self.size >= _SMALL
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence and its gradient; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
         if self.device is None:
             return evaluate(self.data, hyper)
         return evaluate_on(self.data, hyper, find_device(self.device))
 
     def _factorize(self, hyper: Hyperparameters) -> Factorization | None:
+        """Return the factorized covariance of the data; None where it is not finite."""
         if self.device is None:
             return factorize(self.data, hyper)
         return factorize_on(self.data, hyper, find_device(self.device))
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence alone."""
+        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
         state = self._factorize(hyper)
         return -np.inf if state is None else state.value + self.data.log_jacobian
 
     def posterior(self, hyper: Hyperparameters) -> DensePosterior:
-        """Return the posterior; raise where it is not finite."""
+        """Return the posterior at some hyperparameters; raise where it is not finite."""
         state = self._factorize(hyper)
         if state is None:
             raise LodekitError(
@@ -91,7 +93,13 @@ class DenseEngine:
         return DensePosterior(self.data, hyper, state)
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares of data and mode functions at the times of the data."""
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables, at some values of the parameters.
+        """
         data, observables = self.data, self.data.observables
         means, _ = observables.means(coefficients, data.times)
         target = np.array(
@@ -105,13 +113,19 @@ class DenseEngine:
         return target, power
 
     def trouble(self, hyper: Hyperparameters) -> str:
-        """Return nothing: a covariance that is not finite has many causes."""
+        """Return an empty text: a covariance that is not finite has many causes."""
         return ""
 
 
 @dataclass(frozen=True)
 class DenseKind:
-    """The dense engine: any covariance, exact values, but no more measurements than fit into a matrix."""
+    """The kind of the dense engine: any covariance, exact values, but no more measurements than fit into a matrix.
+
+    Parameters
+    ----------
+    name : str
+        As users write it.
+    """
 
     name: str = "dense"
 
@@ -131,9 +145,19 @@ class DenseKind:
         return float(case.size) ** 3
 
     def reason(self, case: Case) -> str:
-        """Return what speaks for it."""
+        """Return what speaks for it, where others could have taken the case as well."""
         return f"exact, and fast up to {FAST}"
 
     def make(self, prior: Prior, measurements: Measurements, case: Case) -> DenseEngine:
-        """Return an engine on measurements in memory."""
+        """Return an engine on measurements in memory.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        measurements : Measurements
+            In memory.
+        case : Case
+            Says on which device to compute.
+        """
         return DenseEngine(DenseData.of(prior, measurements.series), case.device)

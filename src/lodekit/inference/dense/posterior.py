@@ -30,13 +30,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Paths:
-    """Functions: derivatives of the free functions at some times, and weights of the modes.
+    """Functions, s at once: derivatives of the free functions at n times, and weights of the modes.
 
     Parameters
     ----------
     stacks : list of arrays, shape (order, n, s)
-        For each free function its derivatives in scaled time, s functions at once.
+        For each free function its derivatives in scaled time, the lowest first.
     weights : array, shape (r, s)
+        Of the r basis functions of the modes.
     """
 
     stacks: list[Array]
@@ -45,14 +46,15 @@ class Paths:
 
 @dataclass(frozen=True)
 class DensePosterior:
-    """A prior with data, at given hyperparameters.
+    """The posterior at given hyperparameters, from a Cholesky factor of the covariance of the data.
 
     Parameters
     ----------
     data : DenseData
+        Measurements with their prior.
     hyper : Hyperparameters
     state : Factorization
-        Of the covariance of the data.
+        Of the covariance of the data, at these hyperparameters.
     """
 
     data: DenseData
@@ -65,7 +67,7 @@ class DensePosterior:
         return self.state.value + self.data.log_jacobian
 
     def warnings(self) -> list[str]:
-        """Return what a user should know about the accuracy of the answer."""
+        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
         if not self.state.jitter:
             return []
         return [f"a jitter of {self.state.jitter:.0e} was added to factorize the covariance"]
@@ -90,13 +92,21 @@ class DensePosterior:
             )
 
     def mean(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior mean of observables, shape (n, o)."""
+        """Return the posterior mean, shape (n, o).
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them; their units are those of the answer.
+        times : array, shape (n,)
+            In the user's units.
+        """
         values = observables.evaluate(self.hyper.theta)
         paths = self._update(self.state.alpha[:, None], times, values.free.shape[-1])
         return self._combine(observables, values, times, paths)[:, :, 0]
 
     def covariance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior covariance of observables, shape (n, o, n, o)."""
+        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
         values = observables.evaluate(self.hyper.theta)
         scaled = observables.units.scaled_times(times)
         basis, _ = observables.mode_basis(values, self.data.groups, scaled, slopes=False)
@@ -109,7 +119,7 @@ class DensePosterior:
         return total.reshape(count, n, count, n).transpose(1, 0, 3, 2)
 
     def variance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior variance of observables, shape (n, o)."""
+        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
         values = observables.evaluate(self.hyper.theta)
         scaled = observables.units.scaled_times(times)
         basis, _ = observables.mode_basis(values, self.data.groups, scaled, slopes=False)
@@ -127,7 +137,16 @@ class DensePosterior:
         return np.maximum(total, 0.0).T
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
+        """
         values = observables.evaluate(self.hyper.theta)
         order = max(values.free.shape[-1], self.state.coefficients.free.shape[-1])
         data = self.data
@@ -155,10 +174,20 @@ class DensePosterior:
         return self._combine(observables, values, times, total).transpose(2, 0, 1)
 
     def _mode_variance(self) -> Array:
+        """Return the prior variance of the weight of each basis function of the modes, shape (r,)."""
         return self.data.prior.mode_variance(self.hyper.mode_deviations)
 
     def _update(self, alpha: Array, times: Array, order: int) -> Paths:
-        """Return ``cov(latent, data) alpha``: what the data add to free functions and mode weights."""
+        """Return ``cov(latent, data) alpha``: what the data add to free functions and weights of the modes.
+
+        Parameters
+        ----------
+        alpha : array, shape (data, s)
+        times : array, shape (n,)
+            In the user's units.
+        order : int
+            How many derivatives of the free functions are wanted, the function itself included.
+        """
         data, hyper = self.data, self.hyper
         offsets = np.concatenate([[0], np.cumsum([len(v) for v in data.values])])
         scattered = np.zeros((len(data.values), len(data.times), alpha.shape[1]))
@@ -185,7 +214,7 @@ class DensePosterior:
         return Paths(stacks, self._mode_variance()[:, None] * weights)
 
     def _combine(self, observables: Observables, values: Coefficients, times: Array, paths: Paths) -> Array:
-        """Return observables of functions in the user's units, the particular solution added, shape (n, o, s)."""
+        """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
         basis, _ = observables.mode_basis(values, self.data.groups, observables.units.scaled_times(times), slopes=False)
         means, _ = observables.means(values, times)
         total = self._combine_scaled(values, basis, paths)
@@ -193,6 +222,7 @@ class DensePosterior:
 
     @staticmethod
     def _combine_scaled(values: Coefficients, basis: list[Array], paths: Paths) -> Array:
+        """Return observables of functions without the particular solution, shape (n, o, s)."""
         total = np.stack([part @ paths.weights for part in basis], axis=1)
         for number, stack in enumerate(paths.stacks):
             own = values.free[:, number]

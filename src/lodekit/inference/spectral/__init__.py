@@ -1,4 +1,4 @@
-"""The spectral engine: the evidence on waves, from sums over the data."""
+"""The spectral engine: the log evidence on waves, from sums over the data."""
 
 from lodekit.inference.spectral.engine import SpectralEngine, SpectralKind
 

@@ -1,4 +1,4 @@
-"""Many evaluations of the spectral evidence at once: restarts, grids of parameters, fleets of data sets.
+"""Many evaluations of the log evidence on waves at once: restarts, grids of parameters, fleets of data sets.
 
 All regressions share their waves, wide and long enough for the most demanding of them, and are solved together in
 batches of matrices, on NumPy's side of PyTorch or on a GPU. What is small (coefficients, modes, the way back to the
@@ -34,21 +34,22 @@ def evaluate_batch(
     hypers: Sequence[Hyperparameters],
     device: str = "cpu",
 ) -> list[Evidence]:
-    """Return the evidence with its gradient for many hyperparameters, or many data sets, at once.
+    """Return the log evidence with its gradient for many hyperparameters, or many data sets, at once.
 
     Parameters
     ----------
     engines : SpectralEngine, or one for each of the hyperparameters
-        Data sets of one system, observed through the same observables.
+        Data sets of one system, with the same observables measured.
     hypers : sequence of Hyperparameters
+        Where to evaluate.
     device : str
         Where PyTorch computes.
 
     Returns
     -------
     list of Evidence
-        Minus infinity where nothing finite can be said. Where normal equations would lose digits, the single evaluation
-        takes over.
+        In the user's units; minus infinity where nothing finite can be said. Where normal equations would lose digits,
+        the single evaluation takes over.
     """
     import torch
 
@@ -95,7 +96,7 @@ class _Item:
 
 
 def _widest(several: Sequence[Frequencies]) -> Frequencies:
-    """Return waves with the longest period and the widest band of all, for each process."""
+    """Return frequencies with the longest period and the widest band of all, for each process."""
     steps = [min(parts) for parts in zip(*(waves.steps for waves in several), strict=True)]
     counts = []
     for process, step in enumerate(steps):
@@ -106,9 +107,10 @@ def _widest(several: Sequence[Frequencies]) -> Frequencies:
 
 
 def _check_alike(items: Sequence[_Item]) -> None:
-    first = [(term.row, term.group, term.weights.shape, term.modes.shape) for term in items[0].terms]
+    """Raise where regressions have different observables, levels or shapes, and cannot share a batch."""
+    first = [(term.observable, term.group, term.weights.shape, term.modes.shape) for term in items[0].terms]
     for item in items[1:]:
-        if [(term.row, term.group, term.weights.shape, term.modes.shape) for term in item.terms] != first:
+        if [(term.observable, term.group, term.weights.shape, term.modes.shape) for term in item.terms] != first:
             raise LodekitError(
                 "a batch needs data sets of one shape: the same observables and noise, and either all of them summed "
                 "(more than a few thousand measurements) or all with the same number of measurements"
@@ -116,6 +118,7 @@ def _check_alike(items: Sequence[_Item]) -> None:
 
 
 def _reach(evaluation: Evaluation) -> tuple[Frequencies, int] | None:
+    """Return the frequencies and the number of nodes of an evaluation; None where it is out of reach."""
     try:
         return evaluation.prepare()
     except OutOfReachError:
@@ -123,7 +126,10 @@ def _reach(evaluation: Evaluation) -> tuple[Frequencies, int] | None:
 
 
 def _solve(items: Sequence[_Item], device: Any) -> tuple[Solved, Slopes, Array, Array]:
-    """Return the solution, its derivatives, and what tells how many digits were lost."""
+    """Return solutions with derivatives, and the largest element of each Gram matrix with the sum of squares.
+
+    The last two tell how many digits were lost.
+    """
     import torch
 
     terms, turned = [item.terms for item in items], [item.turned for item in items]
@@ -142,7 +148,7 @@ def _solve(items: Sequence[_Item], device: Any) -> tuple[Solved, Slopes, Array, 
         precision = torch.as_tensor(np.array([float(one.precision) for one in own]), device=device)
         square = torch.as_tensor(np.array([float(one.square) for one in own]), device=device)
         # Counts belong to the data sets; they enter where the noise is put together.
-        joined.append(Term(term.row, term.group, 0, precision, square=square, **arrays))
+        joined.append(Term(term.observable, term.group, 0, precision, square=square, **arrays))
     a, b = (torch.as_tensor(np.stack([pair[k] for pair in turned]), device=device) for k in (0, 1))
     noises = len(items[0].evaluation.hyper.noise)
     regression = NormalEquations(torch, a, b, joined, noises)
@@ -159,6 +165,7 @@ def _solve(items: Sequence[_Item], device: Any) -> tuple[Solved, Slopes, Array, 
 
 
 def _take(slopes: Slopes, number: int) -> Slopes:
+    """Return the derivatives of one regression of a batch."""
     return Slopes(
         slopes.waves[number],
         [part[number] for part in slopes.modes],

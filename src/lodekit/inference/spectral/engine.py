@@ -33,7 +33,7 @@ _FEW = 200
 
 @dataclass(frozen=True)
 class SpectralEngine:
-    """Evidence and posterior on waves.
+    """Log evidence and posterior on waves.
 
     Parameters
     ----------
@@ -50,7 +50,9 @@ class SpectralEngine:
         Parameters
         ----------
         prior : Prior
+            Of the measured observables.
         measurements : Measurements
+            Few in memory are nodes of their own; all others are summed.
         tolerance : float
             The largest error of the covariance, relative to itself and to the noise.
         """
@@ -71,33 +73,39 @@ class SpectralEngine:
 
     @property
     def size(self) -> int:
-        """Number of measurements."""
+        """The number of measurements."""
         return self.workspace.size
 
     @property
     def limits(self) -> SearchLimits:
-        """How far a search may go."""
+        """How far a search may take lengthscales."""
         return self.workspace.limits
 
     @property
     def is_threaded(self) -> bool:
-        """Never: its matrices are small."""
+        """Whether several threads pay: never, its matrices are small."""
         return False
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence and its gradient; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
         return evaluate(self.workspace, hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence alone."""
+        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
         return log_evidence(self.workspace, hyper)
 
     def posterior(self, hyper: Hyperparameters) -> SpectralPosterior:
-        """Return the posterior; raise where it is not finite."""
+        """Return the posterior at some hyperparameters; it raises at the first question where it is not finite."""
         return SpectralPosterior(self.workspace, hyper)
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return mean squares of data and mode functions over the nodes."""
+        """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables, at some values of the parameters.
+        """
         prior, observables = self.prior, self.prior.observables
         total, weight = np.zeros(observables.count), np.zeros(observables.count)
         modes: list[Array] = [np.zeros(0)] * observables.count
@@ -107,16 +115,16 @@ class SpectralEngine:
             nodes = 1024
         for item in self.workspace.data.node_sums(nodes):
             means, _ = observables.means(coefficients, prior.units.user_times(item.nodes))
-            m = means[item.row]
-            total[item.row] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
-            weight[item.row] += float(item.weights.sum())
+            m = means[item.observable]
+            total[item.observable] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
+            weight[item.observable] += float(item.weights.sum())
             basis, _ = observables.mode_basis(coefficients, prior.groups, item.nodes, slopes=False)
-            modes[item.row] = np.mean(basis[item.row] ** 2, axis=0)
+            modes[item.observable] = np.mean(basis[item.observable] ** 2, axis=0)
         target = np.maximum(total, 0.0) / np.where(weight > 0, weight, 1.0)
         return np.where(target > 0, target, 1.0), np.mean(modes, axis=0) if prior.groups else np.zeros(0)
 
     def trouble(self, hyper: Hyperparameters) -> str:
-        """Return what is out of reach, if anything."""
+        """Return why some hyperparameters are out of reach, as a sentence; empty where they are not."""
         try:
             with np.errstate(all="ignore"):
                 Evaluation(self.workspace, hyper).prepare()
@@ -127,7 +135,13 @@ class SpectralEngine:
 
 @dataclass(frozen=True)
 class SpectralKind:
-    """The spectral engine: any number of measurements, smooth covariances, noise above zero."""
+    """The kind of the spectral engine: any number of measurements, smooth covariances, noise above zero.
+
+    Parameters
+    ----------
+    name : str
+        As users write it.
+    """
 
     name: str = "spectral"
 
@@ -135,9 +149,9 @@ class SpectralKind:
         """Return why it cannot take a case, and what to do; empty where it can."""
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
-            return f"{rough} has a spectrum too wide for waves (latent='se' has none)"
+            return f"{rough} has a spectrum too wide for waves; use latent='se'"
         if case.exact:
-            return "exact values need the dense engine (or a small noise_std)"
+            return "exact values need the dense engine; give exact values a small noise_std"
         return ""
 
     def cost(self, case: Case) -> float:
@@ -145,9 +159,18 @@ class SpectralKind:
         return (_FEW + 0.5) ** 3
 
     def reason(self, case: Case) -> str:
-        """Return what speaks for it."""
+        """Return what speaks for it, where others could have taken the case as well."""
         return f"more than {_FEW}"
 
     def make(self, prior: Prior, measurements: Measurements, case: Case) -> SpectralEngine:
-        """Return an engine on measurements in memory, or on sums over them."""
+        """Return an engine on measurements in memory, or on sums over them.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        measurements : Measurements
+        case : Case
+            Says how accurate the covariance should be.
+        """
         return SpectralEngine.of(prior, measurements, case.tolerance)

@@ -1,4 +1,4 @@
-"""One evaluation of the evidence on waves and modes: everything that depends on the hyperparameters."""
+"""One evaluation of the log evidence on waves and modes: everything that depends on the hyperparameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lodekit.prior.spectra import MOST_WAVES, Frequencies, Point
 __all__ = ["Evaluation", "Functions", "Solution", "evaluate", "log_evidence", "solve"]
 
 Array = NDArray[np.float64]
-#: With fewer rows than this share of the waves, the regression is solved over the rows.
+#: Where the design has fewer rows than this share of its columns, the regression is solved over the rows.
 _FEW_ROWS = 0.7
 
 
@@ -39,6 +39,7 @@ class Solution:
     inverse_root : array, shape (d, d)
         A triangular K with ``K^T K`` their covariance.
     frequencies : Frequencies
+        Of the waves.
     channels : Coefficients or None
         Of all channels, where the prior stands on these.
     """
@@ -52,7 +53,19 @@ class Solution:
 
 @dataclass(frozen=True)
 class Functions:
-    """Modes, scaled by their deviations, and means of all observables on some nodes, with derivatives."""
+    """Modes and means of all observables on one set of nodes, in scaled units; each list has one array per observable.
+
+    Parameters
+    ----------
+    modes : list of arrays, shape (q, r)
+        The basis functions of the modes, times their prior deviations.
+    d_modes : list of arrays, shape (p, q, r)
+        Their derivatives in the parameters.
+    means : list of arrays, shape (q,)
+        The particular solution.
+    d_means : list of arrays, shape (p, q)
+        Its derivatives in the parameters.
+    """
 
     modes: list[Array]
     d_modes: list[Array]
@@ -61,13 +74,14 @@ class Functions:
 
 
 class Evaluation:
-    """One evaluation of the evidence: everything that depends on the hyperparameters.
+    """One evaluation of the log evidence: everything that depends on the hyperparameters.
 
     Parameters
     ----------
     workspace : Workspace
         Prior and data.
     hyper : Hyperparameters
+        Where to evaluate.
     length : float, optional
         Of the window that waves serve, in scaled time; that of the data by default.
     order : int
@@ -84,16 +98,16 @@ class Evaluation:
         self._length, self._order = length, order
 
     def precision(self, sums: NodeSums | RootSums) -> float:
-        """Return what the weights of measurements are multiplied by."""
-        return self.prior.noise.precision(sums.row, self.hyper.noise, learned=sums.learned)
+        """Return what the weights of measurements are multiplied by: one over the learned variance, scaled; or one."""
+        return self.prior.noise.precision(sums.observable, self.hyper.noise, learned=sums.learned)
 
     def _accuracy(self, several: Sequence[NodeSums]) -> float:
         """Return the tolerance of the covariance: relative to itself, and small against the noise."""
         ratio, variance = 1.0, self._prior_variance()
         for sums in several:
             known = max(sums.count, 1) / float(sums.weights.sum())
-            noise = self.prior.noise.variance(sums.row, self.hyper.noise) if sums.learned else known
-            ratio = min(ratio, noise / max(variance[sums.row], 1e-300))
+            noise = self.prior.noise.variance(sums.observable, self.hyper.noise) if sums.learned else known
+            ratio = min(ratio, noise / max(variance[sums.observable], 1e-300))
         exact = self.workspace.tolerance * max(ratio, 1e-30)
         return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
 
@@ -109,7 +123,7 @@ class Evaluation:
         return total
 
     def prepare(self, most: int = MOST_WAVES) -> tuple[Frequencies, int]:
-        """Return the waves and the number of nodes; raise where the hyperparameters are out of reach.
+        """Return the frequencies and the number of nodes; raise where the hyperparameters are out of reach.
 
         Parameters
         ----------
@@ -138,16 +152,17 @@ class Evaluation:
         return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 
     def turned(self, frequencies: Frequencies) -> tuple[Array, Array]:
-        """Return the coefficients of the observables on the whitened waves: real and imaginary parts."""
+        """Return the coefficients of the observables on the whitened waves: real and imaginary parts, shape (o, f)."""
         found = self.workspace.spectrum.coefficients(frequencies, self.point)
         return found.real, found.imag
 
     def functions(self, grams: Grams, *, slopes: bool) -> list[Functions]:
-        """Return for each set of nodes the modes (scaled by their deviations) and means of all observables.
+        """Return for each set of nodes the modes (times their deviations) and means of all observables.
 
         Parameters
         ----------
         grams : Grams
+            Has the sets of nodes.
         slopes : bool
             Whether derivatives in the parameters are wanted.
         """
@@ -174,7 +189,7 @@ class Evaluation:
         for number, sums in enumerate(grams.sums):
             assert isinstance(sums, NodeSums)  # noqa: S101
             own = functions[grams.node_set[number]]
-            waves, mean = grams.on_nodes[grams.node_set[number]], own.means[sums.row]
+            waves, mean = grams.on_nodes[grams.node_set[number]], own.means[sums.observable]
             rest, on_waves, square = sums.values, grams.on_waves[number], sums.square
             if self.prior.observables.has_mean:
                 rest = sums.values - sums.weights * mean
@@ -182,8 +197,8 @@ class Evaluation:
                 square += -2.0 * float(sums.values @ mean) + float(sums.weights @ mean**2)
             found.append(
                 Term(
-                    sums.row,
-                    self.prior.noise.group_of(sums.row, learned=sums.learned),
+                    sums.observable,
+                    self.prior.noise.group_of(sums.observable, learned=sums.learned),
                     sums.count,
                     self.precision(sums),
                     waves,
@@ -191,33 +206,34 @@ class Evaluation:
                     on_waves,
                     sums.weights,
                     rest,
-                    own.modes[sums.row],
+                    own.modes[sums.observable],
                     square,
                 )
             )
         return found
 
     def _root_terms(self, grams: Grams, functions: Sequence[Functions]) -> list[RootTerm]:
+        """Return what the measurements of each observable add to the design, as in `terms`, from their roots."""
         found = []
         for number, sums in enumerate(grams.sums):
             assert isinstance(sums, RootSums)  # noqa: S101
             own = functions[grams.node_set[number]]
             found.append(
                 RootTerm(
-                    sums.row,
-                    self.prior.noise.group_of(sums.row, learned=sums.learned),
+                    sums.observable,
+                    self.prior.noise.group_of(sums.observable, learned=sums.learned),
                     sums.count,
                     self.precision(sums),
                     grams.products[grams.product_of[number]],
-                    sums.apply(own.modes[sums.row]),
-                    sums.target - sums.apply(own.means[sums.row]),
+                    sums.apply(own.modes[sums.observable]),
+                    sums.target - sums.apply(own.means[sums.observable]),
                     sums.rest,
                 )
             )
         return found
 
     def _prepared(self, most: int = MOST_WAVES) -> tuple[Frequencies, int, Array, Array] | None:
-        """Return waves, number of nodes and the coefficients of the observables; None where these are not finite."""
+        """Return frequencies, number of nodes, coefficients of the observables; None where these are not finite."""
         prepared = self.prepare(most)
         a, b = self.turned(prepared[0])
         return (*prepared, a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
@@ -225,7 +241,7 @@ class Evaluation:
     def value(self, *, slopes: bool) -> tuple[float, Hyperparameters | None] | None:
         """Return the log evidence in scaled units, and its gradient on request; None where nothing is finite.
 
-        Where rows are few against waves, the regression is solved over the rows.
+        Where the design has few rows against its columns, the regression is solved over the rows.
 
         Parameters
         ----------
@@ -252,7 +268,7 @@ class Evaluation:
         return value, self.gradient(grams, functions, rooted.slopes(dual)) if slopes else None
 
     def solution(self) -> Solution | None:
-        """Return the solved regression; None where nothing is finite."""
+        """Return the solved regression, with the posterior of the amplitudes; None where nothing is finite."""
         prepared = self._prepared()
         found = None if prepared is None else self._solve(*prepared, slopes=False)
         return None if found is None else found[0]
@@ -260,7 +276,7 @@ class Evaluation:
     def _solve(
         self, frequencies: Frequencies, nodes: int, a: Array, b: Array, *, slopes: bool
     ) -> tuple[Solution, Hyperparameters | None] | None:
-        """Solve by normal equations; by a QR factorization where these would lose digits."""
+        """Return the regression solved by normal equations, or by a QR factorization where these would lose digits."""
         workspace, noises = self.workspace, len(self.hyper.noise)
         grams = workspace.grams(frequencies, nodes, roots=False)
         functions = self.functions(grams, slopes=slopes)
@@ -288,11 +304,12 @@ class Evaluation:
         return total
 
     def gradient(self, grams: Grams, functions: Sequence[Functions], slopes: Slopes) -> Hyperparameters:
-        """Return the gradient: derivatives in waves, modes and means pulled back to everything that is learned.
+        """Return the gradient of the log evidence: derivatives in waves, modes and means, by the chain rule.
 
         Parameters
         ----------
         grams : Grams
+            The sums and the sets of nodes that the slopes belong to.
         functions : sequence of Functions
             One for each set of nodes.
         slopes : Slopes
@@ -305,10 +322,10 @@ class Evaluation:
             Y, on_mean = slopes.modes[number], slopes.means[number]
             if isinstance(sums, RootSums):
                 Y, on_mean = sums.transposed(Y), sums.transposed(on_mean)
-            in_modes += np.sum(Y * own.modes[sums.row], axis=0)
-            theta += np.einsum("pqr,qr->p", own.d_modes[sums.row], Y)
+            in_modes += np.sum(Y * own.modes[sums.observable], axis=0)
+            theta += np.einsum("pqr,qr->p", own.d_modes[sums.observable], Y)
             if self.prior.observables.has_mean:
-                theta += own.d_means[sums.row] @ on_mean
+                theta += own.d_means[sums.observable] @ on_mean
         pulled = self.workspace.spectrum.pull(grams.frequencies, self.point, slopes.waves)
         theta += np.einsum("polk,olk->p", self.coefficients.d_free, pulled.free)
         if self.channels is not None:
@@ -319,7 +336,15 @@ class Evaluation:
 
 
 def evaluate(workspace: Workspace, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence in the user's units and its gradient; minus infinity where that is out of reach."""
+    """Return the log evidence in the user's units and its gradient; minus infinity where that is out of reach.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Prior and data.
+    hyper : Hyperparameters
+        Where to evaluate.
+    """
     try:
         with np.errstate(all="ignore"):
             found = Evaluation(workspace, hyper).value(slopes=True)
@@ -331,7 +356,13 @@ def evaluate(workspace: Workspace, hyper: Hyperparameters) -> Evidence:
 
 
 def log_evidence(workspace: Workspace, hyper: Hyperparameters) -> float:
-    """Return the log evidence in the user's units alone; minus infinity where it is out of reach."""
+    """Return the log evidence in the user's units alone; minus infinity where it is out of reach.
+
+    Parameters
+    ----------
+    workspace, hyper
+        As in `evaluate`.
+    """
     try:
         with np.errstate(all="ignore"):
             found = Evaluation(workspace, hyper).value(slopes=False)
@@ -341,12 +372,12 @@ def log_evidence(workspace: Workspace, hyper: Hyperparameters) -> float:
 
 
 def solve(workspace: Workspace, hyper: Hyperparameters, length: float | None = None, order: int = 0) -> Solution:
-    """Return the solved regression, on waves fit for a longer window and higher derivatives.
+    """Return the solved regression, on waves fit for a longer window and higher derivatives; raise where there is none.
 
     Parameters
     ----------
-    workspace : Workspace
-    hyper : Hyperparameters
+    workspace, hyper
+        As in `evaluate`.
     length, order
         As in `Evaluation`.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.spectral.nodes import NodeSums, RootSums
-from lodekit.inference.spectral.regression import waves_at
+from lodekit.inference.spectral.waves import waves_at
 from lodekit.prior.spectra import Frequencies
 
 __all__ = ["Grams", "make_grams"]
@@ -25,16 +25,19 @@ class Grams:
     Parameters
     ----------
     frequencies : Frequencies
+        Of the waves.
     nodes : list of arrays, shape (q,)
-        The different sets of nodes.
+        The different sets of nodes, in scaled time.
     on_nodes : list of arrays, shape (q, 2 f)
-        All cosines, then all sines.
+        The waves on each set of nodes: all cosines, then all sines.
     sums : list of NodeSums, or of RootSums
+        The data.
     node_set, product_of : list of int
         For each of the sums its nodes, and its matrix of products.
-    products : list of arrays, shape (2 f, 2 f), or for roots their images of the waves, (m, 2 f)
+    products : list of arrays, shape (2 f, 2 f), or for roots (m, 2 f)
+        The weighted products of waves with waves; or the roots' images of the waves.
     on_waves : list of arrays, shape (2 f,)
-        For each of the sums, waves times data.
+        For each of the sums, waves times data; empty for roots.
     """
 
     frequencies: Frequencies
@@ -53,7 +56,9 @@ def make_grams(frequencies: Frequencies, sums: Sequence[NodeSums | RootSums]) ->
     Parameters
     ----------
     frequencies : Frequencies
+        Of the waves.
     sums : sequence of NodeSums, or of RootSums
+        The data.
     """
     nodes: list[Array] = []
     on_nodes: list[Array] = []

@@ -1,4 +1,4 @@
-"""The data as the spectral engine sees them: weights on nodes, or a root of these where noise is low.
+"""Measurements as the spectral engine sees them: weights on nodes, or a root of these where noise is low.
 
 A `NodeSums` stands for all measurements of one observable under one kind of noise. The nodes of few measurements are
 their own times; those of many are Chebyshev nodes, and the weights there make sums over nodes equal to sums over the
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from lodekit.data.observations import Series, by_noise
+from lodekit.data.observations import Series
 from lodekit.data.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
 from lodekit.data.units import Units
 
@@ -32,10 +32,10 @@ class NodeSums:
 
     Parameters
     ----------
-    row : int
-        Which observable.
+    observable : int
+        Its number.
     learned : bool
-        Whether its noise is learned; weights are one then.
+        Whether the noise of these measurements is learned; their weights `w` are one then.
     count : int
         How many measurements.
     log_weights : float
@@ -48,7 +48,7 @@ class NodeSums:
         ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g.
     """
 
-    row: int
+    observable: int
     learned: bool
     count: int
     log_weights: float
@@ -62,17 +62,23 @@ class NodeSums:
 class RootSums:
     """A factor of the data: ``|root g - target|^2 + rest = sum_t w (g - y)^2`` for every smooth g, given on the nodes.
 
+    All in scaled units.
+
     Parameters
     ----------
-    row, learned, count, log_weights
+    observable, learned, count, log_weights
         As in `NodeSums`.
     nodes : array, shape (q,)
+        Scaled times.
     root : array, shape (m, q), or (q,) for a diagonal
+        Takes a function on the nodes to its image.
     target : array, shape (m,)
+        The image of the data.
     rest : float
+        The weighted sum of squares that no smooth function reaches.
     """
 
-    row: int
+    observable: int
     learned: bool
     count: int
     log_weights: float
@@ -93,7 +99,7 @@ class RootSums:
 
 
 class SpectralData(Protocol):
-    """Measurements, in whatever form they are kept."""
+    """Measurements as sums over nodes and roots of these, in whatever form they are kept."""
 
     @property
     def window(self) -> tuple[float, float]:
@@ -112,13 +118,13 @@ class SpectralData(Protocol):
         """The largest number of nodes for which a root is made; beyond, it would be too dear."""
 
     def node_sums(self, count: int) -> list[NodeSums]:
-        """Return sums over about this many nodes."""
+        """Return sums over `count` nodes; over the measurements themselves where these are the nodes."""
 
     def root_size(self, count: int) -> int:
-        """Return how many rows the roots of so many nodes have in all."""
+        """Return how many rows the roots of `count` nodes have in all."""
 
     def root_sums(self, count: int) -> list[RootSums]:
-        """Return roots of sums over about this many nodes."""
+        """Return roots of the sums over `count` nodes."""
 
 
 def _weights(learned: bool, item: Series, scale: float) -> tuple[Array, float]:
@@ -138,6 +144,11 @@ class RawData:
     series : sequence of Series
         One for each observable, in the order of the units.
     units : Units
+        Of the scaled problem.
+    rounding : float
+        The relative error of sums over the data.
+    finest, finest_root : int
+        The largest number of nodes, for sums and for roots; more than can be asked for.
     """
 
     series: Sequence[Series]
@@ -153,36 +164,36 @@ class RawData:
         return float(times.min()), float(times.max())
 
     def node_sums(self, count: int) -> list[NodeSums]:
-        """Return sums over nodes; their number is that of the measurements."""
+        """Return sums over nodes; these are the measurements, whatever the `count`."""
         return self._node_sums
 
     @cached_property
     def _node_sums(self) -> list[NodeSums]:
         found = []
-        for row, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
-            for learned, part in by_noise(item):
+        for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
+            for learned, part in item.split():
                 weights, logs = _weights(learned, part, scale)
                 values = part.values / scale
                 nodes = self.units.scaled_times(part.times)
                 square = float(np.sum(weights * values**2))
                 found.append(
-                    NodeSums(row, learned, len(nodes), logs, square, nodes, weights, weights * values),
+                    NodeSums(observable, learned, len(nodes), logs, square, nodes, weights, weights * values),
                 )
         return found
 
     def root_size(self, count: int) -> int:
-        """Return the number of measurements."""
+        """Return the number of measurements, whatever the `count` of nodes."""
         return sum(len(item.times) for item in self.series)
 
     def root_sums(self, count: int) -> list[RootSums]:
-        """Return roots, diagonal."""
+        """Return diagonal roots over the measurements, whatever the `count` of nodes."""
         found = []
-        for row, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
-            for learned, part in by_noise(item):
+        for observable, (item, scale) in enumerate(zip(self.series, self.units.scales, strict=True)):
+            for learned, part in item.split():
                 weights, logs = _weights(learned, part, scale)
                 nodes, root = self.units.scaled_times(part.times), np.sqrt(weights)
                 target = root * part.values / scale
-                found.append(RootSums(row, learned, len(nodes), logs, nodes, root, target, 0.0))
+                found.append(RootSums(observable, learned, len(nodes), logs, nodes, root, target, 0.0))
         return found
 
 
@@ -193,9 +204,15 @@ class SummedData:
     Parameters
     ----------
     statistics : Statistics
+        The sums, in the user's units.
     units : Units
+        Of the scaled problem.
     names : sequence of str
         The observables, in the order of the units.
+    rounding : float
+        The relative error of sums over the data.
+    finest, finest_root : int
+        The largest number of nodes, for sums and for roots; beyond, a root would be too dear.
     """
 
     statistics: Statistics
@@ -213,13 +230,13 @@ class SummedData:
         return float(scaled[0]), float(scaled[1])
 
     def node_sums(self, count: int) -> list[NodeSums]:
-        """Return sums over Chebyshev nodes; cells with the same moments share their weights."""
+        """Return sums over `count` Chebyshev nodes; cells with the same moments share their weights."""
         if count in self._cache:
             return list(self._cache[count])
         low, high = self.window
         found: list[NodeSums] = []
         shared: list[tuple[Array, Array]] = []
-        for row, scale, unit, known, cell in self._cells():
+        for observable, scale, unit, known, cell in self._cells():
             same = [own for moments, own in shared if np.array_equal(moments, cell.moments)]
             weights = same[0] if same else quadrature(cell.moments, count)[1]
             if not same:
@@ -228,7 +245,7 @@ class SummedData:
             nodes, values = quadrature(plain.products, count)
             found.append(
                 NodeSums(
-                    row,
+                    observable,
                     not known,
                     cell.count,
                     cell.log_weights + cell.count * np.log(unit),
@@ -242,20 +259,21 @@ class SummedData:
         return found
 
     def _cells(self) -> Iterator[tuple[int, float, float, bool, Cell]]:
-        """Yield the row, its scale, the unit of its weights, and whether its noise is known, with each cell."""
+        """Yield each cell after its observable, its scale, the unit of its weights, and whether its noise is known."""
         for (name, known), cell in self.statistics.cells.items():
-            row = self.names.index(name)
-            scale = float(self.units.scales[row])
-            yield row, scale, scale**2 if known else 1.0, known, cell
+            observable = self.names.index(name)
+            scale = float(self.units.scales[observable])
+            yield observable, scale, scale**2 if known else 1.0, known, cell
 
     def root_size(self, count: int) -> int:
-        """Return the number of nodes of all cells."""
+        """Return the number of rows of all roots: `count` for each cell."""
         return count * len(self.statistics.cells)
 
     def root_sums(self, count: int) -> list[RootSums]:
-        """Return roots: Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root.
+        """Return roots of the sums over `count` Chebyshev nodes.
 
-        An error of the sums is an error of the weights of the data, relative to these, and nothing magnifies it.
+        Chebyshev polynomials are nearly orthogonal over the data, so their sums have a safe root. An error of the sums
+        is an error of the weights of the data, relative to these, and nothing magnifies it.
         """
         if ("roots", count) in self._cache:
             return list(self._cache["roots", count])
@@ -266,7 +284,7 @@ class SummedData:
         nodes = low + 0.5 * (x + 1.0) * (high - low)
         found: list[RootSums] = []
         shared: list[tuple[Array, _Factor, Array]] = []
-        for row, scale, unit, known, cell in self._cells():
+        for observable, scale, unit, known, cell in self._cells():
             same = [item for item in shared if np.array_equal(item[0], cell.moments)]
             factor = same[0][1] if same else _factor(cell.moments, count)
             root = same[0][2] if same else factor.matrix.T @ from_nodes
@@ -280,7 +298,7 @@ class SummedData:
             own = root if unit == 1.0 else root * scale
             found.append(
                 RootSums(
-                    row,
+                    observable,
                     not known,
                     cell.count,
                     logs,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.inference.spectral.evaluation import Solution, log_evidence, solve
 from lodekit.inference.spectral.nodes import SummedData
-from lodekit.inference.spectral.regression import turn_columns, waves_at
+from lodekit.inference.spectral.waves import turn_columns, waves_at
 from lodekit.inference.spectral.workspace import Workspace
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_block
@@ -35,7 +35,7 @@ _FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class SpectralPosterior:
-    """A prior with data, at given hyperparameters.
+    """The posterior at given hyperparameters, as a normal distribution of the amplitudes of waves and modes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class SpectralPosterior:
         return log_evidence(self.workspace, self.hyper)
 
     def warnings(self) -> list[str]:
-        """Return what a user should know about the accuracy of the answer."""
+        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
         found = []
         hyper, workspace = self.hyper, self.workspace
         levels = hyper.noise**2 / workspace.prior.noise.units[: len(hyper.noise)] ** 2
@@ -71,16 +71,24 @@ class SpectralPosterior:
         return found
 
     def check_exact_values(self) -> None:
-        """Accept: there are none, because sums need noise above zero."""
+        """Raise nothing: there are no exact values, because sums need noise above zero."""
 
     def mean(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior mean of observables, shape (n, o)."""
+        """Return the posterior mean, shape (n, o).
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them; their units are those of the answer.
+        times : array, shape (n,)
+            In the user's units.
+        """
         view = self._look(observables, times)
         found = [view.combine(part, view.solution.mean[:, None])[:, :, 0] for part in _blocks(times)]
         return np.concatenate(found) if found else np.zeros((0, observables.count))
 
     def variance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior variance of observables, shape (n, o)."""
+        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
         view = self._look(observables, times)
         found = []
         for part in _blocks(times):
@@ -90,7 +98,7 @@ class SpectralPosterior:
         return np.concatenate(found) if found else np.zeros((0, observables.count))
 
     def covariance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior covariance of observables, shape (n, o, n, o)."""
+        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
         view = self._look(observables, times)
         functions, far = view.functions(times)
         stacked = np.stack(functions, axis=1)
@@ -100,7 +108,16 @@ class SpectralPosterior:
         return total + view.far_covariance(times, far) if far.any() else total
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
+        """
         view = self._look(observables, times, everywhere=True)
         solution = view.solution
         drawn = generator.standard_normal((len(solution.mean), size))
@@ -110,7 +127,7 @@ class SpectralPosterior:
         return total.transpose(2, 0, 1)
 
     def _look(self, observables: Observables, times: Array, *, everywhere: bool = False) -> _Look:
-        """Return observables on waves that are exact wherever they are needed."""
+        """Return observables on waves that reach as far as the times need: `everywhere`, or as far as the data do."""
         coefficients = observables.evaluate(self.hyper.theta)
         order = coefficients.free.shape[-1] - 1
         first = self._solve(0.0, order)
@@ -131,6 +148,7 @@ class SpectralPosterior:
         return _Look(self, observables, coefficients, solution, everywhere)
 
     def _solve(self, beyond: float, order: int) -> Solution:
+        """Return the regression on waves for a window longer by `beyond`, scaled, and derivatives up to `order`."""
         key = (beyond, order)
         if key not in self._solutions:
             low, high = self.workspace.data.window
@@ -139,6 +157,7 @@ class SpectralPosterior:
 
 
 def _blocks(times: Array) -> Iterator[Array]:
+    """Yield times in pieces that keep matrices small."""
     for start in range(0, len(times), _BLOCK):
         yield times[start : start + _BLOCK]
 
@@ -184,7 +203,7 @@ class _Look:
         return found, far
 
     def combine(self, times: Array, amplitudes: Array) -> Array:
-        """Return observables of functions in the user's units, the particular solution added, shape (n, o, s)."""
+        """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
         functions, _ = self.functions(times)
         means, _ = self.observables.means(self.coefficients, times)
         return np.stack([D @ amplitudes + m[:, None] for D, m in zip(functions, means, strict=True)], axis=1)

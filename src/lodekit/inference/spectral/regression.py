@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from lodekit.inference.spectral.waves import turn_back, turn_columns, turn_from_left
+
 __all__ = [
     "Dual",
     "NormalEquations",
@@ -26,44 +28,9 @@ __all__ = [
     "Slopes",
     "Solved",
     "Term",
-    "turn_columns",
-    "waves_at",
 ]
 
 Array = NDArray[np.float64]
-
-
-def waves_at(frequencies: Array, times: Array) -> Array:
-    """Return all cosines, then all sines, at scaled times, shape (n, 2 f)."""
-    angle = np.outer(times, frequencies)
-    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def turn_columns(xp: Any, waves: Any, a: Any, b: Any) -> Any:
-    """Return ``W(d)`` of all waves: columns (cosines, sines) times the coefficients ``a + i b``.
-
-    ``W(d) cos = a cos - b sin`` and ``W(d) sin = a sin + b cos``.
-    """
-    count = a.shape[-1]
-    C, S = waves[..., :count], waves[..., count:]
-    a, b = a[..., None, :], b[..., None, :]
-    return xp.concat([C * a - S * b, S * a + C * b], axis=-1)
-
-
-def _turn_rows(xp: Any, rows: Any, a: Any, b: Any) -> Any:
-    """Return the same from the left: rows (cosines, sines)."""
-    count = a.shape[-1]
-    C, S = rows[..., :count, :], rows[..., count:, :]
-    a, b = a[..., :, None], b[..., :, None]
-    return xp.concat([C * a - S * b, S * a + C * b], axis=-2)
-
-
-def _turn_back(xp: Any, amplitudes: Any, a: Any, b: Any) -> Any:
-    """Return the amplitudes of plain cosines and sines from those of turned waves, rows (cosines, sines)."""
-    count = a.shape[-1]
-    C, S = amplitudes[..., :count, :], amplitudes[..., count:, :]
-    a, b = a[..., :, None], b[..., :, None]
-    return xp.concat([a * C + b * S, a * S - b * C], axis=-2)
 
 
 @dataclass(frozen=True)
@@ -72,15 +39,16 @@ class Term:
 
     Parameters
     ----------
-    row, group, count : int
-        The observable, its noise parameter (-1 where noise is known), the number of measurements.
+    observable, group, count : int
+        The number of the observable, that of its level (-1 where noise is known), the number of measurements.
     precision : number, or array (...)
-        What the weights are multiplied by: one over the learned noise variance.
+        What the weights are multiplied by: one over the learned noise variance, scaled; one where noise is known.
     waves : array, shape (q, 2 f)
+        On the nodes: all cosines, then all sines.
     gram : array, shape (2 f, 2 f)
-        Frequencies times weights times waves.
+        Waves times weights times waves.
     on_waves : array, shape (2 f,)
-        Frequencies times the data without their mean.
+        Waves times weights times the data without their mean.
     weights, rest : arrays, shape (q,)
         On the nodes; `rest` stands for weights times data without their mean.
     modes : array, shape (q, r)
@@ -89,7 +57,7 @@ class Term:
         The weighted sum of squares of the data without their mean.
     """
 
-    row: int
+    observable: int
     group: int
     count: int
     precision: Any
@@ -104,7 +72,17 @@ class Term:
 
 @dataclass(frozen=True)
 class Solved:
-    """A regression solved: its deviance (-2 log evidence without constants), mean and root of the amplitudes."""
+    """A regression solved over its d amplitudes: cosines, sines, modes.
+
+    Parameters
+    ----------
+    deviance : number, or array (...)
+        -2 log evidence, without constants.
+    mean : array, shape (..., d)
+        The posterior mean of the amplitudes.
+    root : array, shape (..., d, d)
+        A triangular K with ``K^T K`` their posterior covariance.
+    """
 
     deviance: Any
     mean: Any
@@ -113,13 +91,14 @@ class Solved:
 
 @dataclass(frozen=True)
 class Dual:
-    """A regression solved over its rows.
+    """A regression solved over the m rows of its design.
 
     Parameters
     ----------
     deviance : float
         -2 log evidence, without constants.
     mean : array, shape (d,)
+        The posterior mean of the amplitudes.
     alpha : array, shape (m,)
         ``K^-1 r``, which is also what the mean leaves of the data.
     covered : array, shape (m, d)
@@ -139,13 +118,13 @@ class Slopes:
     Parameters
     ----------
     waves : array, shape (o, f), complex
-        E with ``dE = Re sum conj(E) d(coefficients)``.
+        E, so that half the deviance changes by ``Re sum conj(E) d(coefficients)``.
     modes : list of arrays, shape (q, r)
         In the modes on the nodes of each term.
     means : list of arrays, shape (q,)
         In the mean on the nodes of each term.
     noise : array, shape (g,)
-        In the logarithm of each noise parameter, the constants included.
+        In the logarithm of each level, the constants included.
     """
 
     waves: Any
@@ -181,10 +160,11 @@ class NormalEquations:
     xp : module
         NumPy or PyTorch.
     a, b : arrays, shape (o, f)
-        The coefficients of the observables on the waves.
+        The coefficients of the observables on the whitened waves, ``a + i b``.
     terms : sequence of Term
+        What the measurements of each observable add.
     noises : int
-        How many noise parameters there are.
+        How many levels are learned.
     """
 
     def __init__(self, xp: Any, a: Any, b: Any, terms: Sequence[Term], noises: int) -> None:
@@ -192,7 +172,7 @@ class NormalEquations:
         cut = 2 * a.shape[-1]
         self.cut, self.size = cut, cut + (terms[0].modes.shape[-1] if terms else 0)
         shape, kind = a.shape[:-2], {"dtype": a.dtype, "device": a.device}
-        # By noise parameter, what belongs to it; known noise comes last.
+        # By level, what belongs to it; known noise comes last.
         self.grams = [xp.zeros((*shape, self.size, self.size), **kind) for _ in range(noises + 1)]
         self.sums = [xp.zeros((*shape, self.size), **kind) for _ in range(noises + 1)]
         self.squares: list[Any] = [0.0] * (noises + 1)
@@ -210,7 +190,7 @@ class NormalEquations:
 
     def _add(self, term: Term) -> Any:
         """Add a term; return the waves times the weighted design, shape (2 f, d)."""
-        xp, cut, a, b = self.xp, self.cut, self.a[..., term.row, :], self.b[..., term.row, :]
+        xp, cut, a, b = self.xp, self.cut, self.a[..., term.observable, :], self.b[..., term.observable, :]
         precision = _aligned(term.precision, 2)
         half = turn_columns(xp, term.gram, a, b)
         weighted = term.weights[..., None] * term.modes
@@ -220,8 +200,8 @@ class NormalEquations:
             half = xp.concat([half, xp.broadcast_to(mixed, (*half.shape[:-1], mixed.shape[-1]))], axis=-1)
             gram[..., cut:, cut:] += precision * (term.modes.mT @ weighted)
             sums[..., cut:] += _aligned(term.precision, 1) * (term.modes.mT @ term.rest[..., None])[..., 0]
-        gram[..., :cut, :] += precision * _turn_rows(xp, half, a, b)
-        sums[..., :cut] += (precision * _turn_rows(xp, term.on_waves[..., None], a, b))[..., 0]
+        gram[..., :cut, :] += precision * turn_from_left(xp, half, a, b)
+        sums[..., :cut] += (precision * turn_from_left(xp, term.on_waves[..., None], a, b))[..., 0]
         self.squares[term.group] = self.squares[term.group] + term.precision * term.square
         return half
 
@@ -236,7 +216,7 @@ class NormalEquations:
         return Solved(sum(self.squares) - (h * mean).sum(-1) + log_determinant, mean, root)
 
     def slopes(self, solved: Solved) -> Slopes:
-        """Return all derivatives."""
+        """Return all derivatives of half the deviance, from what `solve` has returned."""
         xp, cut, count, mean = self.xp, self.cut, self.cut // 2, solved.mean
         G = solved.root.mT @ solved.root + mean[..., :, None] * mean[..., None, :]
         on_a, on_b = xp.zeros_like(self.a), xp.zeros_like(self.b)
@@ -247,13 +227,13 @@ class NormalEquations:
             gC, gS = term.on_waves[..., :count], term.on_waves[..., count:]
             in_a = _dot(xp, HC, GC) + _dot(xp, HS, GS) - gC * mC - gS * mS
             in_b = _dot(xp, HC, GS) - _dot(xp, HS, GC) - gC * mS + gS * mC
-            on_a[..., term.row, :] += _aligned(term.precision, 1) * in_a
-            on_b[..., term.row, :] += _aligned(term.precision, 1) * in_b
-            a, b = self.a[..., term.row, :], self.b[..., term.row, :]
-            seen = term.waves @ _turn_back(xp, G[..., :cut, cut:], a, b) + term.modes @ G[..., cut:, cut:]
+            on_a[..., term.observable, :] += _aligned(term.precision, 1) * in_a
+            on_b[..., term.observable, :] += _aligned(term.precision, 1) * in_b
+            a, b = self.a[..., term.observable, :], self.b[..., term.observable, :]
+            seen = term.waves @ turn_back(xp, G[..., :cut, cut:], a, b) + term.modes @ G[..., cut:, cut:]
             in_modes = term.weights[..., None] * seen - term.rest[..., :, None] * mean[..., None, cut:]
             modes.append(_aligned(term.precision, 2) * in_modes)
-            fitted = term.waves @ _turn_back(xp, mean[..., :cut, None], a, b) + term.modes @ mean[..., cut:, None]
+            fitted = term.waves @ turn_back(xp, mean[..., :cut, None], a, b) + term.modes @ mean[..., cut:, None]
             means.append(_aligned(term.precision, 1) * (term.weights * fitted[..., 0] - term.rest))
         noise = []
         for group in range(self.noises):
@@ -265,7 +245,7 @@ class NormalEquations:
 
 
 def _dot(xp: Any, first: Any, second: Any) -> Any:
-    """Return the products of rows with rows."""
+    """Return the scalar products of each row of one matrix with the same row of another."""
     return xp.einsum("...fd,...fd->...f", first, second)
 
 
@@ -276,12 +256,12 @@ def _aligned(number: Any, dimensions: int) -> Any:
 
 @dataclass(frozen=True)
 class RootTerm:
-    """What the measurements of one observable add to the design; m rows, f frequencies, r modes.
+    """What the measurements of one observable add to the design; m rows of it, f frequencies, r modes.
 
     Parameters
     ----------
-    row, group, count : int
-    precision : float
+    observable, group, count, precision
+        As in `Term`.
     waves : array, shape (m, 2 f)
         The root's images of the waves.
     modes : array, shape (m, r)
@@ -292,7 +272,7 @@ class RootTerm:
         The weighted sum of squares that no function reaches.
     """
 
-    row: int
+    observable: int
     group: int
     count: int
     precision: float
@@ -308,8 +288,11 @@ class RootEquations:
     Parameters
     ----------
     a, b : arrays, shape (o, f)
+        The coefficients of the observables on the whitened waves, ``a + i b``.
     terms : sequence of RootTerm
+        What the measurements of each observable add.
     noises : int
+        How many levels are learned.
     """
 
     def __init__(self, a: Array, b: Array, terms: Sequence[RootTerm], noises: int) -> None:
@@ -318,7 +301,7 @@ class RootEquations:
         self.size = self.cut + (terms[0].modes.shape[1] if terms else 0)
         self.designs = []
         for term in terms:
-            design = turn_columns(np, term.waves, a[term.row], b[term.row])
+            design = turn_columns(np, term.waves, a[term.observable], b[term.observable])
             self.designs.append(np.sqrt(term.precision) * np.concatenate([design, term.modes], axis=1))
         self.targets = [np.sqrt(term.precision) * term.target for term in terms]
 
@@ -346,7 +329,10 @@ class RootEquations:
         return Solved(square + 2.0 * float(np.log(diagonal).sum()), mean, np.ascontiguousarray(inverse.T))
 
     def solve_dual(self) -> Dual | None:
-        """Return the solution over the rows: ``K = I + D D^T`` takes the place of A; cheap where rows are few."""
+        """Return the solution over the rows of the design D, cheap where these are few; None where it does not exist.
+
+        ``K = I + D D^T`` takes the place of A.
+        """
         design, target = np.concatenate(self.designs), np.concatenate(self.targets)
         if not np.isfinite(design).all() or not np.isfinite(target).all():
             return None
@@ -363,10 +349,11 @@ class RootEquations:
         return Dual(square + 2.0 * float(np.log(diagonal).sum()), design.T @ alpha, alpha, root.T @ (root @ design))
 
     def _rests(self, mean: Array) -> list[Array]:
+        """Return what the mean of the amplitudes leaves of the data, for each term."""
         return [target - design @ mean for design, target in zip(self.designs, self.targets, strict=True)]
 
     def slopes(self, solved: Solved | Dual) -> Slopes:
-        """Return all derivatives; those in modes and means are in the root's images of these."""
+        """Return all derivatives of half the deviance; those in modes and means are in the root's images of these."""
         count, cut, mean = self.cut // 2, self.cut, solved.mean
         slope = np.zeros(self.a.shape, dtype=complex)
         modes, means, noise = [], [], np.zeros(self.noises)
@@ -381,7 +368,7 @@ class RootEquations:
             KC, KS, UC, US = term.waves[:, :count], term.waves[:, count:], U[:, :count], U[:, count:cut]
             in_a = np.einsum("mf,mf->f", KC, UC) + np.einsum("mf,mf->f", KS, US)
             in_b = np.einsum("mf,mf->f", KC, US) - np.einsum("mf,mf->f", KS, UC)
-            slope[term.row] += in_a + 1j * in_b
+            slope[term.observable] += in_a + 1j * in_b
             modes.append(U[:, cut:])
             means.append(-np.sqrt(term.precision) * rest)
             if term.group >= 0:

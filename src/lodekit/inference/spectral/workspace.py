@@ -1,4 +1,4 @@
-"""What all evaluations on the same data share: choices of waves and nodes, and products that are made once."""
+"""Prior and data for all evaluations: choices of waves and nodes, and products that are made once and kept."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ class OutOfReachError(LodekitError):
 
 @dataclass(frozen=True)
 class Workspace:
-    """Prior and data on waves.
+    """Prior and data on waves, with the products of waves over the data that were made last.
 
     Parameters
     ----------
     prior : Prior
+        Of the measured observables.
     data : SpectralData
+        Sums over the measurements.
     size : int
-        Number of measurements.
+        The number of measurements.
     log_jacobian : float
-        What is added to a log density in scaled units to have it in the user's.
+        The number that is added to a log density in scaled units to have it in the user's.
     tolerance : float
         The largest error of the covariance, relative to itself and to the noise.
     """
@@ -69,9 +71,10 @@ class Workspace:
 
     @property
     def limits(self) -> SearchLimits:
-        """The waves of the shortest lengthscale are still resolved by the nodes, and not too many.
+        """How far a search may take lengthscales.
 
-        A lengthscale shrinks by a factor that makes an evaluation dearer, but not too dear.
+        The waves of the shortest one are still resolved by the nodes, and not too many. In one search a lengthscale
+        shrinks by a factor that makes an evaluation dearer, but not too dear.
         """
         data, prior = self.data, self.prior
         low, high = data.window
@@ -82,13 +85,14 @@ class Workspace:
         return SearchLimits(1.3 * max(by_nodes, by_waves), 6.0)
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves for a window; those of the channel prior are dear to find, so the last ones are tried first.
+        """Return frequencies for a window; those of the channel prior are dear to find, so the last ones serve again.
 
         Parameters
         ----------
         point : Point
+            Operators and hyperparameters.
         eps : float
-            The tolerance.
+            The tolerance of the covariance, relative to itself.
         length : float
             Of the window, in scaled time.
         """
@@ -103,12 +107,32 @@ class Workspace:
         return found
 
     def is_precise(self, largest: float, squares: float, size: int, deviance: float) -> bool:
-        """Whether normal equations keep the digits of the evidence; the arguments say how much had to cancel."""
+        """Return whether normal equations keep the digits of the log evidence.
+
+        Parameters
+        ----------
+        largest : float
+            The largest element of their Gram matrix.
+        squares : float
+            The weighted sum of squares of the data.
+        size : int
+            How many amplitudes there are.
+        deviance : float
+            -2 log evidence without constants: what is left after these have cancelled.
+        """
         loss = self.data.rounding * (largest * max(size, 1) + squares)
         return bool(loss <= _LOSS * max(self.size, abs(deviance)))
 
     def nodes(self, coefficients: Coefficients, band: float) -> int:
-        """Return how many nodes resolve products of waves up to a frequency, of modes and of particular solutions."""
+        """Return how many nodes resolve products of waves, modes and particular solutions; raise where sums cannot.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables; they hold the exponents of the modes.
+        band : float
+            The highest frequency of the waves, in scaled time.
+        """
         if not isinstance(self.data, SummedData):
             # Every measurement is a node.
             return 1
@@ -128,15 +152,16 @@ class Workspace:
         return int(min(np.ceil(rounded), self.data.finest))
 
     def grams(self, frequencies: Frequencies, nodes: int, *, roots: bool) -> Grams:
-        """Return the products of waves over the data, from the last ones where these are among them.
+        """Return the products of waves over the data; those that were made last are kept.
 
         Parameters
         ----------
         frequencies : Frequencies
+            Of the waves.
         nodes : int
-            How many, for products of two functions.
+            How many nodes, for products of two functions.
         roots : bool
-            Whether the data are taken by their roots.
+            Whether the data are taken by their roots, on half the nodes.
         """
         key = (frequencies.steps, frequencies.counts, nodes, roots)
         if key in self._grams:

@@ -1,4 +1,4 @@
-"""Where a row stands in its file, for messages."""
+"""Where a record stands in its file, for messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rows"]
+__all__ = ["Places"]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The places of rows in a file.
+class Places:
+    """The places of records in a table.
 
     Parameters
     ----------
     kind : {"line", "row"}
-        Lines of a text file; rows of other files.
+        Lines of a text file; rows of other tables.
     numbers : array of int, shape (n,)
         Counted from one.
     """
@@ -25,12 +25,12 @@ class Rows:
     kind: str
     numbers: NDArray[np.int64]
 
-    def name(self, row: int) -> str:
-        """Return the place of one row."""
-        return f"{self.kind} {self.numbers[row]}"
+    def name(self, record: int) -> str:
+        """Return the place of one record."""
+        return f"{self.kind} {self.numbers[record]}"
 
     def list(self, chosen: NDArray[np.bool_]) -> str:
-        """Return the places of the chosen rows; many are cut short."""
+        """Return the places of the chosen records; many are cut short."""
         places = self.numbers[chosen]
         text = ", ".join(map(str, places[:5]))
         more = f", ... ({len(places)} in all)" if len(places) > 5 else ""

@@ -1,0 +1,138 @@
+"""What a fit answers as columns of a table, and columns as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lodekit.errors import LodekitError
+from lodekit.progress import waiting
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lodekit.model import LODEGP
+
+__all__ = ["add_columns", "date_column", "format_columns", "predict_columns", "sample_columns"]
+
+#: How many times are predicted at once.
+_BLOCK = 5000
+
+
+def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return times, dates where there are any, and means with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    names : sequence of str, optional
+        Observables; the channels by default.
+    """
+    import numpy as np
+
+    names = list(gp.system.channels) if names is None else names
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
+    # In blocks, so that memory does not grow with the number of times.
+    blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
+    with waiting("predicting", len(blocks)) as advance:
+        parts = []
+        for block in blocks:
+            parts.append(gp.predict(block, names, return_std=True))
+            advance()
+    mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
+    for number, name in enumerate(names):
+        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
+    return columns
+
+
+def sample_columns(
+    gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None, *, size: int = 1, seed: int = 0
+) -> dict[str, Any]:
+    """Return functions drawn from the posterior as columns: a number for each, times, dates, and channels.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    names : sequence of str, optional
+        Observables; the channels by default.
+    size : int
+        How many functions.
+    seed : int
+        Of the draws.
+    """
+    names = list(gp.system.channels) if names is None else names
+    drawn = gp.sample(times, size, seed, names)
+    columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
+    dates = date_column(gp.labels_.get("origin", ""), times)
+    columns |= {name: values * size for name, values in dates.items()}
+    for number, name in enumerate(names):
+        add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
+    return columns
+
+
+def date_column(origin: str, times: Iterable[float]) -> dict[str, list[str]]:
+    """Return a column of dates for times in seconds since an origin; nothing where there is none.
+
+    Parameters
+    ----------
+    origin : str
+        A date in ISO form, or nothing.
+    times : iterable of float
+
+    Examples
+    --------
+    >>> date_column("2026-03-01T12:00:00", [0.0, 90.0])
+    {'date': ['2026-03-01T12:00:00', '2026-03-01T12:01:30']}
+    """
+    if not origin:
+        return {}
+    start = datetime.fromisoformat(origin)
+    try:
+        return {"date": [(start + timedelta(seconds=float(t))).isoformat() for t in times]}
+    except OverflowError:
+        raise LodekitError("expected times whose dates lie between the years 1 and 9999, got others") from None
+
+
+def add_columns(columns: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add columns to a table; two of one name are refused.
+
+    Parameters
+    ----------
+    columns : dict of str to sequence
+        Changed in place.
+    more : dict of str to sequence
+    """
+    for name, values in more.items():
+        if name in columns:
+            raise LodekitError(
+                f"two columns would be called {name!r}; ask for each observable once, and rename channels"
+            )
+        columns[name] = values
+
+
+def format_columns(columns: Mapping[str, Sequence[Any]]) -> str:
+    r"""Return columns as CSV; numbers in full precision.
+
+    Parameters
+    ----------
+    columns : dict of str to sequence
+
+    Examples
+    --------
+    >>> format_columns({"t": [0.0, 0.1], "x": [1.0, 2.5]})
+    't,x\n0.0,1.0\n0.1,2.5\n'
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([repr(float(cell)) if isinstance(cell, float) else cell for cell in row])
+    return target.getvalue()

@@ -1,0 +1,41 @@
+"""Figures from values (times, means, bands, data), never from the estimator; readable at paper width.
+
+Every function draws on given axes and leaves matplotlib's global state alone: no pyplot, no settings. The colours are
+those of Okabe and Ito, which colour-blind readers can tell apart; lines differ in their dashes, too.
+"""
+
+from lodekit.plotting.axes import (
+    add_legend,
+    draw_note,
+    frame,
+    import_matplotlib,
+    label_bottom,
+    make_panels,
+    name_with_unit,
+    read_axes,
+    to_png,
+)
+from lodekit.plotting.channels import draw_channel, draw_residual
+from lodekit.plotting.evidence import draw_evidence, draw_parameter
+from lodekit.plotting.frequencies import draw_modes, draw_spectrum
+from lodekit.plotting.style import OKABE_ITO, WIDTH
+
+__all__ = [
+    "OKABE_ITO",
+    "WIDTH",
+    "add_legend",
+    "draw_channel",
+    "draw_evidence",
+    "draw_modes",
+    "draw_note",
+    "draw_parameter",
+    "draw_residual",
+    "draw_spectrum",
+    "frame",
+    "import_matplotlib",
+    "label_bottom",
+    "make_panels",
+    "name_with_unit",
+    "read_axes",
+    "to_png",
+]

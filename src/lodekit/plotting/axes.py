@@ -1,0 +1,307 @@
+"""Figures and their axes: panels above each other, labels, one legend, PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.plotting.style import FAINT, SMALL, TEXT, WIDTH
+
+__all__ = [
+    "add_legend",
+    "draw_note",
+    "frame",
+    "import_matplotlib",
+    "label_bottom",
+    "make_panels",
+    "name_with_unit",
+    "read_axes",
+    "spread_axis",
+    "to_png",
+]
+
+Array = NDArray[np.float64]
+
+
+def import_matplotlib() -> Any:
+    """Return matplotlib, or raise an error that says what to install.
+
+    Examples
+    --------
+    >>> import_matplotlib().__name__
+    'matplotlib'
+    """
+    try:
+        import matplotlib as mpl
+        import matplotlib.figure
+    except ImportError:
+        raise LodekitError(
+            "figures are drawn with matplotlib, which is missing; try: pip install 'lodekit[plot]'"
+        ) from None
+    return mpl
+
+
+def make_panels(
+    count: int, *, width: float = WIDTH, height_each: float = 1.35, columns: int = 1, share: bool = True
+) -> tuple[Any, list[Any]]:
+    """Return a figure and its panels, one above the other, that share the time axis.
+
+    The figure is not pyplot's: nothing has to be closed. Notebooks show it, and ``savefig`` works without a display.
+
+    Parameters
+    ----------
+    count : int
+        How many panels.
+    width, height_each : float
+        Of the figure and of a row of panels, in inches.
+    columns : int
+        How many panels stand beside each other.
+    share : bool
+        Whether the panels share their horizontal axis.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+    axes : list of matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> figure, axes = make_panels(3)
+    >>> len(axes)
+    3
+    """
+    mpl = import_matplotlib()
+    if count < 1 or columns < 1:
+        raise LodekitError(f"expected at least one panel and one column, got {count} and {columns}")
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = mpl.figure.Figure(figsize=(width, rows * height_each + 0.75), layout="constrained")
+    figure.get_layout_engine().set(hspace=0.04, wspace=0.04)
+    grid = figure.subplots(rows, columns, sharex=share, squeeze=False).ravel()
+    for axis in grid[count:]:
+        axis.remove()
+    axes = list(grid[:count])
+    for axis in axes:
+        axis.tick_params(labelsize=SMALL, direction="out", length=3)
+        axis.xaxis.label.set_size(TEXT)
+        axis.yaxis.label.set_size(TEXT)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.locator_params(axis="y", nbins=4)
+    for axis in axes[-columns:]:
+        axis.tick_params(labelbottom=True)
+    # IPython asks a figure for this where no backend of pyplot has told it how to show one.
+    figure._repr_png_ = partial(to_png, figure)
+    return figure, axes
+
+
+def to_png(figure: Any) -> bytes:
+    """Return a figure as the bytes of a PNG; without metadata, so that the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure, axes = make_panels(1)
+    >>> to_png(figure)[1:4]
+    b'PNG'
+    """
+    target = BytesIO()
+    figure.savefig(target, format="png", dpi=150, metadata={"Software": None})
+    return target.getvalue()
+
+
+def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list[Any], bool]:
+    """Return the figure, one axes for each name, and whether these are new.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes, sequence of them, or None
+        The user's; None for a fresh figure.
+    names : sequence of str
+        What the axes are for.
+    **layout
+        As `make_panels` takes it.
+
+    Examples
+    --------
+    >>> figure, axes, new = read_axes(None, ["f1", "f2"], columns=2)
+    >>> len(axes), new
+    (2, True)
+    """
+    if axes is None:
+        return (*make_panels(len(names), **layout), True)
+    import_matplotlib()
+    from matplotlib.axes import Axes
+
+    if isinstance(axes, Axes):
+        found = [axes]
+    elif isinstance(axes, np.ndarray | Iterable):
+        found = list(axes.ravel()) if isinstance(axes, np.ndarray) else list(axes)
+    else:
+        raise LodekitError(f"expected axes as matplotlib axes or a list of them, got {type(axes).__name__}")
+    wrong = [item for item in found if not isinstance(item, Axes)]
+    if wrong:
+        raise LodekitError(f"expected axes as matplotlib axes or a list of them, got {type(wrong[0]).__name__} in it")
+    if len(found) != len(names):
+        raise LodekitError(
+            f"expected {len(names)} axes, one for each of {', '.join(names)}, got {len(found)}; try "
+            f"figure, axes = plt.subplots({len(names)}, sharex=True)"
+        )
+    return found[0].get_figure(), found, False
+
+
+def name_with_unit(name: str, unit: str = "") -> str:
+    """Return the label of an axis, such as ``f1 (K)``; a dollar sign in it begins no formula.
+
+    Parameters
+    ----------
+    name : str
+        What is drawn.
+    unit : str
+        In brackets; none where empty.
+
+    Examples
+    --------
+    >>> name_with_unit("f1", "K"), name_with_unit("f1")
+    ('f1 (K)', 'f1')
+    """
+    return (f"{name} ({unit})" if unit else name).replace("$", r"\$")
+
+
+def label_bottom(axes: Sequence[Any], text: str) -> None:
+    """Label the horizontal axis of each panel, except where a panel below shares it.
+
+    Parameters
+    ----------
+    axes : sequence of matplotlib.axes.Axes
+        All panels.
+    text : str
+        The label.
+
+    Examples
+    --------
+    >>> figure, axes = make_panels(2)
+    >>> label_bottom(axes, "t (s)")
+    >>> [ax.get_xlabel() for ax in axes]
+    ['', 't (s)']
+    """
+    for axis in axes:
+        spec = axis.get_subplotspec()
+        below = spec is not None and any(
+            other.get_subplotspec() is not None
+            and axis.get_shared_x_axes().joined(axis, other)
+            and other.get_subplotspec().colspan.start == spec.colspan.start
+            and other.get_subplotspec().rowspan.start > spec.rowspan.start
+            for other in axes
+        )
+        if not below:
+            axis.set_xlabel(text)
+
+
+def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
+    """Put one legend for all panels above them, or into the first one where the figure is not ours.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    axes : sequence of matplotlib.axes.Axes
+        All panels, whose labels come together in one legend.
+    outside : bool
+        Whether the legend stands above the panels; else in the first one.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> line = ax.plot([0, 1], [0, 1], label="mean")
+    >>> add_legend(figure, [ax], outside=True)
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['mean']
+    """
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if not entries:
+        return
+    entries = dict(sorted(entries.items(), key=lambda item: -item[1].get_zorder()))
+    style = {"fontsize": SMALL, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
+    if outside:
+        place = {"loc": "outside upper center", "ncols": _legend_columns(list(entries), figure.get_figwidth())}
+        figure.legend(entries.values(), entries, **place, **style)
+    else:
+        axes[0].legend(entries.values(), entries, **style)
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return in how many columns a legend fits: about 16 small letters an inch, 6 for a handle."""
+    for columns in range(len(labels), 1, -1):
+        rows = -(-len(labels) // columns)
+        if sum(6 + max(map(len, labels[k : k + rows])) for k in range(0, len(labels), rows)) < 16 * width:
+            return columns
+    return 1
+
+
+def draw_note(ax: Any, text: str) -> None:
+    """Write into empty axes why there is nothing to draw.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    text : str
+        The reason.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_note(ax, "no modes: the system is controllable")
+    >>> ax.texts[0].get_text()
+    'no modes: the system is controllable'
+    """
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", fontsize=TEXT, color=FAINT, wrap=True)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+
+
+def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
+    """Set the limits of a panel such that curves fill it; what is farther out, as bands may be, is cut.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    curves : sequence of arrays
+        What is to be seen.
+    margin : float
+        Above and below, relative to the range of the curves.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> line = ax.plot([0, 1], [-9, 9])
+    >>> frame(ax, [np.array([0.0, 2.0])])
+    >>> [float(limit) for limit in ax.get_ylim()]
+    [-1.0, 3.0]
+    """
+    values = np.concatenate([np.ravel(curve) for curve in curves])
+    low, high = float(values.min()), float(values.max())
+    bottom, top = ax.get_ylim()
+    more = margin * (high - low)
+    if more > 0:
+        ax.set_ylim(max(bottom, low - more), min(top, high + more))
+
+
+def spread_axis(ax: Any, which: str, values: Array) -> None:
+    """Make one axis of `ax`, x or y by `which`, logarithmic for `values` over decades, else with few numbers."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high > 30 * low:
+        getattr(ax, f"set_{which}scale")("log")
+        return
+    ax.ticklabel_format(axis=which, useOffset=False, style="sci", scilimits=(-4, 5))
+    ax.locator_params(axis=which, nbins=5)

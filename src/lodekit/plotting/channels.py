@@ -1,0 +1,156 @@
+"""Functions of time: channels with their uncertainty and data, and residuals of the equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.plotting.axes import name_with_unit
+from lodekit.plotting.style import BAND, DASHES, DATA, FAINT, MEAN, NORMAL_95, OKABE_ITO, SAMPLE, SHADE, SMALL, TRUTH
+
+__all__ = ["draw_channel", "draw_residual"]
+
+Array = NDArray[np.float64]
+#: More points than this only make a figure slow and black.
+_MOST_POINTS = 2000
+_EPSILON = float(np.finfo(float).eps)
+#: Where residuals that are exactly zero are drawn on a logarithmic axis.
+_FLOOR = 1e-19
+
+
+def draw_channel(
+    ax: Any,
+    t: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike | None = None,
+    *,
+    data: tuple[ArrayLike, ArrayLike] | None = None,
+    truth: ArrayLike | None = None,
+    samples: ArrayLike | None = None,
+    window: tuple[float, float] | None = None,
+    label: str = "",
+    unit: str = "",
+    data_label: str = "data",
+) -> None:
+    """Draw a function of time with its uncertainty and what was measured.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    t, mean : array-like, shape (n,)
+        Times in ascending order, and the function there.
+    std : array-like, shape (n,), optional
+        Standard deviation; the band reaches 1.96 of them to either side: 95 %.
+    data : (times, values), optional
+        Points beyond the times are left out; of more than 2000 an even choice is drawn.
+    truth : array-like, shape (n,), optional
+        The true function, dashed.
+    samples : array-like, shape (s, n), optional
+        Functions drawn from the posterior.
+    window : (first, last), optional
+        Times of the first and the last measurement; what lies outside is shaded as extrapolation.
+    label, unit : str
+        Of the vertical axis.
+    data_label : str
+        What the points are called in a legend.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_channel(ax, [0, 1, 2], [0, 1, 0], [0.1, 0.1, 0.5], data=([0, 1], [0.1, 0.9]), window=(0, 1), label="f1")
+    >>> ax.get_ylabel()
+    'f1'
+    """
+    times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
+    _shade_outside(ax, times, window)
+    if std is not None:
+        _draw_band(ax, times, centre, NORMAL_95 * np.asarray(std, dtype=float))
+    for number, drawn in enumerate([] if samples is None else np.atleast_2d(np.asarray(samples, dtype=float))):
+        ax.plot(times, drawn, color=SAMPLE, linewidth=0.6, zorder=2, label=None if number else "samples")
+    if data is not None:
+        _draw_points(ax, times, *data, label=data_label)
+    ax.plot(times, centre, color=MEAN, linewidth=1.4, zorder=4, label="mean")
+    if truth is not None:
+        style = {"color": TRUTH, "linewidth": 1.2, "linestyle": DASHES, "zorder": 5}
+        ax.plot(times, np.asarray(truth, dtype=float), label="truth", **style)
+    ax.margins(x=0)
+    if label:
+        ax.set_ylabel(name_with_unit(label, unit))
+
+
+def _draw_band(ax: Any, times: Array, centre: Array, half: Array) -> None:
+    style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
+    ax.fill_between(times, centre - half, centre + half, **style)
+
+
+def _draw_points(ax: Any, t: Array, at: ArrayLike, found: ArrayLike, *, label: str) -> None:
+    times, values = np.asarray(at, dtype=float), np.asarray(found, dtype=float)
+    inside = (times >= t[0]) & (times <= t[-1])
+    times, values = times[inside], values[inside]
+    if not len(times):
+        return
+    if len(times) > _MOST_POINTS:
+        label = f"{label} ({_MOST_POINTS} of {len(times)})"
+        chosen = np.linspace(0, len(times) - 1, _MOST_POINTS).round().astype(int)
+        times, values = times[chosen], values[chosen]
+    many = len(times) > 200
+    # Many points lie below the mean, so that it can be seen; few lie above it, so that they can.
+    style = {"markersize": 1.5 if many else 3.0, "color": FAINT if many else DATA, "zorder": 1.5 if many else 4.5}
+    ax.plot(times, values, "o", markeredgewidth=0, label=label, **style)
+
+
+def _shade_outside(ax: Any, t: Array, window: tuple[float, float] | None) -> None:
+    """Shade the times before the first and after the last measurement."""
+    if window is None:
+        return
+    first, last = window
+    parts = []
+    if t[0] < first:
+        parts.append((t[0], min(first, t[-1])))
+    if t[-1] > last:
+        parts.append((max(last, t[0]), t[-1]))
+    for number, (left, right) in enumerate(parts):
+        label = None if number else "extrapolation"
+        ax.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0, label=label)
+
+
+def draw_residual(
+    ax: Any, t: ArrayLike, residual: ArrayLike, *, window: tuple[float, float] | None = None, label: str = ""
+) -> None:
+    """Draw the size of a relative residual on a logarithmic axis; exact zeros lie at its foot.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    t, residual : array-like, shape (n,)
+        Times in ascending order, and what is left of the equation there.
+    window : (first, last), optional
+        Times of the first and the last measurement; what lies outside is shaded as extrapolation.
+    label : str
+        The equation.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_residual(ax, [0, 1, 2], [0, 1e-16, -2e-16], label="x' = u")
+    >>> ax.get_yscale(), ax.get_title(loc="left")
+    ('log', "x' = u")
+    """
+    times, sizes = np.asarray(t, dtype=float), np.abs(np.asarray(residual, dtype=float))
+    _shade_outside(ax, times, window)
+    zero = sizes <= _FLOOR
+    ax.plot(times[~zero], sizes[~zero], "o", color=MEAN, markersize=2.2, markeredgewidth=0, label="relative residual")
+    if zero.any():
+        style = {"color": OKABE_ITO["orange"], "markersize": 2.5, "markeredgewidth": 0, "label": "exactly zero"}
+        ax.plot(times[zero], np.full(int(zero.sum()), 2.0 * _FLOOR), "v", **style)
+    ax.axhline(_EPSILON, color=TRUTH, linewidth=1.0, linestyle=DASHES, label="machine precision")
+    ax.set_yscale("log")
+    ax.yaxis.minorticks_off()
+    ax.set_ylim(_FLOOR, max(1e-13, 10.0 * float(np.max(sizes, initial=0.0))))
+    ax.set_xlim(times[0], times[-1])
+    if label:
+        ax.set_title(label if len(label) <= 90 else f"{label[:87]}...", fontsize=SMALL, loc="left", pad=3)

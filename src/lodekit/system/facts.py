@@ -1,0 +1,249 @@
+"""Facts: what the algebra proves about ``A(d) f = b(t)``, each found when it is first asked for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lodekit.algebra.decomposition import Decomposition
+from lodekit.algebra.degeneracy import degenerate_factors, exceptional_factors
+from lodekit.algebra.finite_field import Element
+from lodekit.algebra.operators import OperatorMatrix, element_to_sympy, symbols_of
+from lodekit.algebra.parametrization import Parametrization, parametrize
+from lodekit.algebra.polynomials import Polynomial
+from lodekit.algebra.scalars import Scalar
+from lodekit.algebra.smith import SmithForm, smith_form
+from lodekit.errors import EquationError, InconsistentSystemError
+from lodekit.system.mode import Mode, find_modes
+from lodekit.system.parameters import Parameter
+from lodekit.system.particular import particular_solution
+from lodekit.system.signals import Signal
+from lodekit.system.writing import format_combination
+
+if TYPE_CHECKING:
+    import sympy
+
+__all__ = ["Facts"]
+
+_MAX_INPUT_SETS = 100
+
+
+class Facts(ABC):
+    """Everything that can be proved about the solutions of ``A(d) f = b(t)``.
+
+    What was said about a system is abstract here and stated by `System`, the one class that derives from this one and
+    overrides nothing else. Whatever shows a system (text, LaTeX, sentences) asks for facts and knows no more of it.
+    """
+
+    @property
+    @abstractmethod
+    def equations(self) -> tuple[str, ...]:
+        """The equations as text, one each."""
+
+    @property
+    @abstractmethod
+    def channels(self) -> tuple[str, ...]:
+        """The names of the functions of time."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The parameters by name."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> tuple[str, ...]:
+        """How the input was read, where that is worth knowing."""
+
+    @property
+    @abstractmethod
+    def operator(self) -> OperatorMatrix:
+        """A, as an exact operator matrix."""
+
+    @property
+    @abstractmethod
+    def forcing(self) -> tuple[Signal, ...]:
+        """b(t) of ``A(d) f = b(t)``: one known function of time for each equation."""
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether b(t) is zero."""
+        return not any(self.forcing)
+
+    @property
+    def d(self) -> sympy.Symbol:
+        """The SymPy symbol for d/dt in all matrices: d, or D where a parameter is called d."""
+        import sympy
+
+        return sympy.Symbol(self.operator.variable)
+
+    @property
+    def operator_matrix(self) -> sympy.ImmutableMatrix:
+        """A, m x n, as a SymPy matrix in `d` and the parameters."""
+        return self.operator.sympy
+
+    @cached_property
+    def right_hand_side(self) -> sympy.ImmutableMatrix:
+        """b(t), m x 1, as a SymPy matrix in t and the parameters."""
+        import sympy
+
+        return sympy.ImmutableMatrix(len(self.forcing), 1, [signal.to_sympy() for signal in self.forcing])
+
+    @cached_property
+    def smith_form(self) -> SmithForm:
+        """The Smith form U A V = D, with ``verify()``."""
+        return smith_form(self.operator, self._stages)
+
+    @cached_property
+    def _stages(self) -> Decomposition:
+        return Decomposition(self.operator.ring, self.operator.rows, self.operator.width)
+
+    @property
+    def invariants(self) -> list[Polynomial]:
+        """The non-zero diagonal entries of D, as exact polynomials; cheaper than the whole Smith form."""
+        return self._stages.invariants
+
+    @cached_property
+    def parametrization(self) -> Parametrization:
+        """Every solution as free functions and modes, with ``verify()``."""
+        return parametrize(self.operator, self._stages)
+
+    @cached_property
+    def particular_solution(self) -> tuple[Signal, ...]:
+        """One exact solution of ``A(d) f = b(t)``, a known function of time for each channel; zero where b is."""
+        return particular_solution(self.operator, self._stages, self.forcing)
+
+    @property
+    def free_functions(self) -> int:
+        """How many functions of time can be chosen freely."""
+        return len(self.channels) - self._stages.rank
+
+    @property
+    def is_controllable(self) -> bool:
+        """Whether every solution comes from the free functions alone: no mode is out of reach."""
+        return self._stages.is_controllable
+
+    @cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """The exponents of the autonomous part with their exact multiplicities."""
+        return find_modes(self.operator, self.parametrization, self.channels)
+
+    @cached_property
+    def degeneracies(self) -> tuple[sympy.Expr, ...]:
+        """Parameter expressions at whose zeros the structure changes, as SymPy expressions.
+
+        Each was tested by substituting a zero of it. Expressions that cannot vanish for positive parameters are left
+        out. Exceptions that need two expressions to vanish at once are not listed.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.catalog.bipendulum(parametric=True).system.degeneracies
+        (l1 - l2,)
+        """
+        ring = self.operator.ring
+        symbols = symbols_of(ring)
+        return tuple(element_to_sympy(ring, factor, symbols) for factor in self.degenerate_elements)
+
+    @cached_property
+    def degenerate_elements(self) -> tuple[Element, ...]:
+        """The degeneracies as ring elements."""
+        if not self.parameters:
+            return ()
+        return tuple(f for f in degenerate_factors(self.smith_form) if self._can_vanish(f))
+
+    @cached_property
+    def exceptional_elements(self) -> tuple[Element, ...]:
+        """Parameter factors at whose zeros the parametrization must be computed anew: substitute the values first."""
+        if not self.parameters:
+            return ()
+        return tuple(f for f in exceptional_factors(self.parametrization) if self._can_vanish(f))
+
+    def _can_vanish(self, factor: Element) -> bool:
+        """Return False where all terms have one sign, because parameters are positive or squared."""
+        ring = self.operator.ring
+        terms = ring.terms(factor)
+        names = ring.names[len(ring.constants) :]
+        used = {n for e in terms for n, k in zip(names, e[len(ring.constants) :], strict=True) if k}
+        one_sign = len({value > 0 for value in terms.values()}) == 1
+        plain = not any(any(exponents[: len(ring.constants)]) for exponents in terms)
+        squares = all(k % 2 == 0 for exponents in terms for k in exponents) and tuple([0] * len(ring.names)) in terms
+        return not (plain and one_sign and (squares or all(self.parameters[name].excludes_zero for name in used)))
+
+    @cached_property
+    def possible_inputs(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of channels that can be chosen freely, at most 100 of them; empty where nothing is free.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = u + v").possible_inputs
+        (('x', 'u'), ('x', 'v'), ('u', 'v'))
+        """
+        found = self.parametrization.input_sets(_MAX_INPUT_SETS) if self.free_functions else ()
+        return tuple(tuple(self.channels[i] for i in chosen) for chosen in found)
+
+    def can_choose(self, *channels: str) -> bool:
+        """Return whether these channels can be prescribed freely, all at once.
+
+        Parameters
+        ----------
+        *channels : str
+            Some names.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> system = lk.System("x' = v; v' = F - c*v", parameters=["c"])
+        >>> system.can_choose("x"), system.can_choose("x", "F")
+        (True, False)
+        """
+        for name in channels:
+            if name not in self.channels:
+                raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.channels)}")
+        return self.parametrization.can_choose([self.channels.index(name) for name in channels])
+
+    def verify(self) -> tuple[str, ...]:
+        """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v").verify()[0]
+        'U A V = D'
+        """
+        return (*self.smith_form.verify(), *self.parametrization.verify())
+
+    def relations(self) -> tuple[str, ...]:
+        """Return, as text, the combinations of equations that vanish: one for each redundant equation.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v; 2*x' = 2*v").relations()
+        ('2*equation 1 - equation 2',)
+        """
+        return tuple(format_combination(weights) for weights in self._relation_weights())
+
+    def _relation_weights(self) -> list[list[list[Scalar]]]:
+        ring, bottoms = self.operator.ring, self.operator.denominators
+        return [
+            [[Scalar(ring, c * a) for c in weight] for weight, a in zip(relation, bottoms, strict=True)]
+            for relation in self._stages.relations
+        ]
+
+    def _check_consistency(self) -> None:
+        """Raise where a combination of the equations forces zero to equal something else."""
+        for weights in self._relation_weights():
+            total = Signal(self.operator.ring)
+            for weight, signal in zip(weights, self.forcing, strict=True):
+                total = total + signal.apply(weight)
+            if not total:
+                continue
+            combination = format_combination(weights)
+            raise InconsistentSystemError(
+                f"the equations contradict each other: {combination} forces 0 = {total}. "
+                "Check the right-hand sides of these equations, or remove one of them"
+            )

@@ -1,0 +1,53 @@
+"""Parameters replaced by numbers, or by expressions in other parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lodekit.errors import ParameterError
+from lodekit.system.matrices import EntryReader
+from lodekit.system.names import nodes
+from lodekit.system.parameters import Parameter
+from lodekit.system.tree import Equation, Expression, Name, replace_names, walk
+
+__all__ = ["substitute"]
+
+
+def substitute(
+    equations: Sequence[Equation], parameters: Mapping[str, Parameter], values: Mapping[str, Any]
+) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...]]:
+    """Return the equations with values in place of parameters, the parameters that are left, and notes.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        Their texts are left out of what comes back.
+    parameters : dict of str to Parameter
+        All parameters of the equations.
+    values : dict of str to number, text or SymPy expression
+        What replaces some of the parameters.
+    """
+    if not isinstance(values, Mapping):
+        raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
+    reader = EntryReader()
+    replacements: dict[str, Expression] = {}
+    for name, value in values.items():
+        if name not in parameters:
+            known = ", ".join(parameters) or "none"
+            raise ParameterError(f"unknown parameter {name!r}; expected one of: {known}")
+        replacements[name] = reader.read(value)
+        for node in walk(replacements[name]):
+            if isinstance(node, Name) and node.name not in parameters and node.name != "pi":
+                raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
+    replaced = [
+        Equation(
+            replace_names(equation.left, replacements),
+            None if equation.right is None else replace_names(equation.right, replacements),
+            "",
+        )
+        for equation in equations
+    ]
+    mentioned = {node.name for equation in replaced for node in nodes(equation) if isinstance(node, Name)}
+    rest = {name: parameter for name, parameter in parameters.items() if name in mentioned}
+    return replaced, rest, reader.notes

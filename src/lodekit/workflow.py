@@ -1,0 +1,309 @@
+"""From files to results: read a system and its measurements, fit, and compute everything that a fit writes.
+
+The command line prints what these functions return; a web page can show it. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lodekit.columns import format_columns, predict_columns
+from lodekit.errors import LodekitError
+from lodekit.files import make_folder, write_file
+from lodekit.progress import waiting
+from lodekit.system.files import SystemFile
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
+
+if TYPE_CHECKING:
+    from lodekit.model import LODEGP
+
+__all__ = [
+    "MODEL",
+    "Product",
+    "Results",
+    "check_parameters",
+    "compute_results",
+    "describe_fit",
+    "fit_file",
+    "read_model",
+    "set_parameters",
+    "write_results",
+]
+
+#: What a fitted model is called in the folder of its fit.
+MODEL = "model.lodekit"
+#: What a fit may write.
+_NAMES = {
+    *("report.html", "predictions.csv", MODEL, "data.csv"),
+    *("channels.png", "residual.png", "parameters.png", "modes.png"),
+}
+#: How many times the table of predictions has.
+_GRID = 400
+
+
+@dataclass(frozen=True)
+class Product:
+    """A fit with everything that its report says about where it comes from.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    source : str
+        What the data are called.
+    command : str
+        The command that makes it again; empty where there is none.
+    notes : tuple of str
+        What was found out about the data, in words.
+    """
+
+    gp: LODEGP
+    source: str
+    command: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that a fit writes but the model itself.
+
+    Parameters
+    ----------
+    contents : dict of str to str or bytes
+        By the name of the file.
+    remarks : tuple of str
+        What is not there, and why.
+    """
+
+    contents: dict[str, str | bytes]
+    remarks: tuple[str, ...] = ()
+
+
+def fit_file(
+    file: SystemFile,
+    data: str | Path,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    header: bool | None = None,
+    command: str = "",
+    **arguments: Any,
+) -> Product:
+    r"""Fit the system of a system file to measurements in files.
+
+    Parameters
+    ----------
+    file : SystemFile
+        As `lodekit.read_system_file` returns it.
+    data : str or Path
+        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``.
+    columns : dict of observable to column, optional
+        Which column is what, as in `LODEGP.fit`; goes before what the system file says.
+    header : bool, optional
+        Whether text files start with the names of their columns; found out by default.
+    command : str
+        The command that makes it again, for the report.
+    **arguments
+        Of `LODEGP`, such as ``engine`` and ``random_state``; what is None, or not there, is as the system file says.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import lodekit as lk
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "room.toml").write_text("equations = [\"T' = -k*T\"]\nparameters = ['k']")
+    ...     rows = (f"{t};{20 * 0.9 ** t:.4f}".replace(".", ",") for t in range(20))
+    ...     _ = Path(folder, "log.csv").write_text("\n".join(["time [h];T [K]", *rows]))
+    ...     product = fit_file(lk.read_system_file(Path(folder, "room.toml")), Path(folder, "log.csv"), random_state=0)
+    >>> product.notes
+    ("separator ';', decimal comma", 'T is in column T [K]')
+    >>> round(product.gp.parameters_["k"].value, 3)
+    0.105
+    """
+    from lodekit.data.sources import read_source
+    from lodekit.model import LODEGP
+    from lodekit.prior.observables import ObservableReader
+
+    known = file.noise if isinstance(file.noise, dict) else None
+    given = {name: value for name, value in arguments.items() if value is not None}
+    gp = LODEGP(file.system, **{**_settings(file), **given})
+    source = read_source(
+        data,
+        channels=file.system.channels,
+        noise_std=known,
+        columns={**file.columns, **(columns or {})},
+        header=header,
+        check=ObservableReader(file.system).read,
+    )
+    if source.origin is not None and file.units.get("t", "s") != "s":
+        raise LodekitError(
+            f'times are dates, and dates become seconds; expected t = "s" in [units], got {file.units["t"]!r}'
+        )
+    labels = gp.fit(source).labels_
+    gp.label(title=file.title, units={**file.units, **labels.get("units", {})}, origin=labels.get("origin", ""))
+    name = Path(data).name if Path(data).exists() else str(data)
+    return Product(gp, name, command, source.notes)
+
+
+def _settings(file: SystemFile) -> dict[str, Any]:
+    """Return the arguments of `LODEGP` that a system file holds."""
+    return {
+        "noise": file.noise if isinstance(file.noise, str) else "shared",
+        "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
+        "prior": file.prior,
+    }
+
+
+def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
+    """Return a system file in which some parameters are known, or start somewhere.
+
+    Parameters
+    ----------
+    file : SystemFile
+    known : dict of str to float
+        Parameters that are fixed.
+    starts : dict of str to float
+        Where the search for others starts.
+    """
+    system = file.system
+    if not known and not starts:
+        return file
+    parameters = dict(system.parameters)
+    for role, values in (("fixed", known), ("start", starts)):
+        check_parameters(system, values)
+        for name, value in values.items():
+            try:
+                parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
+            except LodekitError as problem:
+                raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
+    return replace(file, system=System(list(system.equations), parameters=parameters, channels=system.channels))
+
+
+def check_parameters(system: System, names: Iterable[str]) -> None:
+    """Refuse names that are no parameters of a system.
+
+    Parameters
+    ----------
+    system : System
+    names : iterable of str
+    """
+    for name in names:
+        if name not in system.parameters:
+            known = ", ".join(system.parameters) or "none"
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {known}")
+
+
+def read_model(path: str | Path) -> LODEGP:
+    """Return a saved model; a folder that a fit has written is as good as the model in it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The model, or the folder.
+    """
+    from lodekit.model import LODEGP
+
+    place = Path(path)
+    if not place.is_dir():
+        return LODEGP.load(place)
+    if not (place / MODEL).exists():
+        raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL} in it")
+    return LODEGP.load(place / MODEL)
+
+
+def compute_results(product: Product, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> Results:
+    """Compute report, predictions and figures of a fit; nothing is written yet.
+
+    Parameters
+    ----------
+    product : Product
+    figures : bool
+        Whether figures are drawn, as PNG; they need matplotlib.
+    data : dict of str to sequence, optional
+        Columns for ``data.csv``, where the data are not in a file already.
+    """
+    import numpy as np
+
+    from lodekit.report import make_report
+
+    gp, remarks = product.gp, []
+    contents: dict[str, bytes | str] = {}
+    with waiting("writing") as advance:
+        advance(1, "report")
+        contents["report.html"] = make_report(
+            gp,
+            title=gp.labels_["title"],
+            units=gp.labels_["units"],
+            source=product.source,
+            command=product.command,
+            notes=product.notes,
+        )
+        advance(1, "predictions")
+        times = np.linspace(*gp.fit_.measurements.surroundings, _GRID)
+        contents["predictions.csv"] = format_columns(predict_columns(gp, times))
+        if figures:
+            advance(1, "figures")
+            drawn, remark = _draw_figures(gp)
+            contents |= drawn
+            remarks += [remark] if remark else []
+        if data is not None:
+            contents["data.csv"] = format_columns(data)
+    return Results(contents, tuple(remarks))
+
+
+def write_results(product: Product, results: Results, folder: str | Path) -> dict[str, Path]:
+    """Write a model and its results to a folder, and return the paths by name.
+
+    Everything was computed before, so that an interruption leaves no half of anything; what an earlier fit has left
+    in the folder, and this one has not, is removed.
+
+    Parameters
+    ----------
+    product : Product
+    results : Results
+    folder : str or Path
+        Made where it is not there.
+    """
+    place = make_folder(folder)
+    product.gp.save(place / MODEL)
+    for name, content in results.contents.items():
+        write_file(place / name, content)
+    for name in _NAMES - {MODEL, *results.contents}:
+        # It would be taken for a part of this fit.
+        (place / name).unlink(missing_ok=True)
+    return {name: place / name for name in (*results.contents, MODEL)}
+
+
+def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
+    """Return figures as PNG by name, or why there are none."""
+    from lodekit.plotting import import_matplotlib, to_png
+
+    try:
+        import_matplotlib()
+    except LodekitError:
+        return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
+    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
+    if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
+        drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
+    if gp.system.modes:
+        drawn["modes.png"] = gp.plot_modes
+    return {name: to_png(draw()) for name, draw in drawn.items()}, ""
+
+
+def describe_fit(product: Product, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Return a fit as plain values, for JSON.
+
+    Parameters
+    ----------
+    product : Product
+    paths : dict of str to Path, optional
+        Where results were written.
+    """
+    return {
+        **product.gp.fit_.to_dict(),
+        "notes": list(product.notes),
+        "files": {name: str(path) for name, path in (paths or {}).items()},
+    }

@@ -1,0 +1,66 @@
+"""Dates become seconds since the first one; doubtful ones are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from lodekit.errors import DataError
+from tests.data.table_files import Reader, same
+
+UTC1 = timezone(timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seconds", "origin"),
+    [
+        ("2024-03-01", "2024-03-02", 86400, datetime(2024, 3, 1)),
+        ("2024-02-28", "2024-03-01", 2 * 86400, datetime(2024, 2, 28)),
+        ("2024-03-01 12:00", "2024-03-01 12:01", 60, datetime(2024, 3, 1, 12)),
+        ("2024-03-01T12:00:00", "2024-03-01 12:00:00.5", 0.5, datetime(2024, 3, 1, 12)),
+        ("2024-03-01 12:00:00.25", "2024-03-01 12:00:01,5", 1.25, datetime(2024, 3, 1, 12, 0, 0, 250000)),
+        ("2024-03-01T12:00:00Z", "2024-03-01T13:00:00+00:00", 3600, datetime(2024, 3, 1, 12, tzinfo=UTC)),
+        ("2024-03-01T12:00:00+01:00", "2024-03-01 12:00:00 UTC", 3600, datetime(2024, 3, 1, 12, tzinfo=UTC1)),
+        ("2024-03-01 12:00:00+0100", "2024-03-01 12:00:00-05", 21600, datetime(2024, 3, 1, 12, tzinfo=UTC1)),
+        ("2024/03/01", "2024/3/2", 86400, datetime(2024, 3, 1)),
+        ("01.03.2024 12:00", "01.03.2024 12:00:30", 30, datetime(2024, 3, 1, 12)),
+        ("1.3.2024, 8:00", "1.3.2024, 8:01", 60, datetime(2024, 3, 1, 8)),
+        ("03/01/2024", "03/14/2024", 13 * 86400, datetime(2024, 3, 1)),
+        ("01/03/2024", "14/03/2024", 13 * 86400, datetime(2024, 3, 1)),
+        ("3/14/2024 12:30 AM", "3/14/2024 1:30 pm", 13 * 3600, datetime(2024, 3, 14, 0, 30)),
+        ("05/05/2024", "06/06/2024", 32 * 86400, datetime(2024, 5, 5)),
+        ("1969-12-31 23:59:59.5", "1970-01-01", 0.5, datetime(1969, 12, 31, 23, 59, 59, 500000)),
+    ],
+)
+@pytest.mark.parametrize("form", ["timestamp;x\n{};1,5\n{};2,5\n", '"date"\t"x"\n"{}"\t1.5\n"{}"\t2.5\n'])
+def test_dates(read: Reader, form: str, first: str, second: str, seconds: float, origin: datetime) -> None:
+    table = read(form.format(first, second), "x")
+    same(table, [0, seconds], x=[1.5, 2.5])
+    assert table.origin == origin
+    assert table.origin.utcoffset() == origin.utcoffset()
+    assert f"times are seconds since {origin}" in table.notes
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "match"),
+    [
+        ("01/03/2024", "02/03/2024", "'01/03/2024' may have the day or the month first"),
+        ("14/03/2024", "03/14/2024", "may have the day or the month first"),
+        ("2024-03-01", "01.03.2024", "line 3: expected a date.*same form as '2024-03-01' above, got '01.03.2024'"),
+        ("2024-03-01", "5", "line 3: expected a date"),
+        ("2024-03-01", "2024-02-30", "line 3.*there is no such day or time"),
+        ("2024-03-01", "2024-13-01", "no such day or time"),
+        ("2024-03-01", "2024-03-01 24:00", "no such day or time"),
+        ("3/14/2024 1:00 PM", "3/14/2024 13:00 PM", "no such day or time"),
+        ("2024-03-01 12:00Z", "2024-03-01 12:00", "line 3: expected a time zone as in other rows"),
+        ("2024-03-01 12:00Z", "2024-03-01 12:00+99:00", "expected a time zone such as"),
+        ("0", "2024-03-01", "line 3, column t: expected a number, got '2024-03-01'"),
+        ("12:00:00", "12:00:01", "column t: expected a number, got '12:00:00'"),
+        ("2024-03-01", "", "column t has none in line 3"),
+    ],
+)
+def test_doubtful_dates_are_refused(read: Reader, first: str, second: str, match: str) -> None:
+    with pytest.raises(DataError, match=match) as caught:
+        read(f"t,x\n{first},1\n{second},2\n", "x")
+    assert "column t" in str(caught.value)

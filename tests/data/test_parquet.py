@@ -1,0 +1,94 @@
+"""Parquet files: columns of all kinds, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+
+import polars as pl
+import pytest
+
+from lodekit.data.tables import read_table
+from lodekit.errors import DataError
+from tests.data.table_files import nan, same
+
+
+def test_parquet(tmp_path: Path) -> None:
+    start = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    path = tmp_path / "data.parquet"
+    frame = pl.DataFrame(
+        {
+            "when": [start, start + timedelta(milliseconds=500), start + timedelta(days=1)],
+            "day": [date(2024, 3, 1), date(2024, 3, 2), date(2024, 3, 3)],
+            "since": [timedelta(0), timedelta(seconds=1.5), timedelta(minutes=1)],
+            "number": [1, 2, None],
+            "price": [Decimal("1.25"), None, Decimal("3.50")],
+            "on": [True, False, None],
+            "float": [1.5, nan, None],
+            "text": ["1,5", "NA", "2,25"],
+            "kind": pl.Series(["1", "2", None], dtype=pl.Categorical),
+            "list": [[1], [2], [3]],
+            "nothing": [None, None, None],
+            "infinite": [1.0, math.inf, 2.0],
+            "gap": [start, None, start],
+        }
+    )
+    frame.write_parquet(path)
+    names = ["number", "price", "on", "float", "text", "kind", "nothing"]
+    table = read_table(path, names, time="when")
+    expected = [[1, 2, nan], [1.25, nan, 3.5], [1, 0, nan], [1.5, nan, nan], [1.5, nan, 2.25], [1, 2, nan], [nan] * 3]
+    same(table, [0, 0.5, 86400], **dict(zip(names, expected, strict=True)))
+    assert table.origin == start
+    assert table.unused == ("day", "since", "list", "infinite", "gap")
+    assert "column nothing has no values" in table.notes
+    table = read_table(path, ["x"], mapping={"t": "day", "x": "number"})
+    same(table, [0, 86400, 2 * 86400], x=[1, 2, nan])
+    assert table.origin == datetime(2024, 3, 1)
+    table = read_table(path, ["number"], time="since")
+    same(table, [0, 1.5, 60], number=[1, 2, nan])
+    assert table.origin is None
+    for channel, time, match in (
+        ("list", "when", "expected numbers in column list, got List"),
+        ("day", "when", "expected numbers in column day, got Date"),
+        ("number", "list", "expected numbers or dates in column list"),
+        ("number", "gap", "column gap has none in row 2"),
+        ("infinite", "when", "row 2, column infinite: expected a finite number"),
+        ("nothing", "when", "every cell is missing"),
+    ):
+        with pytest.raises(DataError, match=match):
+            read_table(path, [channel], time=time)
+    frame.clear().write_parquet(path)
+    with pytest.raises(DataError, match="expected rows"):
+        read_table(path, ["number"], time="when")
+    path.write_text("t,x\n0,1\n")
+    with pytest.raises(DataError, match="expected a Parquet file, got something else"):
+        read_table(path, ["x"])
+
+
+def test_unreadable_paths(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"missing\.csv: cannot be read, No such file"):
+        read_table(tmp_path / "missing.csv", ["x"])
+    with pytest.raises(DataError, match="expected a file, got a folder"):
+        read_table(tmp_path, ["x"])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_table("a\0b", ["x"])
+    with pytest.raises(DataError, match="expected the path"):
+        read_table(3, ["x"])  # type: ignore[arg-type]
+
+
+def test_packed_files_and_pipes(tmp_path: Path) -> None:
+    frame, packed = pl.DataFrame({"t": [0.0, 1.0], "x": [1.5, 2.5]}), BytesIO()
+    frame.write_parquet(packed)
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(packed.getvalue()))
+    same(read_table(tmp_path / "a.parquet.gz", ["x"]), [0, 1], x=[1.5, 2.5])
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writer = Thread(target=pipe.write_text, args=("t;x\n0;1,5\n1;2,5\n",))
+    writer.start()
+    same(read_table(pipe, ["x"]), [0, 1], x=[1.5, 2.5])
+    writer.join()

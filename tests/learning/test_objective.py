@@ -1,0 +1,113 @@
+"""The objective: one function for searches, curvatures and samplers, with gradients and normalised priors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+import lodekit as lk
+from lodekit.learning.curvature import curvature_at
+from lodekit.learning.objective import Objective
+from lodekit.learning.transforms import Transform
+
+TIMES = np.linspace(0, 4, 15)
+VALUES = np.exp(-0.3 * TIMES) * np.cos(1.4 * TIMES) + 0.05 * np.random.default_rng(0).standard_normal(15)
+#: A prior cut by a bound, one within bounds, none at all.
+PARAMETERS = {
+    "c": lk.Parameter(positive=True, prior=lk.Normal(0.2, 0.4)),
+    "k": lk.Parameter(bounds=(0.5, 4.0), prior=lk.LogNormal(2.0, 0.5)),
+    "b": lk.Parameter(),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> lk.LODEGP:
+    system = lk.System("x'' + c*x' + k*x = b", parameters=PARAMETERS)
+    return lk.LODEGP(system, random_state=0).fit(TIMES, VALUES)
+
+
+@pytest.fixture(scope="module")
+def objective(fitted: lk.LODEGP) -> Objective:
+    return fitted.fit_.setup.objective
+
+
+def points(fitted: lk.LODEGP) -> list[np.ndarray]:
+    optimum = fitted.fit_.optimum.x
+    generator = np.random.default_rng(1)
+    return [optimum + 0.1 * generator.standard_normal(len(optimum)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("what", ["evaluate", "log_density"])
+def test_gradients_are_those_of_differences(fitted: lk.LODEGP, objective: Objective, what: str) -> None:
+    """Tolerance: central differences with steps of 1e-5 err by about 1e-6 of the largest slope."""
+    function = getattr(objective, what)
+    for x in points(fitted):
+        _, gradient = function(x)
+        for k in range(len(x)):
+            step = 1e-5 * np.eye(len(x))[k]
+            difference = (function(x + step)[0] - function(x - step)[0]) / 2e-5
+            assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-5 * np.abs(gradient).max())
+
+
+def test_the_value_is_evidence_plus_priors(fitted: lk.LODEGP, objective: Objective) -> None:
+    for x in points(fitted):
+        hyper = objective.layout.unpack(x)
+        assert objective.value(x) == pytest.approx(objective.engine.value(hyper) + objective.log_prior(x)[0], rel=1e-12)
+        assert objective.evaluate(x)[0] == pytest.approx(objective.value(x), rel=1e-12)
+    assert objective.name == "log evidence + log prior"
+    assert fitted.fit_.optimum.value == pytest.approx(objective.value(fitted.fit_.optimum.x), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["c", "k"])
+def test_priors_are_normalised_over_their_bounds(name: str) -> None:
+    own = PARAMETERS[name]
+    assert own.prior is not None
+    prior, (low, high) = own.prior, own.interval
+    mass, _ = quad(lambda value: math.exp(prior.log_density(value)[0] - prior.log_mass(low, high)), low, high)
+    assert mass == pytest.approx(1.0, abs=1e-7)
+
+
+def test_the_density_of_the_vector_integrates_the_prior(fitted: lk.LODEGP, objective: Objective) -> None:
+    """On the scale of the search, prior times slope has mass one: what a sampler of the prior alone would see."""
+    x = fitted.fit_.optimum.x
+    position = objective.layout.position("c")
+
+    def density(point: float) -> float:
+        moved = x.copy()
+        moved[position] = point
+        added = objective.log_density(moved)[0] - objective.evaluate(moved)[0]
+        alone = objective.log_prior(moved)[0] - other
+        # Of the two parameters with priors the other one stays where it is.
+        return math.exp(alone + added - slope_of_other)
+
+    transform = objective.layout.transform("k")
+    assert transform is not None
+    where = float(x[objective.layout.position("k")])
+    prior = PARAMETERS["k"].prior
+    assert prior is not None
+    other = prior.log_density(transform.forward(where))[0] - prior.log_mass(*PARAMETERS["k"].interval)
+    slope_of_other = transform.log_slope(where)
+    mass, _ = quad(density, -30.0, 5.0, limit=200)
+    assert mass == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("limits", [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)])
+def test_the_slope_of_a_transform_has_a_slope(limits: tuple[float, float]) -> None:
+    transform = Transform(*limits, 0.01)
+    for x in (-2.0, 0.1, 1.7):
+        assert transform.log_slope(x) == pytest.approx(math.log(transform.slope(x)))
+        difference = (transform.log_slope(x + 1e-6) - transform.log_slope(x - 1e-6)) / 2e-6
+        assert transform.bend(x) == pytest.approx(difference, abs=1e-8)
+
+
+def test_curvature_is_minus_the_second_difference(fitted: lk.LODEGP, objective: Objective) -> None:
+    """Tolerance: second differences of values with steps of 1e-3 err by about 1e-5 of the largest curvature."""
+    x = fitted.fit_.optimum.x
+    found = curvature_at(objective, x)
+    for k in range(len(x)):
+        step = 1e-3 * np.eye(len(x))[k]
+        second = (objective.value(x + step) - 2 * objective.value(x) + objective.value(x - step)) / 1e-6
+        assert found[k, k] == pytest.approx(-second, rel=1e-3, abs=1e-4 * np.abs(found).max())

@@ -1,0 +1,85 @@
+"""Models in files: what comes back is what was saved, and damage is noticed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from tests.model.heating import HEATING, TIMES, heating_data
+
+
+def test_save_and_load_give_the_same_model(heated: lk.LODEGP, tmp_path: Path) -> None:
+    path = tmp_path / "heating.lodekit"
+    heated.save(path)
+    loaded = lk.LODEGP.load(path)
+    new = np.linspace(-6, 7, 11)
+    # What is not in the file is computed again, from the same numbers at other places in memory.
+    for a, b in zip(loaded.predict(new, return_std=True), heated.predict(new, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
+    assert loaded.parameters_ == heated.parameters_
+    assert loaded.summary() == heated.summary()
+    assert [item.name for item in tmp_path.iterdir()] == ["heating.lodekit"]
+    with zipfile.ZipFile(path) as archive:
+        assert json.loads(archive.read("model.json"))["format"] == 3
+
+
+def test_files_that_are_no_models_are_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.lodekit"
+    wrong.write_text("hello")
+    with pytest.raises(lk.LodekitError, match="not a saved lodekit model"):
+        lk.LODEGP.load(wrong)
+    with pytest.raises(lk.LodekitError, match="cannot read"):
+        lk.LODEGP.load(tmp_path / "missing")
+    with pytest.raises(lk.LodekitError, match="cannot write"):
+        heated.save(tmp_path / "no" / "folder.lodekit")
+    path = tmp_path / "future.lodekit"
+    heated.save(path)
+    with zipfile.ZipFile(path) as archive:
+        content = json.loads(archive.read("model.json"))
+        arrays = archive.read("arrays.npz")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model.json", json.dumps({**content, "format": 99}))
+        archive.writestr("arrays.npz", arrays)
+    with pytest.raises(lk.LodekitError, match="format 99"):
+        lk.LODEGP.load(path)
+
+
+def test_damaged_files_are_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
+    path = tmp_path / "model.lodekit"
+    heated.save(path)
+    whole = path.read_bytes()
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        damaged = bytearray(whole)
+        damaged[int(generator.integers(len(whole)))] ^= 0xFF
+        path.write_bytes(bytes(damaged[: int(generator.integers(len(whole) // 2, len(whole)))]))
+        with pytest.raises(lk.LodekitError):
+            lk.LODEGP.load(path)
+
+
+def test_numpy_numbers_are_fine_as_arguments_and_in_files(tmp_path: Path) -> None:
+    gp = lk.LODEGP(HEATING.system, random_state=np.int64(3), restarts=np.int64(2))  # type: ignore[arg-type]
+    gp.fit(TIMES, heating_data()).save(tmp_path / "model")
+    assert lk.LODEGP.load(tmp_path / "model").log_evidence_ == pytest.approx(gp.log_evidence_)
+    assert gp.sample(TIMES, np.int64(2)).shape == (2, 25, 3)  # type: ignore[arg-type]
+
+
+def through_pickle(gp: lk.LODEGP) -> lk.LODEGP:
+    found: lk.LODEGP = pickle.loads(pickle.dumps(gp))  # noqa: S301
+    return found
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, through_pickle])
+def test_a_fitted_model_can_be_copied_and_sent(heated: lk.LODEGP, copied: Callable[[lk.LODEGP], lk.LODEGP]) -> None:
+    """Across processes: joblib and scikit-learn copy models."""
+    again = copied(heated)
+    assert again is not heated
+    np.testing.assert_allclose(again.predict([0.5, 9.0]), heated.predict([0.5, 9.0]), rtol=1e-12)

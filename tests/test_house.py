@@ -1,0 +1,110 @@
+"""The house keeps its rules: no circles, no reaching into others, small rooms, one place for the fitted state."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+
+import lodekit as lk
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+FILES = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]
+#: A list of examples is as long as it is.
+LONG = ("src/lodekit/system/catalog.py",)
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports for type checkers count as well: what cannot be understood without each other is one thing."""
+    graph = grimp.build_graph("lodekit", cache_dir=None)
+    below = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    # Raises an error that names the circle.
+    assert len(list(TopologicalSorter(below).static_order())) == len(graph.modules)
+
+
+def test_every_room_of_the_engine_house_has_an_inner_contract() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert "exclude_type_checking_imports" not in settings
+    inner = {name for item in settings["contracts"] if item.get("exhaustive") for name in item.get("containers", ())}
+    rooms = {"algebra", "system", "data", "prior", "inference", "inference.dense", "inference.spectral", "learning"}
+    assert {f"lodekit.{room}" for room in rooms} <= inner
+
+
+def own_names(tree: ast.AST) -> set[str]:
+    """The private names that a module defines itself: functions, attributes and fields."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+    return found
+
+
+def reached(text: str) -> Iterator[str]:
+    """Yield every use of a private name of somebody else: ``other._name``, or an import of it."""
+    tree = ast.parse(text)
+    own = own_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if not itself and node.attr not in own:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                if is_private(name.name):
+                    yield f"line {node.lineno}: import {name.name}"
+
+
+def is_private(name: str) -> bool:
+    # What notebooks and pickle call is public by convention.
+    return name.startswith("_") and not name.endswith("_")
+
+
+def test_nobody_reaches_into_others() -> None:
+    found = {shown(path): uses for path in FILES if (uses := list(reached(path.read_text())))}
+    assert found == {}
+
+
+def test_reaching_is_noticed() -> None:
+    assert len(list(reached("model._hyper.theta\nfrom lodekit.model import _secret\nself._own = self._own"))) == 2
+    assert list(reached("class A:\n    _kept = 1\n    def f(self, other):\n        return other._kept")) == []
+
+
+def test_files_and_functions_fit_on_a_desk() -> None:
+    texts = {shown(path): path.read_text() for path in FILES if shown(path) not in LONG}
+    assert {name: lines for name, text in texts.items() if (lines := len(text.splitlines())) > 400} == {}
+    long = {}
+    for name, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and (lines := 1 + (node.end_lineno or 0) - node.lineno) > 60:
+                long[f"{name}: {node.name}"] = lines
+    assert long == {}
+
+
+def test_the_estimator_inherits_nothing_and_holds_one_fitted_value() -> None:
+    assert lk.LODEGP.__bases__ == (object,)
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0)
+    before: dict[str, Any] = dict(vars(gp))
+    gp.fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    assert set(vars(gp)) - set(before) == {"fit_"}
+    assert {name: vars(gp)[name] for name in before} == before
+
+
+def test_the_fitted_state_is_frozen() -> None:
+    fit = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]}).fit_
+    with pytest.raises(AttributeError):
+        fit.optimum = None  # type: ignore[assignment, misc]

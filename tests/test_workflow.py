@@ -1,0 +1,115 @@
+"""From files to results without a command line: values come back, files are written whole, nothing is printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit import workflow
+from lodekit.columns import predict_columns, sample_columns
+from lodekit.workflow import Product
+
+SYSTEM = """
+title = "A room"
+equations = ["tau*T' + T = Ta"]
+noise = { T = 0.05 }
+[parameters]
+tau = { positive = true, start = 20 }
+Ta = {}
+[units]
+T = "K"
+[columns]
+T = "temp"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a system and its measurements."""
+    place = tmp_path_factory.mktemp("room")
+    (place / "room.toml").write_text(SYSTEM)
+    noise = np.random.default_rng(0).standard_normal(25)
+    rows = [f"{t};{20 + 5 * np.exp(-t / 30) + 0.05 * noise[t]:.4f};{t}" for t in range(25)]
+    (place / "log.csv").write_text("\n".join(["t;temp;other", *rows]).replace(".", ","))
+    return place
+
+
+@pytest.fixture(scope="module")
+def product(folder: Path) -> Product:
+    """A fit of that."""
+    return workflow.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", random_state=0)
+
+
+def test_a_system_file_says_how_data_are_read_and_called(product: Product, folder: Path) -> None:
+    assert product.source == "log.csv"
+    assert product.notes == ("separator ';', decimal comma", "T is in column temp")
+    assert product.gp.labels_ == {"title": "A room", "units": {"T": "K"}, "origin": ""}
+    assert product.gp.fit_.measurements.series[0].std.tolist() == [0.05] * 25
+    other = workflow.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", columns={"T": "other"})
+    assert other.gp.fit_.measurements.series[0].values[-1] == 24
+
+
+def test_names_that_make_no_sense_are_told_before_data_are_read(folder: Path) -> None:
+    file = lk.read_system_file(folder / "room.toml")
+    with pytest.raises(lk.LodekitError, match="T9"):
+        workflow.fit_file(file, folder / "log.csv", columns={"T9": "other"})
+
+
+def test_results_are_computed_first_and_written_whole(
+    product: Product, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = workflow.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
+    assert set(results.contents) == {"report.html", "predictions.csv", "data.csv"}
+    assert results.contents["data.csv"] == "t,T\n0.0,25.0\n"
+    (tmp_path / "modes.png").write_text("of an earlier fit")
+    (tmp_path / "mine.txt").write_text("mine")
+    paths = workflow.write_results(product, results, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*results.contents, workflow.MODEL, "mine.txt"}
+    plain = workflow.describe_fit(product, paths)
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["observations"] == 25
+    assert plain["files"]["data.csv"] == str(tmp_path / "data.csv")
+    again = workflow.read_model(tmp_path)
+    assert again.parameters_["tau"].value == product.gp.parameters_["tau"].value
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_matplotlib_a_remark_says_so(product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    results = workflow.compute_results(product)
+    assert not any(name.endswith(".png") for name in results.contents)
+    assert "matplotlib is missing" in results.remarks[0]
+
+
+def test_predictions_and_samples_are_columns(product: Product) -> None:
+    times = np.linspace(0.0, 24.0, 5)
+    table = predict_columns(product.gp, times, ["T", "T'"])
+    assert list(table) == ["t", "T", "std(T)", "T'", "std(T')"]
+    np.testing.assert_allclose(table["T"], product.gp.predict(times, "T").ravel())
+    drawn = sample_columns(product.gp, times, size=2, seed=1)
+    assert list(drawn) == ["sample", "t", "T"]
+    assert drawn["sample"] == [1] * 5 + [2] * 5
+    with pytest.raises(lk.LodekitError, match="two columns would be called 'T'"):
+        predict_columns(product.gp, times, ["T", "T"])
+
+
+@pytest.mark.parametrize(
+    ("known", "starts", "message"),
+    [({"x": 1.0}, {}, "unknown parameter 'x'"), ({"tau": -1.0}, {}, "tau = -1"), ({}, {"tau": -1.0}, "tau = -1")],
+)
+def test_parameters_are_set_or_refused(
+    folder: Path, known: Mapping[str, float], starts: Mapping[str, Any], message: str
+) -> None:
+    file = lk.read_system_file(folder / "room.toml")
+    with pytest.raises(lk.LodekitError, match=message):
+        workflow.set_parameters(file, known, starts)
+    assert workflow.set_parameters(file, {}, {}) is file
+    changed = workflow.set_parameters(file, {"Ta": 19.0}, {"tau": 7.0}).system.parameters
+    assert (changed["Ta"].fixed, changed["tau"].start) == (19.0, 7.0)
