@@ -237,7 +237,7 @@ def test_an_update_that_cannot_be_leaves_the_model_as_it_was(many: lk.LODEGP, tm
     times, table = heating_data(100, low=1e6, high=1e6 + 1)
     with pytest.raises(lk.LodekitError, match="waves"):
         gp.update(times, np.zeros_like(table), relearn=False)
-    assert gp.log_evidence_ == many.log_evidence_
+    assert gp.log_evidence_ == pytest.approx(many.log_evidence_, rel=1e-9)
     np.testing.assert_allclose(gp.predict([0.0]), many.predict([0.0]), rtol=0, atol=1e-9)
 
 

@@ -133,8 +133,9 @@ def test_the_sums_do_not_depend_on_the_threads(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(streams, "_MOST_WORKERS", 1)
     second = read_sums(path)
     for key, cell in first.cells.items():
-        np.testing.assert_array_equal(cell.products, second.cells[key].products)
-        np.testing.assert_array_equal(cell.moments, second.cells[key].moments)
+        # Threads of a transform may add in another order; pieces of the file are added in theirs.
+        np.testing.assert_allclose(cell.products, second.cells[key].products, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(cell.moments, second.cells[key].moments, rtol=0, atol=1e-9)
 
 
 def test_channels_measured_together_share_their_times() -> None:
