@@ -36,18 +36,8 @@ PENDING = (
     "lodekit.data.nufft",
     "lodekit.data.observations",
     "lodekit.data.statistics",
-    "lodekit.inference.dense.device",
-    "lodekit.inference.dense.evidence",
     "lodekit.integrations.gpytorch",
-    "lodekit.prior.compile",
-    "lodekit.prior.covariance",
-    "lodekit.prior.draws",
     "lodekit.prior.equations",
-    "lodekit.prior.latents",
-    "lodekit.prior.means",
-    "lodekit.prior.modes",
-    "lodekit.prior.observables",
-    "lodekit.prior.spectra",
 )
 
 #: What users import: all names of these modules, and these names of others.

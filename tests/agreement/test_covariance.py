@@ -81,6 +81,22 @@ def test_the_same_code_runs_in_a_strict_array_namespace(latent: SquaredExponenti
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-13)
 
 
+@pytest.mark.parametrize("latent", [SquaredExponential(), Matern(4)])
+def test_batches_are_many_single_covariances(latent: SquaredExponential | Matern) -> None:
+    generator = np.random.default_rng(0)
+    first, second = generator.standard_normal((5, 2, 3)), generator.standard_normal((5, 3, 3))
+    t1, t2 = generator.random((4, 1, 6)), generator.random((4, 1, 7))
+    ells, deviations = generator.uniform(0.5, 1.0, 5), generator.uniform(0.5, 1.0, 5)
+    found = free_block(np, latent, t1, t2, first, second, ells, deviations)
+    assert found.shape == (4, 5, 2, 6, 3, 7)
+    for i in range(4):
+        for j in range(5):
+            alone = free_block(
+                np, latent, t1[i, 0], t2[i, 0], first[j], second[j], float(ells[j]), float(deviations[j])
+            )
+            np.testing.assert_allclose(found[i, j], alone, rtol=1e-12, atol=1e-13 * np.abs(alone).max())
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_same_code_runs_on_torch_tensors_with_autograd(device: str) -> None:
     torch = pytest.importorskip("torch")

@@ -35,9 +35,7 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     joint = replace(joint, times=both[order], index=[np.argsort(order)] * len(names))
     wide = factorize(joint, hyper)
     assert wide is not None
-    basis = wide.basis
-    variances = data.prior.mode_variance(hyper.mode_deviations)
-    K = assemble(joint, wide.stacks, wide.weights, basis, variances)
+    K = assemble(joint, wide.stacks, wide.prepared)
     K = np.tril(K) + np.tril(K, -1).T
     n, total, count = len(data.times), len(both), len(data.values)
     old = np.concatenate([np.arange(n) + o * total for o in range(count)])

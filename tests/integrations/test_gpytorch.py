@@ -44,8 +44,7 @@ def native_covariance(data: Any, hyper: Any) -> Any:
     """The covariance of the data in the user's units, ordered by time, then by observable."""
     state = factorize(data, hyper)
     assert state is not None
-    variance = data.prior.mode_variance(hyper.mode_deviations)
-    K = assemble(data, state.stacks, state.weights, state.basis, variance)
+    K = assemble(data, state.stacks, state.prepared)
     K = np.tril(K) + np.tril(K, -1).T
     count, n = len(data.values), len(data.times)
     scales = np.repeat(data.prior.units.scales, n)
@@ -203,6 +202,17 @@ def test_batches_of_parameters_and_of_times() -> None:
     batch = torch.stack([times, times + 0.5])
     torch.testing.assert_close(one(batch).to_dense()[1], one(batch[1]).to_dense(), rtol=1e-10, atol=1e-10)
     assert many(times, diag=True).shape == (3, 4 * width)
+
+
+@pytest.mark.parametrize("name", ["heating", "free_decay", "double oscillation", "fast forcing"])
+def test_answers_have_the_kind_of_the_times_and_are_computed_in_double_precision(name: str) -> None:
+    _, data, _, kernel = make_kernel(name)
+    times = torch.as_tensor(data.times, dtype=torch.float32)[:, None]
+    for answer in (lambda x: kernel(x).to_dense(), lambda x: kernel(x, diag=True), LODEMean(kernel)):
+        single, double = answer(times), answer(times.double())
+        assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+        # The fast forcing turns three hundred radians a second: single precision of its angle is the least of all.
+        torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4 * float(double.detach().abs().max()))
 
 
 def test_the_mean_is_the_particular_solution() -> None:

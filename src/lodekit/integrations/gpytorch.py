@@ -23,10 +23,9 @@ from lodekit.errors import LodekitError
 from lodekit.fitted import Arguments
 from lodekit.fitting import keep_point, prepare
 from lodekit.model import LODEGP
-from lodekit.prior.covariance import fold_matrix
+from lodekit.prior.covariance import Observed, prior_block
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.means import CompiledSignal
-from lodekit.prior.modes import ModeGroup, mode_groups
+from lodekit.prior.modes import ModeGroup, group_of_each, mode_groups
 from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.system.parameters import LogNormal, Parameter
 from lodekit.system.system import System
@@ -50,6 +49,8 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         The stretch of time that decaying modes start and growing modes end at; of no matter for controllable systems.
     batch_shape : torch.Size
         Of parameters; one kernel then stands for many.
+    **options
+        As in `gpytorch.kernels.Kernel`.
 
     Notes
     -----
@@ -126,7 +127,13 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             self.register_prior(f"{name}_prior", own, lambda module, name=name: module.value_of(name))
 
     def value_of(self, name: str) -> Tensor:
-        """Return a parameter in its natural units, shape (batch, 1) for those of the system."""
+        """Return a parameter in its natural units, shape (batch, 1) for those of the system.
+
+        Parameters
+        ----------
+        name : str
+            Of a parameter of the system, or ``lengthscales``, ``deviations``, ``mode_deviations``.
+        """
         if f"fixed_{name}" in self._buffers:
             return self._buffers[f"fixed_{name}"]
         raw = self._parameters[f"raw_{name}"]
@@ -134,7 +141,14 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         return raw if constraint is None else constraint.transform(raw)
 
     def set_value(self, name: str, value: Any) -> None:
-        """Set a parameter to a value in its natural units."""
+        """Set a parameter to a value in its natural units.
+
+        Parameters
+        ----------
+        name : str
+            As in `value_of`.
+        value : number or array
+        """
         if f"fixed_{name}" in self._buffers:
             raise LodekitError(f"{name} is fixed; change the system to learn it")
         raw = self._parameters[f"raw_{name}"]
@@ -150,149 +164,57 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         return super().__getattr__(name)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """Return the number of observables."""
+        """Return the number of observables.
+
+        Parameters
+        ----------
+        x1, x2 : tensors
+            Of no matter.
+        """
         return len(self.observables)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Return the covariance, shape (..., n1 o, n2 o), or its diagonal."""
+        """Return the covariance, shape (..., n1 o, n2 o), or its diagonal.
+
+        Parameters
+        ----------
+        x1, x2 : tensors, shape (..., n1, 1) and (..., n2, 1)
+            Times, in the user's unit.
+        diag : bool
+            Whether only the diagonal is wanted.
+        **params
+            What GPyTorch may add.
+        """
         if x1.shape[-1] != 1 or x2.shape[-1] != 1:
             raise LodekitError(f"expected times as inputs of one dimension, got {x1.shape[-1]}")
         if params.get("last_dim_is_batch"):
             raise LodekitError("last_dim_is_batch makes no sense for functions of time")
         kind = self.raw_deviations.dtype
-        values, table = self._coefficients()
-        ells, sigmas = self.value_of("lengthscales") / self.compiled.units.span, self.value_of("deviations")
-        mode_deviations = self.value_of("mode_deviations")
-        s1, s2 = (self._scaled(x[..., 0].to(kind)) for x in (x1, x2))
+        observables, groups = self.compiled, self._groups
+        table = observables.compiled.table.evaluate_with(torch, self.theta())
+        lengthscales = self.value_of("lengthscales") / observables.units.span
+        mode_roots = self.value_of("mode_deviations")[..., group_of_each(groups)]
+        hyper = [lengthscales, self.value_of("deviations"), mode_roots]
+        s1, s2 = (observables.units.scaled_times(x[..., 0].to(kind)) for x in (x1, x2))
         if diag:
             # Equal times: one small matrix for each; times are one more batch dimension, the last.
-            s1, s2 = s1[..., :, None], s2[..., :, None]
-            values, table = values[..., None, :, :, :], table[..., None, :]
-            ells, sigmas, mode_deviations = (part[..., None, :] for part in (ells, sigmas, mode_deviations))
-        total = self._free_part(values, s1, s2, ells, sigmas)
-        if self._groups:
-            sizes = torch.tensor([group.size for group in self._groups], device=table.device)
-            roots = torch.repeat_interleave(mode_deviations, sizes, dim=-1)[..., None, None, :]
-            first = self._modes(table, s1) * roots
-            second = first if s1 is s2 else self._modes(table, s2) * roots
-            total = total + torch.einsum("...air,...bjr->...aibj", first, second)
-        count = len(self.observables)
+            s1, s2, table = s1[..., :, None], s2[..., :, None], table[..., None, :]
+            hyper = [part[..., None, :] for part in hyper]
+        arrays = observables.take_apart(torch, table)
+        first = Observed(s1, arrays.free, observables.mode_values(torch, arrays, groups, s1))
+        second = Observed(s2, arrays.free, observables.mode_values(torch, arrays, groups, s2))
+        total = prior_block(torch, self._latents, first, second, *hyper)
         if diag:
-            return torch.diagonal(total[..., 0, :, 0, :], dim1=-2, dim2=-1).flatten(-2).to(x1.dtype)
-        return total.flatten(-2).reshape(*total.shape[:-4], total.shape[-4] * count, -1).to(x1.dtype)
-
-    def _scaled(self, times: Tensor) -> Tensor:
-        return (times - self.compiled.units.start) / self.compiled.units.span
+            return torch.diagonal(total[..., 0, :, 0], dim1=-2, dim2=-1).flatten(-2).to(x1.dtype)
+        # GPyTorch orders by time first, then by observable.
+        ordered = total.transpose(-4, -3).transpose(-2, -1)
+        return ordered.flatten(-2).flatten(-3, -2).to(x1.dtype)
 
     def theta(self) -> Tensor:
         """Return all parameters of the system, shape (batch, p)."""
         if not self.parameter_names:
             return self.raw_deviations.new_zeros((*self.batch_shape, 0))
         return torch.cat([self.value_of(name) for name in self.parameter_names], dim=-1)
-
-    def _coefficients(self) -> tuple[Tensor, Tensor]:
-        """Return the coefficients of the observables on the free functions in scaled time, and the whole table."""
-        compiled = self.compiled.compiled
-        table = compiled.table.evaluate_with(torch, self.theta())
-        o, q, k = compiled.free_shape
-        powers = self.compiled.units.span ** -torch.arange(k, dtype=table.dtype, device=table.device)
-        return table[..., : o * q * k].reshape(*table.shape[:-1], o, q, k) * powers, table
-
-    def _free_part(self, values: Tensor, s1: Tensor, s2: Tensor, ells: Tensor, sigmas: Tensor) -> Tensor:
-        """Return the covariance due to the free functions, shape (..., n1, o, n2, o)."""
-        count = len(self.observables)
-        lag = s1[..., :, None] - s2[..., None, :]
-        shape = torch.broadcast_shapes(lag.shape[:-2], values.shape[:-3])
-        total = torch.zeros((*shape, lag.shape[-2], count, lag.shape[-1], count), dtype=lag.dtype, device=lag.device)
-        length = values.shape[-1]
-        order = 2 * (length - 1)
-        fold = torch.as_tensor(fold_matrix(length, length), dtype=lag.dtype, device=lag.device)
-        orders = torch.arange(order + 1, dtype=lag.dtype, device=lag.device)
-        for number, latent in enumerate(self._latents):
-            latent.check_order(order)
-            ell, sigma = ells[..., number], sigmas[..., number]
-            own = values[..., number, :]
-            pairs = torch.einsum("...ia,...jb->...ijab", own, own).flatten(-2) @ fold
-            # Batches of parameters stand before times: lags get as many dimensions as they need.
-            pairs = pairs * (sigma**2)[..., None, None, None] * ell[..., None, None, None] ** -orders
-            stack = torch.stack(latent.stack(torch, lag / ell[..., None, None], order), dim=-1)
-            total = total + torch.einsum("...ijm,...abm->...aibj", pairs, stack)
-        return total
-
-    def _modes(self, table: Tensor, times: Tensor) -> Tensor:
-        """Return the basis functions of the modes seen through each observable, shape (..., n, o, r)."""
-        compiled, span = self.compiled.compiled, self.compiled.units.span
-        columns = []
-        start = int(np.prod(compiled.free_shape))
-        for o, k in compiled.column_shapes:
-            powers = span ** -torch.arange(k, dtype=table.dtype, device=table.device)
-            columns.append(table[..., start : start + o * k].reshape(*table.shape[:-1], o, k) * powers)
-            start += o * k
-        found = []
-        for group in self._groups:
-            factor = compiled.factors[group.factor]
-            operators = columns[factor.column]
-            if group.root is not None:
-                found.append(_exponentials(times, operators, group.root * span, factor.multiplicity))
-            else:
-                own = table[..., factor.coefficients]
-                degree = own.shape[-1] - 1
-                powers = span ** torch.arange(degree, -1, -1, dtype=table.dtype, device=table.device)
-                found.append(_fundamental(times, operators, own * powers, factor.multiplicity))
-        return torch.cat(found, dim=-1)
-
-
-def _exponentials(times: Tensor, operators: Tensor, root: complex, multiplicity: int) -> Tensor:
-    """Return ``W(d) s^k e^(l s)``, real and imaginary parts, by derivatives of ``W(l) e^(l s)`` in l."""
-    s = times - (0.0 if root.real <= 0 else 1.0)
-    wave = torch.exp(torch.tensor(root, dtype=torch.complex128, device=times.device) * s)
-    length = operators.shape[-1]
-    at_root = []
-    for q in range(multiplicity):
-        weights = [float(np.prod(np.arange(k, k - q, -1))) * root ** (k - q) if k >= q else 0.0 for k in range(length)]
-        numbers = torch.tensor(weights, dtype=torch.complex128, device=times.device)
-        at_root.append((operators.to(torch.complex128) * numbers).sum(-1))
-    columns = []
-    for k in range(multiplicity):
-        total = torch.zeros(1, dtype=torch.complex128, device=times.device)
-        for q in range(k + 1):
-            binomial = float(np.prod(np.arange(k, k - q, -1)) / np.prod(np.arange(1, q + 1)))
-            total = total + binomial * at_root[q][..., None, :] * (s ** (k - q) * wave)[..., :, None]
-        columns += [total.real, total.imag] if root.imag else [total.real]
-    return torch.stack(columns, dim=-1)
-
-
-def _fundamental(times: Tensor, operators: Tensor, factor: Tensor, multiplicity: int) -> Tensor:
-    """Return the fundamental system of the balanced companion matrix, seen through the operators."""
-    degree = factor.shape[-1] - 1
-    full = factor
-    for _ in range(multiplicity - 1):
-        full = _multiply(full, factor)
-    size = degree * multiplicity
-    omega = (1.0 + factor[..., 0] ** 2) ** (0.5 / degree)
-    scales = omega[..., None] ** (torch.arange(size, dtype=times.dtype, device=times.device) - (size - 1.0))
-    shifts = torch.diag(torch.ones(size - 1, dtype=times.dtype, device=times.device), 1)
-    last = torch.zeros((size, size), dtype=times.dtype, device=times.device)
-    last[-1] = 1.0
-    matrix = omega[..., None, None] * shifts - last * (full[..., :size] * scales)[..., None, :]
-    flow = torch.linalg.matrix_exp(matrix[..., None, :, :] * times[..., :, None, None])
-    row = torch.zeros(size, dtype=times.dtype, device=times.device)
-    row[0] = 1.0
-    rows = [row.expand(*matrix.shape[:-2], size)]
-    for _ in range(operators.shape[-1] - 1):
-        rows.append((rows[-1][..., None, :] @ matrix)[..., 0, :])
-    weights = torch.einsum("...ok,...kr->...or", operators, torch.stack(rows, dim=-2))
-    return torch.einsum("...or,...nrm->...nom", weights, flow)
-
-
-def _multiply(first: Tensor, second: Tensor) -> Tensor:
-    """Return the product of polynomials, lowest power first."""
-    width = first.shape[-1] + second.shape[-1] - 1
-    parts = []
-    for k in range(width):
-        terms = [first[..., i] * second[..., k - i] for i in range(first.shape[-1]) if 0 <= k - i < second.shape[-1]]
-        parts.append(sum(terms[1:], terms[0]))
-    return torch.stack(parts, dim=-1)
 
 
 class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
@@ -309,22 +231,17 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
         self.__dict__["_kernel"] = kernel
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mean of all observables."""
+        """Return the mean of all observables.
+
+        Parameters
+        ----------
+        x : tensor, shape (..., n, 1)
+            Times, in the user's unit.
+        """
         kernel: LODEKernel = self.__dict__["_kernel"]
-        times = x[..., 0]
-        table = kernel.compiled.compiled.table.evaluate_with(torch, kernel.theta())
-        signals = kernel.compiled.compiled.signals
-        return torch.stack([_signal(signal, table, times) for signal in signals], dim=-1).to(x.dtype)
-
-
-def _signal(signal: CompiledSignal, table: Tensor, times: Tensor) -> Tensor:
-    own = table[..., signal.coefficients]
-    total = torch.zeros_like(times) + 0.0 * table.sum(-1, keepdim=True)
-    for i, (power, sine) in enumerate(zip(signal.powers, signal.sines, strict=True)):
-        c, r, w = (own[..., 3 * i + k, None] for k in range(3))
-        wave = torch.sin(w * times) if sine else torch.cos(w * times)
-        total = total + c * times**power * torch.exp(r * times) * wave
-    return total
+        observables = kernel.compiled
+        table = observables.compiled.table.evaluate_with(torch, kernel.theta())
+        return observables.mean_values(torch, table, x[..., 0]).transpose(-2, -1).to(x.dtype)
 
 
 class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
@@ -361,7 +278,13 @@ class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
         self.mean_module = LODEMean(self.covar_module)
 
     def forward(self, x: Tensor) -> Any:
-        """Return the prior at some times."""
+        """Return the prior at some times.
+
+        Parameters
+        ----------
+        x : tensor, shape (..., n, 1)
+            Times, in the user's unit.
+        """
         if self.train_targets.ndim == 1:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x)[..., 0], self.covar_module(x))
         return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -371,6 +294,10 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     """Return a fitted model as a GPyTorch model and its likelihood, both in evaluation mode.
 
     The measurements must be a full table with learned noise: multitask models of GPyTorch know no missing values.
+
+    Parameters
+    ----------
+    fitted : LODEGP
     """
     fit = fitted.fit_
     series, prior, hyper = fit.measurements.series, fit.prior, fit.hyperparameters
@@ -414,7 +341,12 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
 
 
 def from_gpytorch(model: LODEExactGP) -> LODEGP:
-    """Return a GPyTorch model, trained there, as a fitted LODEGP: the same data, parameters and noise."""
+    """Return a GPyTorch model, trained there, as a fitted LODEGP: the same data, parameters and noise.
+
+    Parameters
+    ----------
+    model : LODEExactGP
+    """
     if not isinstance(model, LODEExactGP):
         raise LodekitError(f"expected a LODEExactGP, got {type(model).__name__}")
     kernel, likelihood = model.covar_module, model.likelihood

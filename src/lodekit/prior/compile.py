@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,20 @@ from lodekit.algebra.finite_field import Element
 from lodekit.algebra.modes import enclose_roots, mode_factors
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.prior.arrays import constant
 from lodekit.prior.means import CompiledSignal, append_signal
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["Coefficients", "CompiledFactor", "CompiledObservables", "ScalarTable", "SignalTable", "compile_observables"]
+__all__ = [
+    "CoefficientArrays",
+    "Coefficients",
+    "CompiledFactor",
+    "CompiledObservables",
+    "ScalarTable",
+    "SignalTable",
+    "compile_observables",
+]
 
 Array = NDArray[np.float64]
 _BITS = 256
@@ -39,7 +49,7 @@ class ScalarTable:
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
         count = len(ring.constants)
         with flint_context.workprec(_BITS):
-            constants = [constant.enclose() for constant in ring.constants]
+            constants = [value.enclose() for value in ring.constants]
             rows = [_float_terms(ring, scalar, count, constants) for scalar in scalars]
         monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
         index = {exponents: i for i, exponents in enumerate(monomials)}
@@ -63,9 +73,7 @@ class ScalarTable:
         """Return values, shape (s,), and their derivatives, shape (p, s)."""
         if self._is_constant:
             return self._constant
-        monomials = np.prod(theta**self._exponents, axis=1)
-        top, bottom = self._top @ monomials, self._bottom @ monomials
-        values = top / bottom
+        values, bottom = self._fractions(np, theta)
         derivatives = np.empty((len(theta), len(values)))
         for p, lowered in enumerate(self._lowered):
             slope = self._exponents[:, p] * np.prod(theta**lowered, axis=1)
@@ -73,13 +81,21 @@ class ScalarTable:
         return values, derivatives
 
     def evaluate_with(self, xp: Any, theta: Any) -> Any:
-        """Return the values alone in another array library, shape (..., s); it differentiates them itself."""
+        """Return the values alone in any array library, shape (..., s); some differentiate them themselves.
 
-        def constant(array: Array) -> Any:
-            return xp.asarray(array, dtype=theta.dtype, device=theta.device)
+        Parameters
+        ----------
+        xp : module
+            The array library of the parameters.
+        theta : array, shape (..., p)
+        """
+        return self._fractions(xp, theta)[0]
 
-        monomials = xp.prod(theta[..., None, :] ** constant(self._exponents), -1)
-        return (monomials @ constant(self._top.T)) / (monomials @ constant(self._bottom.T))
+    def _fractions(self, xp: Any, theta: Any) -> tuple[Any, Any]:
+        """Return values and denominators, shape (..., s)."""
+        monomials = xp.prod(theta[..., None, :] ** constant(xp, self._exponents, theta), -1)
+        bottom = monomials @ constant(xp, self._bottom.T, theta)
+        return (monomials @ constant(xp, self._top.T, theta)) / bottom, bottom
 
 
 def _float_terms(
@@ -97,9 +113,9 @@ def _collect(
     found: dict[tuple[int, ...], Element] = {}
     for exponents, coefficient in ring.terms(element).items():
         term = arb(fmpz(coefficient))
-        for constant, exponent in zip(constants, exponents[:count], strict=True):
+        for value, exponent in zip(constants, exponents[:count], strict=True):
             if exponent:
-                term = term * constant**exponent  # type: ignore[operator]
+                term = term * value**exponent  # type: ignore[operator]
         key = exponents[count:]
         found[key] = found[key] + term if key in found else term
     return found
@@ -141,25 +157,66 @@ class SignalTable:
         self._table = ScalarTable(ring, scalars)
 
     def evaluate(self, theta: Array, times: Array) -> list[Array]:
-        """Return each signal at the times."""
+        """Return each signal at `times` of the user, with parameter values `theta`."""
         values, slopes = self._table.evaluate(theta)
         return [signal.evaluate(times, values, slopes)[0] for signal in self._signals]
 
 
 @dataclass(frozen=True)
-class Coefficients:
-    """The coefficient arrays of observables at given parameter values; names starting with d hold derivatives.
+class CoefficientArrays:
+    """A table of values taken apart, in any array library; leading dimensions are those of the table.
 
-    Shapes: free (o, q, k), columns a list of (o, k) for each mode column, factors a list of coefficient vectors.
+    Parameters
+    ----------
+    free : array, shape (..., o, q, k)
+        The observables on the free functions, lowest power of d first.
+    columns : list of arrays, shape (..., o, k)
+        The same on each mode column.
+    factors : list of arrays, shape (..., d + 1)
+        The coefficients of each factor, monic.
     """
 
-    free: Array
-    d_free: Array
-    columns: list[Array]
-    d_columns: list[Array]
-    factors: list[Array]
-    d_factors: list[Array]
+    free: Any
+    columns: list[Any]
+    factors: list[Any]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The coefficient arrays of observables at given parameter values, and their derivatives.
+
+    Parameters
+    ----------
+    values : CoefficientArrays
+    slopes : CoefficientArrays
+        Derivatives in the parameters: one more dimension, the first.
+    table : (array, array)
+        What both were taken from, shapes (s,) and (p, s).
+    """
+
+    values: CoefficientArrays
+    slopes: CoefficientArrays
     table: tuple[Array, Array]
+
+    @property
+    def free(self) -> Array:
+        """The observables on the free functions, shape (o, q, k)."""
+        return self.values.free  # type: ignore[no-any-return]
+
+    @property
+    def d_free(self) -> Array:
+        """Their derivatives, shape (p, o, q, k)."""
+        return self.slopes.free  # type: ignore[no-any-return]
+
+    @property
+    def columns(self) -> list[Array]:
+        """The observables on each mode column, shape (o, k)."""
+        return self.values.columns
+
+    @property
+    def factors(self) -> list[Array]:
+        """The coefficients of each factor, lowest power first."""
+        return self.values.factors
 
 
 @dataclass(frozen=True)
@@ -187,26 +244,28 @@ class CompiledObservables:
     factors: tuple[CompiledFactor, ...]
     signals: tuple[CompiledSignal, ...]
 
+    def take_apart(self, xp: Any, table: Any) -> CoefficientArrays:
+        """Return coefficient arrays from the values of the table, or from their derivatives.
+
+        Parameters
+        ----------
+        xp : module
+            The array library of the table.
+        table : array, shape (..., s)
+        """
+        leading = tuple(table.shape[:-1])
+        start = math.prod(self.free_shape)
+        free, columns = xp.reshape(table[..., :start], (*leading, *self.free_shape)), []
+        for shape in self.column_shapes:
+            stop = start + math.prod(shape)
+            columns.append(xp.reshape(table[..., start:stop], (*leading, *shape)))
+            start = stop
+        return CoefficientArrays(free, columns, [table[..., factor.coefficients] for factor in self.factors])
+
     def evaluate(self, theta: Array) -> Coefficients:
         """Return all coefficient arrays and their derivatives at parameter values."""
         values, slopes = self.table.evaluate(theta)
-        count = len(slopes)
-        size = int(np.prod(self.free_shape))
-        columns, d_columns, start = [], [], size
-        for shape in self.column_shapes:
-            stop = start + shape[0] * shape[1]
-            columns.append(values[start:stop].reshape(shape))
-            d_columns.append(slopes[:, start:stop].reshape(count, *shape))
-            start = stop
-        return Coefficients(
-            values[:size].reshape(self.free_shape),
-            slopes[:, :size].reshape(count, *self.free_shape),
-            columns,
-            d_columns,
-            [values[factor.coefficients] for factor in self.factors],
-            [slopes[:, factor.coefficients] for factor in self.factors],
-            (values, slopes),
-        )
+        return Coefficients(self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes))
 
 
 def compile_observables(system: System, operators: OperatorMatrix, known: Sequence[Signal] = ()) -> CompiledObservables:

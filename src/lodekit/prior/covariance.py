@@ -1,27 +1,36 @@
 """Covariance of any two observables, in the array API: the same code for NumPy arrays and PyTorch tensors.
 
 ``cov = sum_l sum_m c_ijm h_m(tau / ell_l)`` with ``c_ijm = sigma_l^2 ell_l^-m sum_(a+b=m) (-1)^b W_ila W_jlb``, plus
-the modes ``Phi_i(t1) diag(variance) Phi_j(t2)^T``.
+the modes ``Phi_i(t1) diag(variance) Phi_j(t2)^T``. Leading dimensions are batches, and are broadcast.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.arrays import constant
 from lodekit.prior.latents import Latent
 
-__all__ = ["fold_matrix", "free_block", "free_variance", "pair_coefficients"]
+__all__ = ["Observed", "fold_matrix", "free_block", "free_variance", "pair_coefficients", "prior_block"]
 
 Array = NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
 def fold_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the signs that fold products W_a W_b into orders m = a + b, shape (first * second, first + second - 1)."""
+    """Return the signs that fold products W_a W_b into orders m = a + b, shape (first * second, first + second - 1).
+
+    Parameters
+    ----------
+    first, second : int
+        How many coefficients each of two observables has.
+    """
     fold = np.zeros((first, second, first + second - 1))
     for a in range(first):
         for b in range(second):
@@ -29,42 +38,131 @@ def fold_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[np.float64]
     return fold.reshape(first * second, -1)
 
 
+def _widen(value: Any, count: int) -> Any:
+    """Return a batch of numbers with so many more dimensions; a single number as it is."""
+    return value[(..., *(None,) * count)] if getattr(value, "ndim", 0) else value
+
+
 def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, deviation: Any) -> Any:
-    """Return c_ijm for one free function, shape (i, j, m).
+    """Return c_ijm for one free function, shape (..., i, j, m).
 
     Parameters
     ----------
-    first, second : arrays, shape (i, a) and (j, b)
+    xp : module
+        The array library of the arrays.
+    first, second : arrays, shape (..., i, a) and (..., j, b)
         Coefficients of the observables on the free function.
-    lengthscale, deviation : scalars
+    lengthscale, deviation : numbers, or arrays of shape (...)
     """
-    i, a = first.shape
-    j, b = second.shape
-    fold = xp.asarray(fold_matrix(a, b), dtype=first.dtype, device=first.device)
-    outer = xp.reshape(first, (i, 1, a, 1)) * xp.reshape(second, (1, j, 1, b))
-    folded = xp.reshape(outer, (i * j, a * b)) @ fold
-    orders = xp.arange(a + b - 1, dtype=first.dtype, device=first.device)
-    return xp.reshape(folded, (i, j, a + b - 1)) * deviation**2 * lengthscale ** (-orders)
+    (i, a), (j, b) = first.shape[-2:], second.shape[-2:]
+    fold = constant(xp, fold_matrix(a, b), first)
+    outer = first[..., :, None, :, None] * second[..., None, :, None, :]
+    leading = outer.shape[:-4]
+    folded = xp.reshape(xp.reshape(outer, (*leading, i * j, a * b)) @ fold, (*leading, i, j, a + b - 1))
+    orders = constant(xp, np.arange(a + b - 1, dtype=float), first)
+    return folded * _widen(deviation**2, 3) * _widen(lengthscale, 3) ** (-orders)
 
 
 def free_block(
     xp: Any, latent: Latent, times1: Any, times2: Any, first: Any, second: Any, lengthscale: Any, deviation: Any
 ) -> Any:
-    """Return the covariance of observables at two sets of times due to one free function, shape (i, n1, j, n2)."""
-    order = first.shape[1] + second.shape[1] - 2
+    """Return the covariance of observables at two sets of times due to one free function, shape (..., i, n1, j, n2).
+
+    Parameters
+    ----------
+    xp : module
+        The array library of the arrays.
+    latent : Latent
+    times1, times2 : arrays, shape (..., n1) and (..., n2)
+        Scaled times.
+    first, second : arrays, shape (..., i, a) and (..., j, b)
+        Coefficients of the observables on the free function.
+    lengthscale, deviation : numbers, or arrays of shape (...)
+    """
+    order = first.shape[-1] + second.shape[-1] - 2
     latent.check_order(order)
-    u = (times1[:, None] - times2[None, :]) / lengthscale
-    stack = xp.stack(list(latent.stack(xp, u, order)))
+    u = (times1[..., :, None] - times2[..., None, :]) / _widen(lengthscale, 2)
+    stack = xp.stack(list(latent.stack(xp, u, order)), axis=-3)
     coefficients = pair_coefficients(xp, first, second, lengthscale, deviation)
-    i, j, m = coefficients.shape
-    block = xp.reshape(coefficients, (i * j, m)) @ xp.reshape(stack, (m, -1))
-    block = xp.reshape(block, (i, j, times1.shape[0], times2.shape[0]))
-    return xp.permute_dims(block, (0, 2, 1, 3))
+    *leading, i, j, m = coefficients.shape
+    n1, n2 = u.shape[-2:]
+    block = xp.reshape(coefficients, (*leading, i * j, m)) @ xp.reshape(stack, (*stack.shape[:-3], m, n1 * n2))
+    return xp.moveaxis(xp.reshape(block, (*block.shape[:-2], i, j, n1, n2)), -2, -3)
 
 
-def free_variance(latent: Latent, rows: Array, lengthscale: float, deviation: float) -> Array:
-    """Return the prior variance of observables due to one free function, shape (i,); the same at all times."""
-    weight = pair_coefficients(np, rows, rows, lengthscale, deviation)
+@dataclass(frozen=True)
+class Observed:
+    """Observables at some times, as the prior sees them.
+
+    Parameters
+    ----------
+    times : array, shape (..., n)
+        Scaled times.
+    free : array, shape (..., o, q, k)
+        Coefficients on the free functions.
+    basis : array, shape (..., o, n, r)
+        Basis functions of the modes.
+    """
+
+    times: Any
+    free: Any
+    basis: Any
+
+
+def prior_block(
+    xp: Any,
+    latents: Sequence[Latent],
+    first: Observed,
+    second: Observed,
+    lengthscales: Any,
+    deviations: Any,
+    mode_roots: Any,
+) -> Any:
+    """Return the prior covariance of two sets of observables, shape (..., i, n1, j, n2).
+
+    Parameters
+    ----------
+    xp : module
+        The array library of the arrays.
+    latents : sequence of Latent
+        One for each free function.
+    first, second : Observed
+    lengthscales, deviations : arrays, shape (..., q)
+        Of the free functions.
+    mode_roots : array, shape (..., r)
+        The prior deviation of every basis function of the modes.
+    """
+    sizes = [(part.free.shape[-3], part.times.shape[-1]) for part in (first, second)]
+    parts = []
+    for k, latent in enumerate(latents):
+        own = first.free[..., k, :], second.free[..., k, :]
+        ell, deviation = lengthscales[..., k], deviations[..., k]
+        parts.append(free_block(xp, latent, first.times, second.times, *own, ell, deviation))
+    if mode_roots.shape[-1]:
+        roots = mode_roots[..., None, None, :]
+        rows, columns = (
+            xp.reshape(scaled, (*scaled.shape[:-3], count * n, scaled.shape[-1]))
+            for scaled, (count, n) in zip((first.basis * roots, second.basis * roots), sizes, strict=True)
+        )
+        block = rows @ columns.mT
+        parts.append(xp.reshape(block, (*block.shape[:-2], *sizes[0], *sizes[1])))
+    if not parts:
+        leading = np.broadcast_shapes(*(tuple(part.shape[:-1]) for part in (first.times, second.times, mode_roots)))
+        return xp.zeros((*leading, *sizes[0], *sizes[1]), dtype=first.times.dtype, device=first.times.device)
+    return sum(parts[1:], parts[0])
+
+
+def free_variance(latent: Latent, own: Array, lengthscale: float, deviation: float) -> Array:
+    """Return the prior variance of observables due to one free function, shape (i,); the same at all times.
+
+    Parameters
+    ----------
+    latent : Latent
+    own : array, shape (i, a)
+        Coefficients of the observables on the free function.
+    lengthscale, deviation : float
+    """
+    weight = pair_coefficients(np, own, own, lengthscale, deviation)
     at_zero = np.array([part[0] for part in latent.stack(np, np.zeros(1), weight.shape[-1] - 1)])
     # Odd orders vanish at zero lag.
     return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])

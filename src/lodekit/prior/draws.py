@@ -16,12 +16,25 @@ __all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters"]
 
 Array = NDArray[np.float64]
 _MOST_WAVES = 20_000
+#: What waves may leave out of a variance.
+_EPS = 1e-16
 
 
 def natural_hyperparameters(
     observables: Observables, latents: tuple[Latent, ...], theta: Array, lengthscale: float
 ) -> Hyperparameters:
-    """Return hyperparameters at which observables vary by about one, for a lengthscale in scaled time."""
+    """Return hyperparameters at which observables vary by about one.
+
+    Parameters
+    ----------
+    observables : Observables
+    latents : tuple of Latent
+        One for each free function.
+    theta : array, shape (p,)
+        Parameters of the system.
+    lengthscale : float
+        In scaled time, for all free functions.
+    """
     values = observables.evaluate(theta)
     deviations = np.ones(len(latents))
     for number, latent in enumerate(latents):
@@ -45,7 +58,20 @@ def draw_solutions(
     size: int,
     generator: np.random.Generator,
 ) -> Array:
-    """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o)."""
+    """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o).
+
+    Parameters
+    ----------
+    observables : Observables
+    latents : tuple of Latent
+        One for each free function.
+    hyper : Hyperparameters
+    times : array, shape (n,)
+        In the user's unit.
+    size : int
+        How many.
+    generator : numpy.random.Generator
+    """
     values, scaled = observables.evaluate(hyper.theta), observables.units.scaled_times(times)
     groups = mode_groups(observables.compiled)
     basis, _ = observables.mode_basis(values, groups, scaled, slopes=False)
@@ -69,12 +95,27 @@ def draw_latent(
 
     Where waves are enough of the spectrum: a sum of them by the trapezoidal rule in frequency, exact to rounding over
     the span of the times. Else: a draw of the function and its derivatives at all times at once.
+
+    Parameters
+    ----------
+    latent : Latent
+    times : array, shape (n,)
+        Scaled times.
+    order : int
+        How many derivatives, the function itself among them.
+    ell, deviation : float
+        Its lengthscale, in scaled time, and its standard deviation.
+    size : int
+        How many draws.
+    generator : numpy.random.Generator
     """
     if latent.has_band:
-        reach = latent.highest + 0.5 * order
+        # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
+        usual = latent.highest + 0.5 * order
+        band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
         length = float(np.ptp(times)) + reach * ell if len(times) else ell
         step = 2.0 * np.pi / length
-        count = int(np.ceil(reach / ell / step)) + 1
+        count = int(np.ceil(band / ell / step)) + 1
         if count > _MOST_WAVES:
             raise LodekitError(
                 "samples so far from the data need too many waves; expected times within a few thousand lengthscales"

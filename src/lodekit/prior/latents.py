@@ -4,7 +4,8 @@ With ``u = tau/ell`` a stationary covariance is ``k(tau) = sigma^2 h_0(u)``, and
 ``sigma^2 ell^-m h_m(u)``. The stack h_0 ... h_m depends on u alone; lengthscale and signal variance enter as small
 coefficients. Stacks follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
 
-A new covariance is a class that keeps the protocol `Latent`, and a family in `FAMILIES`.
+A new covariance is a class that keeps the protocol `Latent`, and a family in `FAMILIES`. Those with a band serve the
+spectral engine, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
 
@@ -96,15 +99,67 @@ class Latent(Protocol):
         """
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies."""
+        """Return the spectral density: the Fourier transform of the covariance, over angular frequencies.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float
+        """
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the logarithm of the spectral density, which does not underflow.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float, or array that is broadcast against the frequencies
+        """
+
+    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return the derivative of the logarithm of the spectral density in log ell.
+
+        Parameters
+        ----------
+        frequencies : array
+        lengthscale : float, or array that is broadcast against the frequencies
+        """
+
+    def band(self, order: int, eps: float) -> float:
+        """Return R with all but `eps` of the variance of the derivative of an `order` at frequencies below R / ell."""
+
+    def reach(self, order: int, eps: float) -> float:
+        """Return u beyond which h_0, h_2 ... up to twice the `order` are below `eps` of their values at zero."""
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return the process as a state space driven by white noise; None where there is none."""
 
 
+@lru_cache(maxsize=512)
+def _gaussian_band(order: int, eps: float) -> float:
+    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))
+
+
+@lru_cache(maxsize=512)
+def _gaussian_reach(order: int, eps: float) -> float:
+    u = np.linspace(0.0, 45.0, 9001)
+    largest = np.zeros_like(u)
+    for m in range(order + 1):
+        size = float(factorial2(2 * m - 1)) if m else 1.0
+        largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
+    above = np.flatnonzero(largest > max(eps, 1e-280))
+    return float(u[min(above[-1] + 1, len(u) - 1)])
+
+
 @dataclass(frozen=True)
 class SquaredExponential:
-    """``exp(-u^2/2)``: infinitely differentiable."""
+    """``exp(-u^2/2)``: infinitely differentiable.
+
+    Parameters
+    ----------
+    name, extra, needs_lag, has_band, smoothness, highest
+        As in `Latent`; no others make sense.
+    """
 
     name: str = "se"
     extra: int = 2
@@ -117,7 +172,7 @@ class SquaredExponential:
         """Accept any order."""
 
     def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_order by the Hermite recurrence ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
+        """Yield h_0 ... h_`order` of `u` in `xp` by Hermite's ``h_m = -(u h_(m-1) + (m-1) h_(m-2))``."""
         before, last = None, xp.exp(-0.5 * u * u)
         yield last
         for m in range(1, order + 1):
@@ -129,12 +184,28 @@ class SquaredExponential:
             yield last
 
     def tilt(self, contracted: Array, lagged: Array | None) -> Array:
-        """Return ``h_(m+2) + h_m``, contracted."""
+        """Return ``h_(m+2) + h_m``, `contracted`; nothing `lagged` is needed."""
         return np.asarray(contracted[..., 2:] + contracted[..., :-2])
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)``."""
+        """Return ``sqrt(2 pi) ell exp(-(w ell)^2/2)`` at `frequencies` w with `lengthscale` ell."""
         return np.asarray(math.sqrt(2.0 * math.pi) * lengthscale * np.exp(-0.5 * (frequencies * lengthscale) ** 2))
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``log(2 pi)/2 + log ell - (w ell)^2/2`` at `frequencies` w with `lengthscale` ell."""
+        return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
+
+    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``1 - (w ell)^2`` at `frequencies` w with `lengthscale` ell."""
+        return np.asarray(1.0 - (frequencies * lengthscale) ** 2)
+
+    def band(self, order: int, eps: float) -> float:
+        """Return R with all but `eps` of ``int w^(2 order) exp(-w^2/2)`` below it."""
+        return _gaussian_band(order, eps)
+
+    def reach(self, order: int, eps: float) -> float:
+        """Return u beyond which derivatives up to twice the `order` are below `eps` of those at zero."""
+        return _gaussian_reach(order, eps)
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return nothing: an infinitely smooth process has no finite state."""
@@ -148,6 +219,8 @@ class Matern:
     Parameters
     ----------
     p : int
+    extra, needs_lag, has_band
+        As in `Latent`; no others make sense.
     """
 
     p: int
@@ -199,7 +272,7 @@ class Matern:
             )
 
     def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_order; beyond 2p they jump at zero, where only multiples of u are used."""
+        """Yield h_0 ... h_`order` of `u` in `xp`; beyond 2p they jump at zero, where only multiples of u are used."""
         kappa = self._kappa
         r = kappa * xp.abs(u)
         decay, sign = xp.exp(-r), xp.sign(u)
@@ -211,16 +284,33 @@ class Matern:
             yield value * sign if m % 2 else value
 
     def tilt(self, contracted: Array, lagged: Array | None) -> Array:
-        """Return ``-m h_m - u h_(m+1)``, contracted."""
+        """Return ``-m h_m - u h_(m+1)``, `contracted` and `lagged`."""
         assert lagged is not None  # noqa: S101
         orders = contracted.shape[-1] - 1
         return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
 
     def density(self, frequencies: Array, lengthscale: float) -> Array:
-        """Return the density, which falls as the power 2p + 2 of the frequency."""
+        """Return the density for a `lengthscale`; it falls as the power 2p + 2 of the `frequencies`."""
+        return np.exp(self.log_density(frequencies, lengthscale))
+
+    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``log(scale rate^(2p+1) / (rate^2 + w^2)^(p+1))``: `frequencies` w, rate kappa / `lengthscale`."""
         nu, rate = self.p + 0.5, self._kappa / lengthscale
         log_scale = math.log(2.0) + 0.5 * math.log(math.pi) + math.lgamma(nu + 0.5) - math.lgamma(nu)
-        return np.exp(log_scale + 2.0 * nu * math.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
+        return np.asarray(log_scale + 2.0 * nu * np.log(rate) - (nu + 0.5) * np.log(rate**2 + frequencies**2))
+
+    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
+        """Return ``(2p+2) rate^2 / (rate^2 + w^2) - (2p+1)``: `frequencies` w, rate kappa / `lengthscale`."""
+        square = (self._kappa / lengthscale) ** 2
+        return np.asarray((2 * self.p + 2) * square / (square + frequencies**2) - (2 * self.p + 1))
+
+    def band(self, order: int, eps: float) -> float:
+        """Return infinity: no moderate band is enough, whatever `order` and `eps`."""
+        return math.inf
+
+    def reach(self, order: int, eps: float) -> float:
+        """Return infinity, whatever `order` and `eps`: nothing asks where there is no band."""
+        return math.inf
 
     def state_space(self, lengthscale: float) -> StateSpace | None:
         """Return ``(d + rate)^(p+1) z = w`` as a state space (Hartikainen and Sarkka 2010)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +19,74 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CompiledSignal:
-    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``; c, r, w stand in the table in this order."""
+    """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``.
+
+    Parameters
+    ----------
+    powers : tuple of int
+        k, for each term.
+    sines : tuple of bool
+        Whether a term is a sine.
+    coefficients : slice
+        Where c, r, w of all terms stand in the table, in this order.
+    """
 
     powers: tuple[int, ...]
     sines: tuple[bool, ...]
     coefficients: slice
 
-    def evaluate(self, times: Array, values: Array, derivatives: Array) -> tuple[Array, Array]:
-        """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n)."""
-        own, slopes = values[self.coefficients], derivatives[:, self.coefficients]
-        total, gradient = np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
+    def waves(self, xp: Any, times: Any, table: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield c, w, ``t^k exp(r t)`` and ``cos or sin(w t)`` of each term, shapes (..., 1) and (..., n).
+
+        Parameters
+        ----------
+        xp : module
+            The array library.
+        times : array, shape (..., n)
+            In the user's unit.
+        table : array, shape (..., s)
+        """
+        own = table[..., self.coefficients]
         for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
-            c, r, w = own[3 * i : 3 * i + 3]
-            shape = times**power * np.exp(r * times)
-            angle = w * times
-            wave, slope = (np.sin(angle), np.cos(angle)) if sine else (np.cos(angle), -np.sin(angle))
-            total += c * shape * wave
-            dc, dr, dw = slopes[:, 3 * i], slopes[:, 3 * i + 1], slopes[:, 3 * i + 2]
+            c, r, w = (own[..., 3 * i + k, None] for k in range(3))
+            yield c, w, times**power * xp.exp(r * times), (xp.sin if sine else xp.cos)(w * times)
+
+    def values(self, xp: Any, times: Any, table: Any) -> Any:
+        """Return the signal, shape (..., n).
+
+        Parameters
+        ----------
+        xp : module
+            The array library.
+        times : array, shape (..., n)
+            In the user's unit.
+        table : array, shape (..., s)
+        """
+        shape = np.broadcast_shapes(tuple(times.shape), (*table.shape[:-1], 1))
+        total = xp.zeros(shape, dtype=table.dtype, device=table.device)
+        for c, _, envelope, wave in self.waves(xp, times, table):
+            total = total + c * envelope * wave
+        return total
+
+    def evaluate(self, times: Array, values: Array, derivatives: Array) -> tuple[Array, Array]:
+        """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n).
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+            In the user's unit.
+        values, derivatives : arrays, shapes (s,) and (p, s)
+            The table.
+        """
+        slopes = derivatives[:, self.coefficients]
+        total, gradient = np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
+        for i, (c, w, envelope, wave) in enumerate(self.waves(np, times, values)):
+            total += c * envelope * wave
             if slopes[:, 3 * i : 3 * i + 3].any():
-                gradient += np.outer(dc, shape * wave) + np.outer(dr, c * times * shape * wave)
-                gradient += np.outer(dw, c * times * shape * slope)
+                dc, dr, dw = slopes[:, 3 * i], slopes[:, 3 * i + 1], slopes[:, 3 * i + 2]
+                slope = np.cos(w * times) if self.sines[i] else -np.sin(w * times)
+                gradient += np.outer(dc, envelope * wave) + np.outer(dr, c * times * envelope * wave)
+                gradient += np.outer(dw, c * times * envelope * slope)
         return total, gradient
 
     @property
@@ -46,7 +96,14 @@ class CompiledSignal:
 
 
 def append_signal(signal: Signal, scalars: list[Scalar]) -> CompiledSignal:
-    """Add the numbers of a signal to a list, and return where they stand."""
+    """Add the numbers of a signal to a list, and return where they stand.
+
+    Parameters
+    ----------
+    signal : Signal
+    scalars : list of Scalar
+        Grows.
+    """
     start = len(scalars)
     for wave, value in signal.terms.items():
         scalars.extend((value, wave.rate, wave.frequency))

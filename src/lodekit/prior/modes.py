@@ -4,6 +4,8 @@ Where no parameter stands inside the roots: ``s^k e^(l s)``, real and imaginary 
 covariances, with s counted from the start of the data for decaying modes and from the end for growing ones. Where
 parameters do: the fundamental system of the companion matrix at the start, analytic in the parameters also where roots
 collide or turn from complex to real.
+
+Values are for any array library, with leading dimensions for batches; derivatives in the parameters are NumPy's.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CompiledObservables
 
 __all__ = [
@@ -22,13 +26,18 @@ __all__ = [
     "ModeGroup",
     "companion",
     "companion_basis",
+    "companion_matrix",
     "exponential_basis",
     "exponentials_of_matrix",
+    "fundamental_basis",
+    "group_of_each",
     "mode_groups",
 ]
 
 Array = NDArray[np.float64]
 _TAYLOR = 18
+_ORDERS: Array = np.arange(_TAYLOR + 1, dtype=float)
+_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,12 @@ class ModeGroup:
 
 
 def mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
-    """Return the groups in order."""
+    """Return the groups in order.
+
+    Parameters
+    ----------
+    compiled : CompiledObservables
+    """
     groups = []
     for index, factor in enumerate(compiled.factors):
         if factor.roots is None:
@@ -62,138 +76,214 @@ def mode_groups(compiled: CompiledObservables) -> tuple[ModeGroup, ...]:
     return tuple(groups)
 
 
-def exponential_basis(times: Array, operator: Array, root: complex, multiplicity: int) -> Array:
-    """Return ``W(d) s^k e^(l s)``, real and imaginary parts, shape (n, basis); linear in the operator W.
+def group_of_each(groups: Sequence[ModeGroup]) -> list[int]:
+    """Return for each basis function the number of its group.
+
+    Parameters
+    ----------
+    groups : sequence of ModeGroup
+    """
+    return [number for number, group in enumerate(groups) for _ in range(group.size)]
+
+
+def exponential_basis(xp: Any, times: Any, operators: Any, root: complex, multiplicity: int) -> Any:
+    """Return ``W(d) s^k e^(l s)``, real and imaginary parts, shape (..., o, n, basis); linear in the operators W.
 
     ``W(d) s^k e^(l s) = sum_q binom(k, q) W^(q)(l) s^(k-q) e^(l s)``, W^(q) the q-th derivative of the polynomial W.
+
+    Parameters
+    ----------
+    xp : module
+        The array library of the arrays.
+    times : array, shape (..., n)
+        Scaled times.
+    operators : array, shape (..., o, k)
+        Coefficients of W in scaled time, for each observable.
+    root : complex
+        l, in scaled time.
+    multiplicity : int
     """
-    origin = 0.0 if root.real <= 0 else 1.0
-    s = times - origin
-    wave = np.exp(root * s)
-    powers = root ** np.arange(len(operator))
+    s = times - (0.0 if root.real <= 0 else 1.0)
+    wave = xp.exp(xp.asarray(root, dtype=xp.complex128, device=times.device) * s)[..., None, :]
+    length = operators.shape[-1]
+    powers = root ** np.arange(length)
     at_root = []
     for q in range(multiplicity):
-        falling = np.array([factorial(k) / factorial(k - q) if k >= q else 0.0 for k in range(len(operator))])
-        shifted = np.concatenate([np.zeros(q), powers[: len(operator) - q]])
-        at_root.append(np.sum(operator * falling * shifted))
+        falling = np.array([factorial(k) / factorial(k - q) if k >= q else 0.0 for k in range(length)])
+        shifted = np.concatenate([np.zeros(min(q, length)), powers[: max(length - q, 0)]])
+        of_root = xp.asarray(shifted, dtype=xp.complex128, device=times.device)
+        terms = operators * constant(xp, falling, operators) * of_root
+        at_root.append(xp.sum(terms, -1)[..., None])
     columns = []
     for k in range(multiplicity):
-        total = sum(comb(k, q) * at_root[q] * s ** (k - q) for q in range(k + 1)) * wave
-        columns.append(total.real)
-        if root.imag:
-            columns.append(total.imag)
-    return np.stack(columns, axis=1)
+        total = sum(comb(k, q) * at_root[q] * (s ** (k - q))[..., None, :] for q in range(k + 1)) * wave
+        columns += [xp.real(total), xp.imag(total)] if root.imag else [xp.real(total)]
+    return xp.stack(columns, -1)
+
+
+def _multiply(xp: Any, first: Any, second: Any) -> Any:
+    """Return the product of polynomials, lowest power first, shape (..., k)."""
+    rows, columns = first.shape[-1], second.shape[-1]
+    parts = []
+    for k in range(rows + columns - 1):
+        pairs = range(max(0, k - columns + 1), min(k, rows - 1) + 1)
+        parts.append(sum(first[..., i] * second[..., k - i] for i in pairs))
+    return xp.stack(parts, -1)
+
+
+def companion_matrix(xp: Any, factor: Any, multiplicity: int) -> Any:
+    """Return the companion matrix of a monic factor to its multiplicity, shape (..., m, m).
+
+    It is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters, about the size of the roots where they
+    are fast against the window: so p and p'/omega have the same prior variance.
+
+    Parameters
+    ----------
+    xp : module
+        The array library of the factor.
+    factor : array, shape (..., e + 1)
+        Coefficients in scaled time, lowest power first.
+    multiplicity : int
+    """
+    degree = factor.shape[-1] - 1
+    size, full = degree * multiplicity, factor
+    for _ in range(multiplicity - 1):
+        full = _multiply(xp, full, factor)
+    omega = (1.0 + factor[..., 0] ** 2) ** (0.5 / degree)
+    scales = omega[..., None] ** constant(xp, np.arange(size) - (size - 1.0), factor)
+    above = omega[..., None, None] * constant(xp, np.eye(size - 1, size, 1), factor)
+    return xp.concat([above, -(full[..., :size] * scales)[..., None, :]], -2)
 
 
 @dataclass(frozen=True)
 class Companion:
-    """The balanced companion matrix of a factor to its multiplicity, with derivatives; shapes (m, m), (p, m, m)."""
+    """The balanced companion matrix of a factor to its multiplicity, with derivatives.
+
+    Parameters
+    ----------
+    matrix : array, shape (m, m)
+    d_matrix : array, shape (p, m, m)
+    """
 
     matrix: Array
     d_matrix: Array
 
 
 def companion(factor: Array, d_factor: Array, multiplicity: int) -> Companion:
-    """Return the companion matrix of a monic factor to its multiplicity, in scaled time.
+    """Return the companion matrix of a monic factor to its multiplicity, in scaled time, with derivatives.
 
-    It is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters, about the size of the roots where they
-    are fast against the window: so p and p'/omega have the same prior variance.
+    Parameters
+    ----------
+    factor, d_factor : arrays, shapes (e + 1,) and (p, e + 1)
+        Coefficients, lowest power first, and their derivatives in the parameters.
+    multiplicity : int
     """
     degree = len(factor) - 1
-    power = np.array([1.0])
-    for _ in range(multiplicity - 1):
-        power = np.convolve(power, factor)
-    full = np.convolve(power, factor)
-    d_full = np.stack([multiplicity * np.convolve(power, slope) for slope in d_factor]) if len(d_factor) else None
-    size = degree * multiplicity
+    size, full, d_full = degree * multiplicity, factor, d_factor
+    for count in range(1, multiplicity):
+        d_full = (count + 1) * _multiply(np, full, d_factor)
+        full = _multiply(np, full, factor)
     omega = (1.0 + factor[0] ** 2) ** (0.5 / degree)
     d_omega = omega / degree * factor[0] / (1.0 + factor[0] ** 2) * d_factor[:, 0]
-    matrix = np.diag(np.full(size - 1, omega), 1)
-    scales = omega ** (np.arange(size) - (size - 1.0))
-    matrix[-1] -= full[:size] * scales
+    exponents = np.arange(size) - (size - 1.0)
+    scales = omega**exponents
+    d_scales = exponents * scales / omega * d_omega[:, None]
     d_matrix = np.zeros((len(d_factor), size, size))
-    for p in range(len(d_factor)):
-        d_matrix[p] = np.diag(np.full(size - 1, d_omega[p]), 1)
-        d_scales = (np.arange(size) - (size - 1.0)) * scales / omega * d_omega[p]
-        if d_full is not None:
-            d_matrix[p, -1] -= d_full[p, :size] * scales + full[:size] * d_scales
-    return Companion(matrix, d_matrix)
+    d_matrix[:, :-1] = d_omega[:, None, None] * np.eye(size - 1, size, 1)
+    d_matrix[:, -1] = -(d_full[:, :size] * scales + full[:size] * d_scales)
+    return Companion(companion_matrix(np, factor, multiplicity), d_matrix)
 
 
-def exponentials_of_matrix(matrix: Array, times: Array) -> Array:
-    """Return ``exp(M s)`` for many s, shape (n, m, m): one Taylor sum, then repeated squaring for all at once."""
-    size = float(np.max(np.abs(times), initial=0.0) * np.linalg.norm(matrix, 1))
-    if not np.isfinite(size):
-        return np.full((len(times), *matrix.shape), np.inf)
-    squarings = max(0, int(np.ceil(np.log2(max(size, 1e-300)))))
-    powers = [np.eye(len(matrix))]
+def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
+    """Return ``exp(M s)`` for many s, shape (..., n, m, m): one Taylor sum, then repeated squaring for all at once.
+
+    Parameters
+    ----------
+    xp : module
+        The array library of the arrays.
+    matrix : array, shape (..., m, m)
+    times : array, shape (..., n)
+    """
+    size, count = matrix.shape[-1], times.shape[-1]
+    longest = xp.max(xp.abs(times)).item() if count else 0.0
+    norm = longest * xp.max(xp.sum(xp.abs(matrix), -2)).item()
+    if not np.isfinite(norm):
+        shape = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(times.shape[:-1]))
+        return xp.full((*shape, count, size, size), np.inf, dtype=matrix.dtype, device=matrix.device)
+    squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
+    powers = [xp.broadcast_to(constant(xp, np.eye(size), matrix), matrix.shape)]
     for _ in range(_TAYLOR):
         powers.append(powers[-1] @ matrix)
     scaled = times / 2.0**squarings
-    weights = scaled[:, None] ** np.arange(_TAYLOR + 1) / np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
-    total = np.tensordot(weights, np.stack(powers), axes=1)
+    weights = scaled[..., None] ** constant(xp, _ORDERS, matrix) / constant(xp, _FACTORIALS, matrix)
+    flat = weights @ xp.reshape(xp.stack(powers, -3), (*matrix.shape[:-2], _TAYLOR + 1, size * size))
+    total = xp.reshape(flat, (*flat.shape[:-1], size, size))
     for _ in range(squarings):
         total = total @ total
-    return np.asarray(total)
+    return total
 
 
-def companion_basis(
-    times: Array, operators: Sequence[Array], d_operators: Sequence[Array], system: Companion
-) -> tuple[list[Array], list[Array]]:
-    """Return for each observable the basis functions, (n, m), and their derivatives in the parameters, (p, n, m).
+def _rows(xp: Any, matrix: Any, count: int) -> list[Any]:
+    """Return ``e_1^T M^k`` for k below a count, each of shape (..., m): the derivatives of the first state."""
+    size = matrix.shape[-1]
+    first = constant(xp, np.eye(1, size), matrix)
+    rows = [xp.broadcast_to(first, (*matrix.shape[:-2], 1, size))]
+    for _ in range(count - 1):
+        rows.append(rows[-1] @ matrix)
+    return [row[..., 0, :] for row in rows]
+
+
+def _weights(operators: Any, rows: Sequence[Any]) -> Any:
+    """Return operators of the first state as weights of all states, shape (..., o, m)."""
+    return sum(operators[..., k, None] * row[..., None, :] for k, row in enumerate(rows))
+
+
+def _see(xp: Any, weights: Any, flow: Any) -> Any:
+    """Return ``weights exp(M s)``, shape (..., o, n, m)."""
+    return xp.einsum("...or,...nrm->...onm", weights, flow)
+
+
+def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
+    """Return the fundamental system of a companion matrix, seen through observables, shape (..., o, n, m).
+
+    Parameters
+    ----------
+    xp : module
+        The array library of the arrays.
+    times : array, shape (..., n)
+        Scaled times, shared by all observables.
+    operators : array, shape (..., o, k)
+        Coefficients of W in scaled time, for each observable.
+    matrix : array, shape (..., m, m)
+    """
+    weights = _weights(operators, _rows(xp, matrix, operators.shape[-1]))
+    return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
+
+
+def companion_basis(times: Array, operators: Array, d_operators: Array, system: Companion) -> tuple[Array, Array]:
+    """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
     Parameters
     ----------
     times : array, shape (n,)
         Scaled times, shared by all observables.
-    operators : sequence of arrays, shape (k,)
-        Coefficients of W in scaled time, for each observable.
-    d_operators : sequence of arrays, shape (p, k)
-        Their derivatives in the parameters.
+    operators, d_operators : arrays, shapes (o, k) and (p, o, k)
+        Coefficients of W in scaled time, for each observable, and their derivatives in the parameters.
     system : Companion
     """
     size, count = len(system.matrix), len(system.d_matrix)
-    flow = exponentials_of_matrix(system.matrix, times)
-    d_flow = []
-    for slope in system.d_matrix:
-        if not slope.any():
-            d_flow.append(np.zeros_like(flow))
-            continue
-        block = np.zeros((2 * size, 2 * size))
-        block[:size, :size] = block[size:, size:] = system.matrix
-        block[:size, size:] = slope
-        d_flow.append(exponentials_of_matrix(block, times)[:, :size, size:])
-    longest = max((len(operator) for operator in operators), default=1)
-    rows = [np.eye(size)[0]]
+    flow = exponentials_of_matrix(np, system.matrix, times)
+    rows = _rows(np, system.matrix, operators.shape[-1])
+    weights = _weights(operators, rows)
     d_rows = [np.zeros((count, size))]
-    for _ in range(longest - 1):
-        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", rows[-1], system.d_matrix))
-        rows.append(rows[-1] @ system.matrix)
-    values, slopes = [], []
-    for operator, d_operator in zip(operators, d_operators, strict=True):
-        weight = sum(c * row for c, row in zip(operator, rows, strict=False))
-        d_weight = (
-            np.stack(
-                [
-                    sum(
-                        (d_operator[p, k] * rows[k] + operator[k] * d_rows[k][p] for k in range(len(operator))),
-                        np.zeros(size),
-                    )
-                    for p in range(count)
-                ]
-            )
-            if count
-            else np.zeros((0, size))
-        )
-        values.append(np.einsum("i,nij->nj", weight, flow))
-        slopes.append(
-            np.stack(
-                [
-                    np.einsum("i,nij->nj", d_weight[p], flow) + np.einsum("i,nij->nj", weight, d_flow[p])
-                    for p in range(count)
-                ]
-            )
-            if count
-            else np.zeros((0, len(times), size))
-        )
-    return values, slopes
+    for row in rows[:-1]:
+        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
+    d_weights = _weights(d_operators, rows) + _weights(operators, d_rows)
+    slopes = _see(np, d_weights, flow)
+    for p, slope in enumerate(system.d_matrix):
+        if slope.any():
+            block = np.zeros((2 * size, 2 * size))
+            block[:size, :size] = block[size:, size:] = system.matrix
+            block[:size, size:] = slope
+            slopes[p] += _see(np, weights, exponentials_of_matrix(np, block, times)[:, :size, size:])
+    return _see(np, weights, flow), slopes

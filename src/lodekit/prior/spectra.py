@@ -10,17 +10,17 @@ derivatives in these coefficients back to derivatives in everything that is lear
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
-from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import Latent, SquaredExponential
 
 __all__ = [
     "MOST_WAVES",
@@ -30,7 +30,6 @@ __all__ = [
     "Point",
     "Pulled",
     "Spectrum",
-    "gaussian_band",
 ]
 
 Array = NDArray[np.float64]
@@ -41,6 +40,8 @@ _ROUND = 2.0**0.25
 MOST_WAVES = 2000
 #: The channel prior is made of waves; beyond lags where it forgets itself to this, its period need not reach.
 _LONGEST_LAG = 1e-11
+#: The covariance of the channels, where the prior stands on these.
+_CHANNELS = SquaredExponential()
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,15 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Derivatives of a number in the coefficients of the rows, in those of the channels, and in the hyperparameters."""
+    """Derivatives of a number in all that a spectrum depends on.
+
+    Parameters
+    ----------
+    free, channels : arrays, shapes (o, q, k) and (c, q, k)
+        In the coefficients of the observables, and in those of the channels.
+    log_lengthscales, log_deviations : arrays, shape (q,) or (c,)
+        In the logarithms of the hyperparameters.
+    """
 
     free: Array
     channels: Array
@@ -130,42 +139,51 @@ class Point:
 class Spectrum(Protocol):
     """A prior over the free functions in frequency."""
 
+    def band(self, order: int, eps: float) -> float:
+        """Return R with all but eps of the variance of a derivative at frequencies below R / ell, for all processes.
+
+        Parameters
+        ----------
+        order : int
+            Of the derivative.
+        eps : float
+        """
+
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves that are exact to a tolerance over a window of this length."""
+        """Return waves that are exact to a tolerance over a window.
+
+        Parameters
+        ----------
+        point : Point
+        eps : float
+            The tolerance.
+        length : float
+            Of the window, in scaled time.
+        """
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return the coefficients of the observables on the whitened waves, shape (o, f)."""
+        """Return the coefficients of the observables on the whitened waves, shape (o, f).
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        point : Point
+        """
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``."""
+        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        point : Point
+        slope : array, shape (o, f)
+        """
 
 
 def _powers(frequencies: Array, length: int) -> ComplexArray:
     """Return ``(i w)^k``, shape (f, length)."""
     return np.asarray((1j * frequencies)[:, None] ** np.arange(length))
-
-
-@lru_cache(maxsize=512)
-def gaussian_band(order: int, eps: float) -> float:
-    """Return R with all but eps of ``int w^(2 order) exp(-w^2/2)`` below it."""
-    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))
-
-
-@lru_cache(maxsize=512)
-def gaussian_reach(order: int, eps: float) -> float:
-    """Return u beyond which derivatives of ``exp(-u^2/2)`` up to twice the order are below eps of those at zero."""
-    u = np.linspace(0.0, 45.0, 9001)
-    largest = np.zeros_like(u)
-    for m in range(order + 1):
-        size = float(factorial2(2 * m - 1)) if m else 1.0
-        largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
-    above = np.flatnonzero(largest > max(eps, 1e-280))
-    return float(u[min(above[-1] + 1, len(u) - 1)])
-
-
-def _log_density(frequencies: Array, lengthscale: float | Array) -> Array:
-    """Return the logarithm of the spectral density of ``exp(-tau^2/2 ell^2)``."""
-    return np.asarray(0.5 * np.log(2.0 * np.pi) + np.log(lengthscale) - 0.5 * (frequencies * lengthscale) ** 2)
 
 
 def _round_down(value: float) -> float:
@@ -174,35 +192,53 @@ def _round_down(value: float) -> float:
 
 @dataclass(frozen=True)
 class LatentSpectrum:
-    """The paper's prior: independent squared-exponential processes for the free functions."""
+    """The paper's prior: independent processes for the free functions, of covariances with a band.
+
+    Parameters
+    ----------
+    latents : tuple of Latent
+        One for each free function.
+    """
+
+    latents: tuple[Latent, ...]
+
+    def band(self, order: int, eps: float) -> float:
+        """Return the widest band to an `order` and `eps` of all free functions; a channel's where there are none."""
+        return max((latent.band(order, eps) for latent in self.latents), default=_CHANNELS.band(order, eps))
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves, for each free function its own: band and period are known in closed form."""
+        """Return waves at a `point`, exact to `eps` over a `length`; each covariance knows its band and period."""
         # The gradient in the lengthscale needs one order more.
         order = point.free.shape[-1]
-        band, reach = gaussian_band(order, eps), gaussian_reach(order, eps)
         steps, counts, reaches = [], [], []
-        for lengthscale in point.lengthscales:
+        for latent, lengthscale in zip(self.latents, point.lengthscales, strict=True):
+            band, reach = latent.band(order, eps), latent.reach(order, eps)
             low = _round_down(float(lengthscale))
             steps.append(2.0 * np.pi / (length + reach * low * _ROUND))
             counts.append(int(np.ceil(band / low / steps[-1])) + 1)
             reaches.append(reach * float(lengthscale))
         return Frequencies(tuple(steps), tuple(counts), tuple(reaches))
 
-    @staticmethod
-    def _roots(frequencies: Frequencies, point: Point) -> Array:
-        process = frequencies.process
-        log_density = _log_density(frequencies.values, point.lengthscales[process])
-        return np.asarray(np.sqrt(frequencies.weights) * point.deviations[process] * np.exp(0.5 * log_density))
+    def _processes(self, frequencies: Frequencies, point: Point) -> Iterator[tuple[Latent, Array, float]]:
+        """Yield the covariance, the frequencies and the lengthscale of each process."""
+        parts = zip(self.latents, frequencies.steps, frequencies.counts, point.lengthscales, strict=True)
+        for latent, step, count, lengthscale in parts:
+            yield latent, step * np.arange(count, dtype=float), float(lengthscale)
+
+    def _roots(self, frequencies: Frequencies, point: Point) -> Array:
+        parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]
+        log_density = np.concatenate([np.zeros(0), *parts])
+        deviations = point.deviations[frequencies.process]
+        return np.asarray(np.sqrt(frequencies.weights) * deviations * np.exp(0.5 * log_density))
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return ``W(i w) sqrt(S)``."""
+        """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
         powers = _powers(frequencies.values, point.free.shape[-1])
         on_waves = np.einsum("ofk,fk->of", point.free[:, frequencies.process], powers)
         return np.asarray(on_waves * self._roots(frequencies, point))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives, by the chain rule through ``W(i w) sqrt(S)``."""
+        """Return derivatives at a `point` by `slope`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
         free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
         powers = _powers(w, free.shape[-1])
         rooted = np.conj(slope) * self._roots(frequencies, point)
@@ -212,9 +248,10 @@ class LatentSpectrum:
         for number in range(count):
             own[:, number] = terms[:, edges[number] : edges[number + 1]].sum(axis=1)
         on_waves = np.einsum("ofk,fk->of", free[:, process], powers)
-        # Half, because the root of the density enters; d log S / d log ell = 1 - (w ell)^2, d log S / d log sigma = 2.
+        # Half, because the root of the density enters; d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
-        tilt = 1.0 - (w * point.lengthscales[process]) ** 2
+        parts = [latent.log_density_tilt(own_w, ell) for latent, own_w, ell in self._processes(frequencies, point)]
+        tilt = np.concatenate([np.zeros(0), *parts])
         return Pulled(
             own,
             np.zeros_like(point.channels),
@@ -232,11 +269,15 @@ class ChannelSpectrum:
     basis the free functions have, and in the channels' own units.
     """
 
+    def band(self, order: int, eps: float) -> float:
+        """Return the band of a channel's own covariance, to an `order` and `eps`."""
+        return _CHANNELS.band(order, eps)
+
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves, shared by all free functions: band and period are measured on the covariance itself."""
+        """Return waves at a `point`, exact to `eps` over a `length`; the covariance itself is measured for them."""
         count, longest = point.free.shape[1], float(np.max(point.lengthscales))
         most = max(2, MOST_WAVES // max(count, 1))
-        limit = gaussian_band(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
+        limit = self.band(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
         period = 2.0 * (length + 8.0 * longest)
         while True:
             step = 2.0 * np.pi / period
@@ -257,7 +298,16 @@ class ChannelSpectrum:
 
     @staticmethod
     def extent(frequencies: Frequencies, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
-        """Return the highest frequency and the longest lag that matter, to a tolerance."""
+        """Return the highest frequency and the longest lag that matter, to a tolerance.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        coefficients : array, shape (o, f)
+            Of the observables on the whitened waves.
+        eps : float
+            The tolerance.
+        """
         count, own = len(frequencies.counts), frequencies.counts[0]
         power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
         total = power.sum(axis=1, keepdims=True)
@@ -272,7 +322,17 @@ class ChannelSpectrum:
         return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
 
     def serves(self, frequencies: Frequencies, point: Point, eps: float, length: float) -> bool:
-        """Whether waves are exact to a tolerance, and not far more than that."""
+        """Whether waves are exact to a tolerance, and not far more than that.
+
+        Parameters
+        ----------
+        frequencies : Frequencies
+        point : Point
+        eps : float
+            The tolerance.
+        length : float
+            Of the window, in scaled time.
+        """
         # With half the step, lags up to the whole period can be seen.
         finer = Frequencies(
             tuple(0.5 * step for step in frequencies.steps),
@@ -293,7 +353,7 @@ class ChannelSpectrum:
         w: Array = frequencies.steps[0] * np.arange(count, dtype=float)
         powers = _powers(w, point.channels.shape[-1])
         B: ComplexArray = np.einsum("clk,jk->jcl", point.channels.astype(complex), powers)
-        log_density = _log_density(w[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
+        log_density = _CHANNELS.log_density(w[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
         # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
         log_density = np.maximum(log_density, log_density.max() - 600.0)
         inverse = np.exp(-log_density)
@@ -304,7 +364,7 @@ class ChannelSpectrum:
         return np.linalg.inv(triangular), B, inverse, w
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return ``W(i w) R`` for every frequency."""
+        """Return ``W(i w) R`` at `frequencies` w and a `point`."""
         free = point.free
         R, _, _, w = self._roots(frequencies, point)
         on_waves = np.einsum("olk,jk->ojl", free, _powers(w, free.shape[-1]))
@@ -312,7 +372,10 @@ class ChannelSpectrum:
         return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(frequencies.weights))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives; ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor."""
+        """Return derivatives at a `point` and `frequencies` by `slope`.
+
+        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor.
+        """
         free = point.free
         R, B, inverse, w = self._roots(frequencies, point)
         powers = _powers(w, free.shape[-1])
@@ -325,5 +388,5 @@ class ChannelSpectrum:
         weighed = adjoint @ np.conj(B).swapaxes(1, 2) * inverse[:, None, :]
         in_log_density = 0.5 * np.einsum("jlc,jcl->jc", weighed, B).real
         in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(w, point.channels.shape[-1])).real
-        tilt = 1.0 - (w[:, None] * point.lengthscales) ** 2
+        tilt = _CHANNELS.log_density_tilt(w[:, None], point.lengthscales)
         return Pulled(own, in_channels, np.sum(in_log_density * tilt, axis=0), 2.0 * in_log_density.sum(axis=0))

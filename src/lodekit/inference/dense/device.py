@@ -13,16 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.evidence import Factorization, finish_gradient, stacked_basis
+from lodekit.inference.dense.evidence import (
+    JITTERS,
+    Factorization,
+    Prepared,
+    finish_gradient,
+    log_evidence,
+    prepare,
+    stacked_basis,
+)
 from lodekit.inference.engine import Evidence
-from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import pair_coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 
 __all__ = ["evaluate_on", "factorize_on"]
 
 Array = NDArray[np.float64]
-_JITTERS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
 #: Below this size a triangular matrix is inverted by the library.
 _LEAF = 1024
 #: Blocks are multiples of this.
@@ -51,50 +56,33 @@ def _pick(data: DenseData, stack: Any, i: int, j: int, device: Any) -> Any:
 class _State:
     """The covariance of the data, factorized on the device."""
 
-    def __init__(self, data: DenseData, hyper: Hyperparameters, device: Any) -> None:
-        self.data, self.hyper, self.device = data, hyper, device
-        self.coefficients: Coefficients = data.observables.evaluate(hyper.theta)
-        self.order = 2 * (self.coefficients.free.shape[-1] - 1)
-        self.basis, self.d_basis = data.observables.mode_basis(
-            self.coefficients, data.groups, data.scaled_times, slopes=True
-        )
-        means, self.d_means = data.observables.means(self.coefficients, data.times)
-        self.residual = data.scaled_values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
-        free = self.coefficients.free
-        self.weights = [
-            pair_coefficients(np, free[:, k], free[:, k], float(hyper.lengthscales[k]), float(hyper.deviations[k]))
-            for k in range(len(data.latents))
-        ]
-        self.noise = data.noise.variance(hyper.noise)
-        parts = (self.coefficients.free, self.residual, self.noise, *self.basis)
-        self.finite = all(np.isfinite(part).all() for part in parts)
+    def __init__(self, data: DenseData, hyper: Hyperparameters, prepared: Prepared, device: Any) -> None:
+        self.data, self.hyper, self.prepared, self.device = data, hyper, prepared, device
 
     @property
     def stacked_basis(self) -> Array:
-        return stacked_basis(self.data, self.basis)
+        return stacked_basis(self.data, self.prepared.basis)
 
     def kept(self, cholesky: Array, alpha: Any, value: float, jitter: float, added: float) -> Factorization:
         """Return the factorization as the posterior and the gradient take it."""
-        known = alpha.cpu().numpy()
-        head = (cholesky, known, self.residual, value, jitter, added)
-        return Factorization(*head, self.coefficients, self.basis, self.d_basis, self.d_means, [], self.weights)
+        return Factorization(self.prepared, cholesky, alpha.cpu().numpy(), value, jitter, added, [])
 
     def covariance(self) -> Any:
         """Return the covariance of the data without noise; only the lower triangle is meant."""
+        # Not `assemble`, which wants all derivatives in memory at once.
         import torch
 
         data, offsets, count = self.data, self.data.offsets, len(self.data.values)
         K = torch.zeros((data.size, data.size), dtype=torch.float64, device=self.device)
-        for number, latent in enumerate(data.latents):
-            latent.check_order(self.order)
-            for m, stack in enumerate(_stacks(data, self.hyper, number, self.order, self.device)):
+        for number in range(len(data.latents)):
+            for m, stack in enumerate(_stacks(data, self.hyper, number, self.prepared.order, self.device)):
                 for i in range(count):
                     for j in range(i + 1):
-                        weight = float(self.weights[number][i, j, m])
+                        weight = float(self.prepared.weights[number][i, j, m])
                         if weight:
                             block = K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
                             block.add_(_pick(data, stack, i, j, self.device), alpha=weight)
-        variance = data.prior.mode_variance(self.hyper.mode_deviations)
+        variance = self.prepared.mode_variance
         if len(variance):
             basis = torch.as_tensor(self.stacked_basis, device=self.device)
             K.addmm_(basis * torch.as_tensor(variance, device=self.device), basis.T)
@@ -102,10 +90,11 @@ class _State:
 
     def factorize(self) -> tuple[Any, float, float] | None:
         """Return the Cholesky factor, the jitter it took, relative and absolute; None where nothing helps."""
+        # LAPACK overwrites the covariance, PyTorch does not: so the steps are those of `factorize`, but not its calls.
         import torch
 
-        noise = torch.as_tensor(self.noise, device=self.device)
-        for jitter in _JITTERS:
+        noise = torch.as_tensor(self.prepared.noise, device=self.device)
+        for jitter in JITTERS:
             K = self.covariance()
             diagonal = K.diagonal()
             mean = float(diagonal.mean())
@@ -122,11 +111,11 @@ class _State:
         """Return ``K^-1 (y - mu)`` and the log evidence in scaled units."""
         import torch
 
-        residual = torch.as_tensor(self.residual, device=self.device)[:, None]
+        residual = torch.as_tensor(self.prepared.residual, device=self.device)[:, None]
         alpha = torch.cholesky_solve(residual, factor)
         half_log = float(torch.log(factor.diagonal()).sum())
         square = float((residual * alpha).sum())
-        return alpha[:, 0], -(0.5 * square + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi)))
+        return alpha[:, 0], log_evidence(square, half_log, len(residual))
 
 
 def invert_triangular(matrix: Any) -> None:
@@ -227,10 +216,20 @@ def _split(size: int) -> int:
 
 
 def factorize_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Factorization | None:
-    """Return the factorization for a posterior, made on the device and brought to the main memory."""
+    """Return the factorization for a posterior, made on the device and brought to the main memory.
+
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    device : torch.device
+    """
     with np.errstate(all="ignore"):
-        state = _State(data, hyper, device)
-        found = state.factorize() if state.finite else None
+        prepared = prepare(data, hyper, slopes=False)
+        if prepared is None:
+            return None
+        state = _State(data, hyper, prepared, device)
+        found = state.factorize()
     if found is None:
         return None
     factor, jitter, added = found
@@ -239,12 +238,22 @@ def factorize_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Factor
 
 
 def evaluate_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
+    """Return the log evidence and its gradient; minus infinity where the covariance is not finite.
+
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    device : torch.device
+    """
     import torch
 
     with np.errstate(all="ignore"), torch.no_grad():
-        state = _State(data, hyper, device)
-        found = state.factorize() if state.finite else None
+        prepared = prepare(data, hyper, slopes=True)
+        if prepared is None:
+            return Evidence.impossible(hyper)
+        state = _State(data, hyper, prepared, device)
+        found = state.factorize()
         if found is None:
             return Evidence.impossible(hyper)
         G, jitter, added = found
@@ -287,14 +296,15 @@ def _halve(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
 
 def _contract(state: _State, G: Any, number: int) -> tuple[Array, Array]:
     """Return ``sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
+    # One derivative at a time, and the lower triangle only: the dense engine's product of two matrices wants all.
     import torch
 
     data, device, offsets = state.data, state.device, state.data.offsets
     latent, count = data.latents[number], len(data.values)
     times = torch.as_tensor(data.scaled_times, device=device) / float(state.hyper.lengthscales[number])
-    S = np.zeros((count, count, state.order + 1 + latent.extra))
+    S = np.zeros((count, count, state.prepared.order + 1 + latent.extra))
     on_lag = np.zeros_like(S)
-    for m, stack in enumerate(_stacks(data, state.hyper, number, state.order + latent.extra, device)):
+    for m, stack in enumerate(_stacks(data, state.hyper, number, state.prepared.order + latent.extra, device)):
         lagged = None if not latent.needs_lag else (times[:, None] - times[None, :]) * stack
         for i in range(count):
             for j in range(i + 1):

@@ -22,10 +22,57 @@ from lodekit.prior.covariance import fold_matrix, pair_coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import Latent
 
-__all__ = ["Factorization", "assemble", "evaluate", "factorize", "finish_gradient", "stacked_basis"]
+__all__ = [
+    "JITTERS",
+    "Factorization",
+    "Prepared",
+    "assemble",
+    "evaluate",
+    "factorize",
+    "finish_gradient",
+    "log_evidence",
+    "prepare",
+    "stacked_basis",
+]
 
 Array = NDArray[np.float64]
-_JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+#: What is added to the diagonal until a factorization succeeds, relative to its mean.
+JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that the covariance of the data is made of, but the derivatives of the covariances over pairs of times.
+
+    Parameters
+    ----------
+    coefficients : Coefficients
+    basis, d_basis : lists of arrays
+        Basis functions of the modes for each observable, (n, r), and their derivatives, (p, n, r).
+    d_means : list of arrays, shape (p, n)
+        Derivatives of the particular solution.
+    weights : list of arrays, shape (o, o, m)
+        For each free function, the coefficients of the derivatives of its covariance.
+    mode_variance : array, shape (r,)
+    residual : array, shape (n,)
+        The data without the particular solution, in scaled units.
+    noise : array, shape (n,)
+        Variances in scaled units.
+    """
+
+    coefficients: Coefficients
+    basis: list[Array]
+    d_basis: list[Array]
+    d_means: list[Array]
+    weights: list[Array]
+    mode_variance: Array
+    residual: Array
+    noise: Array
+
+    @property
+    def order(self) -> int:
+        """The highest derivative of a covariance that is needed."""
+        return 2 * (int(self.coefficients.free.shape[-1]) - 1)
 
 
 @dataclass(frozen=True)
@@ -34,6 +81,7 @@ class Factorization:
 
     Parameters
     ----------
+    prepared : Prepared
     cholesky : array, shape (n, n)
         Lower triangular; the upper triangle is not meaningful. Empty where it was used up.
     alpha : array, shape (n,)
@@ -44,53 +92,106 @@ class Factorization:
         What had to be added to the diagonal, relative to its mean.
     added : float
         The same in scaled units.
+    stacks : list of arrays, shape (m, n, n)
+        For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
     """
 
+    prepared: Prepared
     cholesky: Array
     alpha: Array
-    residual: Array
     value: float
     jitter: float
     added: float
-    coefficients: Coefficients
-    basis: list[Array]
-    d_basis: list[Array]
-    d_means: list[Array]
     stacks: list[Array]
-    weights: list[Array]
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """Of the observables."""
+        return self.prepared.coefficients
+
+    @property
+    def basis(self) -> list[Array]:
+        """Basis functions of the modes for each observable, shape (n, r)."""
+        return self.prepared.basis
+
+    @property
+    def residual(self) -> Array:
+        """The data without the particular solution, in scaled units."""
+        return self.prepared.residual
 
 
-def factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool = False) -> Factorization | None:
-    """Return the factorization of the covariance of the data, or None where it is not finite."""
-    # A search may try absurd values; what overflows there is noticed below.
-    with np.errstate(all="ignore"):
-        return _factorize(data, hyper, slopes=slopes)
+def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepared | None:
+    """Return all that the covariance of the data is made of; None where it is not finite.
 
-
-def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    slopes : bool
+        Whether derivatives in the parameters are wanted.
+    """
     found, (basis, d_basis), (means, d_means) = data.design(hyper.theta, slopes=slopes)
-    order = 2 * (found.free.shape[-1] - 1)
-    stacks, weights = [], []
+    weights = []
     for number, latent in enumerate(data.latents):
-        latent.check_order(order)
-        extra = latent.extra if slopes else 0
-        stacks.append(_stack(latent, data.lag / hyper.lengthscales[number], order + extra))
+        latent.check_order(2 * (found.free.shape[-1] - 1))
         own = found.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
-    variance = data.prior.mode_variance(hyper.mode_deviations)
     residual = data.scaled_values
     if data.observables.has_mean:
         residual = residual - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
     noise = data.noise.variance(hyper.noise)
     if not all(np.isfinite(part).all() for part in (found.free, residual, noise, *basis)):
         return None
-    for jitter in _JITTERS:
-        K = assemble(data, stacks, weights, basis, variance)
+    variance = data.prior.mode_variance(hyper.mode_deviations)
+    return Prepared(found, basis, d_basis, d_means, weights, variance, residual, noise)
+
+
+def log_evidence(square: float, half_log: float, count: int) -> float:
+    """Return the log density of data at their values, in scaled units.
+
+    Parameters
+    ----------
+    square : float
+        ``(y - mu)^T K^-1 (y - mu)``.
+    half_log : float
+        Half the logarithm of the determinant of K.
+    count : int
+        How many data there are.
+    """
+    return -(0.5 * square + half_log + 0.5 * count * float(np.log(2 * np.pi)))
+
+
+def factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool = False) -> Factorization | None:
+    """Return the factorization of the covariance of the data, or None where it is not finite.
+
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    slopes : bool
+        Whether a gradient will be wanted.
+    """
+    # A search may try absurd values; what overflows there is noticed below.
+    with np.errstate(all="ignore"):
+        return _factorize(data, hyper, slopes=slopes)
+
+
+def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
+    prepared = prepare(data, hyper, slopes=slopes)
+    if prepared is None:
+        return None
+    stacks = []
+    for number, latent in enumerate(data.latents):
+        extra = latent.extra if slopes else 0
+        stacks.append(_stack(latent, data.lag / hyper.lengthscales[number], prepared.order + extra))
+    residual = prepared.residual
+    for jitter in JITTERS:
+        K = assemble(data, stacks, prepared)
         diagonal = np.einsum("ii->i", K)
         mean = float(diagonal.mean()) if len(diagonal) else 1.0
         if not np.isfinite(mean):
             return None
-        diagonal += noise + jitter * mean
+        diagonal += prepared.noise + jitter * mean
         factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
         if info == 0:
             break
@@ -98,10 +199,8 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
-    value = -(0.5 * float(residual @ alpha) + half_log + 0.5 * len(residual) * float(np.log(2 * np.pi)))
-    return Factorization(
-        factor, alpha, residual, value, jitter, jitter * mean, found, basis, d_basis, d_means, stacks, weights
-    )
+    value = log_evidence(float(residual @ alpha), half_log, len(residual))
+    return Factorization(prepared, factor, alpha, value, jitter, jitter * mean, stacks)
 
 
 def _stack(latent: Latent, u: Array, order: int) -> Array:
@@ -112,8 +211,17 @@ def _stack(latent: Latent, u: Array, order: int) -> Array:
     return stack
 
 
-def assemble(data: DenseData, stacks: list[Array], weights: list[Array], basis: list[Array], variance: Array) -> Array:
-    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant."""
+def assemble(data: DenseData, stacks: list[Array], prepared: Prepared) -> Array:
+    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant.
+
+    Parameters
+    ----------
+    data : DenseData
+    stacks : list of arrays, shape (m, n, n)
+        For each free function, the derivatives of its covariance over all pairs of times.
+    prepared : Prepared
+    """
+    weights, basis, variance = prepared.weights, prepared.basis, prepared.mode_variance
     offsets, count, n = data.offsets, len(data.values), len(data.times)
     if data.is_full:
         total = np.zeros((count * count, n * n))
@@ -138,7 +246,13 @@ def assemble(data: DenseData, stacks: list[Array], weights: list[Array], basis: 
 
 
 def evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
-    """Return the log evidence and its gradient; minus infinity where the covariance is not finite."""
+    """Return the log evidence and its gradient; minus infinity where the covariance is not finite.
+
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    """
     with np.errstate(all="ignore"):
         return _evaluate(data, hyper)
 
@@ -161,7 +275,14 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
 
 
 def stacked_basis(data: DenseData, basis: list[Array]) -> Array:
-    """Return the basis functions of the modes at all observations, shape (n, r)."""
+    """Return the basis functions of the modes at all observations, shape (n, r).
+
+    Parameters
+    ----------
+    data : DenseData
+    basis : list of arrays, shape (n, r)
+        For each observable, at all times.
+    """
     return np.concatenate([part[index] for part, index in zip(basis, data.index, strict=True)])
 
 
@@ -177,6 +298,9 @@ def finish_gradient(
 
     Parameters
     ----------
+    data : DenseData
+    hyper : Hyperparameters
+    state : Factorization
     contracted : list of (array, array)
         For each free function ``sum G_ij o h_m``, and the same with the lengthscale derivative of the stack.
     on_modes : array, shape (n, r)
@@ -188,7 +312,7 @@ def finish_gradient(
     theta = np.zeros(sizes[0])
     lengthscales, deviations = np.zeros(sizes[1]), np.zeros(sizes[2])
     for number, (S, tilted) in enumerate(contracted):
-        weight = state.weights[number]
+        weight = state.prepared.weights[number]
         orders = weight.shape[-1]
         deviations[number] = 2.0 * float(np.sum(weight * S[..., :orders]))
         lengthscales[number] = float(np.sum(weight * tilted))
@@ -202,14 +326,16 @@ def finish_gradient(
             theta += state.coefficients.d_free[:, :, number].reshape(sizes[0], -1) @ slope.ravel()
     mode_deviations = np.zeros(sizes[3])
     if len(data.groups):
-        variance = data.prior.mode_variance(hyper.mode_deviations)
+        variance = state.prepared.mode_variance
         quadratic = variance * np.sum(stacked_basis(data, state.basis) * on_modes, axis=0)
         mode_deviations = 2.0 * data.prior.sum_groups(quadratic)
         if sizes[0]:
-            d_stacked = np.concatenate([d[:, i] for d, i in zip(state.d_basis, data.index, strict=True)], axis=1)
+            d_stacked = np.concatenate(
+                [d[:, i] for d, i in zip(state.prepared.d_basis, data.index, strict=True)], axis=1
+            )
             theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (on_modes * variance).ravel()
     if sizes[0] and data.observables.has_mean:
-        d_mean = np.concatenate([d[:, i] for d, i in zip(state.d_means, data.index, strict=True)], axis=1)
+        d_mean = np.concatenate([d[:, i] for d, i in zip(state.prepared.d_means, data.index, strict=True)], axis=1)
         theta += d_mean @ state.alpha
     noise = data.noise.pull(diagonal, hyper.noise)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)

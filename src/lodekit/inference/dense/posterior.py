@@ -18,7 +18,7 @@ from lodekit.errors import DataError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import Factorization
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.covariance import free_block, free_variance
+from lodekit.prior.covariance import Observed, free_variance, prior_block
 from lodekit.prior.draws import draw_latent
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
@@ -233,15 +233,10 @@ class DensePosterior:
         self, first: Coefficients, basis1: list[Array], s1: Array, second: Coefficients, basis2: list[Array], s2: Array
     ) -> Array:
         """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
-        total = np.zeros((len(basis1), len(s1), len(basis2), len(s2)))
-        for number, latent in enumerate(self.data.latents):
-            ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
-            total += free_block(np, latent, s1, s2, first.free[:, number], second.free[:, number], ell, deviation)
-        variance = self._mode_variance()
-        for i, left in enumerate(basis1):
-            for j, right in enumerate(basis2):
-                total[i, :, j] += (left * variance) @ right.T
-        return total
+        sides = Observed(s1, first.free, np.stack(basis1)), Observed(s2, second.free, np.stack(basis2))
+        hyper, prior = self.hyper, self.data.prior
+        roots = prior.mode_roots(hyper.mode_deviations)
+        return np.asarray(prior_block(np, prior.latents, *sides, hyper.lengthscales, hyper.deviations, roots))
 
     def _whitened(self, observables: Observables, values: Coefficients, basis: list[Array], times: Array) -> Array:
         """Return ``L^-1 cov(data, observables)``, shape (data, o * n)."""

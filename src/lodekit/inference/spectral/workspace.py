@@ -22,7 +22,6 @@ from lodekit.prior.spectra import (
     LatentSpectrum,
     Point,
     Spectrum,
-    gaussian_band,
 )
 
 __all__ = ["OutOfReachError", "Workspace"]
@@ -68,7 +67,7 @@ class Workspace:
     @property
     def spectrum(self) -> Spectrum:
         """The prior in frequency."""
-        return LatentSpectrum() if self.prior.channels is None else ChannelSpectrum()
+        return LatentSpectrum(self.prior.latents) if self.prior.channels is None else ChannelSpectrum()
 
     @property
     def limits(self) -> SearchLimits:
@@ -80,7 +79,7 @@ class Workspace:
         data, prior = self.data, self.prior
         low, high = data.window
         length = high - low
-        band = gaussian_band(prior.observables.compiled.free_shape[-1], 1e-16)
+        band = self.spectrum.band(prior.observables.compiled.free_shape[-1], 1e-16)
         by_nodes = band * length / (0.9 * data.finest - 120.0)
         by_waves = band * length * max(prior.processes, 1) / (2.0 * np.pi * 0.5 * MOST_WAVES)
         return SearchLimits(1.3 * max(by_nodes, by_waves), 6.0)

@@ -1,0 +1,133 @@
+"""Modes are written once: NumPy and PyTorch give the same basis, batches are many single ones, slopes are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import expm
+
+import lodekit as lk
+from lodekit.data.units import Units
+from lodekit.prior.modes import (
+    ModeGroup,
+    companion,
+    companion_matrix,
+    exponential_basis,
+    exponentials_of_matrix,
+    fundamental_basis,
+    group_of_each,
+    mode_groups,
+)
+from lodekit.prior.observables import ObservableReader, Observables
+from tests.inference.fitted import system_of
+
+Array = NDArray[np.float64]
+TIMES = np.linspace(0.0, 1.0, 5)
+#: A known function of time with parameters in its rate and frequency.
+FORCED = "x' + a*x = exp(-b*t)*sin(w*t)"
+#: Constant and parametric roots; simple and repeated; real, complex and growing; with a particular solution.
+CASES = [
+    "three_tank",
+    "free_decay",
+    "two_room",
+    "double decay",
+    "double oscillation",
+    "growth",
+    "parametric double root",
+    "cubic with parameters",
+    "fast forcing",
+    FORCED,
+]
+
+
+def compiled(name: str) -> tuple[Observables, Array]:
+    """Return channels of a system and their derivatives in units of their own, and values of its parameters."""
+    system, values = system_of(name) if name != FORCED else (lk.System(FORCED, parameters=["a", "b", "w"]), (1, 2, 3))
+    texts = [channel + mark for channel in system.channels for mark in ("", "'", "''")]
+    units = Units(0.5, 2.0, np.linspace(0.5, 3.0, len(texts)))
+    return ObservableReader(system).compile(texts, units), np.array(values) * 1.1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numpy_and_torch_give_the_same_coefficients_modes_and_means(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    observables, theta = compiled(name)
+    groups = mode_groups(observables.compiled)
+    values = observables.evaluate(theta)
+    table = observables.compiled.table.evaluate_with(torch, torch.asarray(np.stack([theta, 0.7 * theta])))
+    arrays = observables.take_apart(torch, table)
+    # Rounding only: powers and exponentials differ in the last digit from library to library.
+    np.testing.assert_allclose(arrays.free[0], values.free, rtol=1e-13)
+    basis = observables.mode_values(torch, arrays, groups, torch.asarray(TIMES)).numpy()
+    for batch, own in ((0, theta), (1, 0.7 * theta)):
+        values = observables.evaluate(own)
+        expected = np.stack(observables.mode_basis(values, groups, TIMES, slopes=True)[0])
+        np.testing.assert_allclose(basis[batch], expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max(initial=0.0))
+        plain = np.stack(observables.mode_basis(values, groups, TIMES, slopes=False)[0])
+        np.testing.assert_allclose(plain, expected, rtol=1e-13, atol=1e-14 * np.abs(expected).max(initial=0.0))
+        means = observables.mean_values(torch, table, torch.asarray(TIMES)).numpy()[batch]
+        np.testing.assert_allclose(means, np.stack(observables.means(values, TIMES)[0]), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if len(compiled(name)[1])])
+def test_slopes_in_the_parameters_are_those_of_differences(name: str) -> None:
+    observables, theta = compiled(name)
+    groups = mode_groups(observables.compiled)
+    values, step = observables.evaluate(theta), 1e-6
+    _, slopes = observables.mode_basis(values, groups, TIMES, slopes=True)
+    _, d_means = observables.means(values, TIMES)
+    for p in range(len(theta)):
+        sides = []
+        for sign in (1.0, -1.0):
+            moved = theta.copy()
+            moved[p] += sign * step
+            own = observables.evaluate(moved)
+            basis = np.stack(observables.mode_basis(own, groups, TIMES, slopes=False)[0])
+            sides.append((basis, np.stack(observables.means(own, TIMES)[0])))
+        for found, index in ((slopes, 0), (d_means, 1)):
+            expected = (sides[0][index] - sides[1][index]) / (2 * step)
+            scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+            np.testing.assert_allclose(np.stack([part[p] for part in found]), expected, rtol=0, atol=1e-7 * scale)
+
+
+def test_the_exponential_basis_is_differentiated_by_hand() -> None:
+    """``(3 + 2 d + d^2)`` of ``e^(l s)`` and of ``s e^(l s)``; s counts from the end where they grow."""
+    operators = np.array([[3.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
+    for root in (-0.5 + 2.0j, 0.3 + 0.0j):
+        s = TIMES - (1.0 if root.real > 0 else 0.0)
+        wave, at, slope = np.exp(root * s), 3.0 + 2.0 * root + root**2, 2.0 + 2.0 * root
+        columns = [at * wave, (at * s + slope) * wave]
+        expected = [part for c in columns for part in ((c.real, c.imag) if root.imag else (c.real,))]
+        found = exponential_basis(np, TIMES, operators, root, 2)
+        np.testing.assert_allclose(found[0], np.stack(expected, axis=1), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found[1, :, 0], wave.real, rtol=1e-13)
+
+
+def test_the_companion_matrix_has_the_roots_of_the_factor_and_its_exponential_is_that_of_scipy() -> None:
+    factor = np.array([6.0, 5.0, 1.0])
+    matrix = companion_matrix(np, factor, 2)
+    # A double root is known to half the digits.
+    np.testing.assert_allclose(np.sort(np.linalg.eigvals(matrix).real), [-3, -3, -2, -2], atol=1e-5)
+    flow = exponentials_of_matrix(np, matrix, 4.0 * TIMES)
+    for time, found in zip(4.0 * TIMES, flow, strict=True):
+        exact = expm(matrix * time)
+        np.testing.assert_allclose(found, exact, rtol=0, atol=1e-12 * np.abs(exact).max())
+    np.testing.assert_array_equal(companion(factor, np.zeros((1, 3)), 2).matrix, matrix)
+    first = fundamental_basis(np, TIMES, np.array([[1.0]]), matrix)
+    np.testing.assert_allclose(first[0], exponentials_of_matrix(np, matrix, TIMES)[:, 0], rtol=1e-14, atol=0)
+
+
+def test_matrices_and_times_without_end_are_no_error() -> None:
+    assert np.isinf(exponentials_of_matrix(np, np.array([[np.inf]]), TIMES)).all()
+    assert exponentials_of_matrix(np, np.eye(2), np.zeros(0)).shape == (0, 2, 2)
+
+
+def test_every_basis_function_knows_its_group() -> None:
+    assert group_of_each([ModeGroup(0, None, 2), ModeGroup(1, -1.0 + 0.0j, 1), ModeGroup(1, 1.0j, 2)]) == [
+        0,
+        0,
+        1,
+        2,
+        2,
+    ]
