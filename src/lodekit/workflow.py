@@ -127,25 +127,22 @@ def fit_file(
     from lodekit.model import LODEGP
     from lodekit.prior.observables import ObservableReader
 
-    known = file.noise if isinstance(file.noise, dict) else None
     given = {name: value for name, value in arguments.items() if value is not None}
     gp = LODEGP(file.system, **{**_settings(file), **given})
     source = read_source(
         data,
         channels=file.system.channels,
-        noise_std=known,
+        noise_std=file.noise if isinstance(file.noise, dict) else None,
         columns={**file.columns, **(columns or {})},
         header=header,
         check=ObservableReader(file.system).read,
     )
     if source.origin is not None and file.units.get("t", "s") != "s":
-        raise LodekitError(
-            f'times are dates, and dates become seconds; expected t = "s" in [units], got {file.units["t"]!r}'
-        )
+        got = file.units["t"]
+        raise LodekitError(f'times are dates, and dates become seconds; expected t = "s" in [units], got {got!r}')
     labels = gp.fit(source).labels_
-    gp.label(title=file.title, units={**file.units, **labels.get("units", {})}, origin=labels.get("origin", ""))
-    name = Path(data).name if Path(data).exists() else str(data)
-    return Product(gp, name, command, source.notes)
+    gp.label(title=file.title, units={**file.units, **labels["units"]}, origin=labels["origin"])
+    return Product(gp, Path(data).name if Path(data).exists() else str(data), command, source.notes)
 
 
 def _settings(file: SystemFile) -> dict[str, Any]:

@@ -198,7 +198,14 @@ class Statistics:
         return tuple(dict.fromkeys(name for name, _ in self.cells))
 
     def thumbnail(self) -> list[Series]:
-        """Return averages over equal parts of the window, one series for each observable."""
+        """Return averages over equal parts of the window, one series for each observable.
+
+        Examples
+        --------
+        >>> sums = Statistics.of(0.0, 1.0, Observations().add([0.0, 0.0, 0.5], "x", [1.0, 2.0, 3.0]))
+        >>> sums.thumbnail()[0].values.tolist()
+        [1.5, 3.0]
+        """
         found = []
         for name in self.observables:
             parts = [cell.bins for (other, _), cell in self.cells.items() if other == name]
@@ -209,7 +216,13 @@ class Statistics:
         return found
 
     def arrays(self) -> dict[str, Array]:
-        """Return plain arrays that hold everything but the names, for storage."""
+        """Return plain arrays that hold everything but the names, for storage.
+
+        Examples
+        --------
+        >>> sorted(Statistics.of(0.0, 1.0, Observations().add([0.0, 0.5], "x", [1.0, 2.0])).arrays())
+        ['bins_0', 'moments_0', 'products_0', 'sums_0']
+        """
         found = {}
         for i, cell in enumerate(self.cells.values()):
             found[f"moments_{i}"], found[f"products_{i}"], found[f"bins_{i}"] = cell.moments, cell.products, cell.bins

@@ -44,6 +44,10 @@ class EquationTerms:
 
         Parameters
         ----------
+        theta : array, shape (p,)
+            Parameters of the system.
+        times : array, shape (n,)
+            In the user's unit.
         values : array, shape (s, n, derivatives)
         relative : bool
             Divide by the sum of the sizes of the terms.
