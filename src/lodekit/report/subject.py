@@ -96,7 +96,7 @@ class Subject:
 
 
 def read_span(span: Sequence[float] | None, window: tuple[float, float]) -> tuple[float, float]:
-    """Return from when to when curves are drawn; raise where that was asked for in a way that cannot be.
+    """Return from when to when curves are drawn; raise where these are not two finite, ascending numbers.
 
     Parameters
     ----------
