@@ -294,7 +294,7 @@ def summary(fit: Fit) -> str:
         ("Engine", fit.choice.name),
     ]
     others = {**fit.described, **{f"noise ({name})": value for name, value in fit.noise.items()}}
-    return format_summary(title, fit.estimates, others, fit.warnings)
+    return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in fit.notes)])
 
 
 def _read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:

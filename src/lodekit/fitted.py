@@ -28,8 +28,9 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
+from lodekit.prior.families import read_latent
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import Latent, read_latent
+from lodekit.prior.latents import Latent
 from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
@@ -149,12 +150,32 @@ class Labels:
             datetime.fromisoformat(found.origin)
         return found
 
+    def changed(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
+        """Return other labels; raise where they are no texts, or the origin is no date.
+
+        Parameters
+        ----------
+        title : str
+        units : dict of str to str, or None
+        origin : str or None
+            None keeps the origin, and with it seconds as the unit of time.
+        """
+        kept = self.origin if origin is None else origin
+        try:
+            own = {**({"t": "s"} if kept else {}), **dict(units or {})}
+            return Labels.read({"title": title, "units": own, "origin": kept})
+        except (TypeError, ValueError):
+            raise LodekitError(
+                "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
+                f"title={title!r}, units={units!r}, origin={origin!r}"
+            ) from None
+
     def to_dict(self) -> dict[str, Any]:
         """Return all labels by name."""
         return {"title": self.title, "units": dict(self.units), "origin": self.origin}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setup:
     """Everything that is settled before anything is learned.
 
@@ -205,7 +226,7 @@ class Setup:
         return limits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """A fitted model: its setup, the optimum, the curvature there, and all that follows from them.
 
@@ -221,6 +242,8 @@ class Fit:
         At the optimum.
     labels : Labels
         The words that figures, reports and files use.
+    notes : tuple of str
+        What was found out about the files or the DataFrame that were read.
 
     Examples
     --------
@@ -235,6 +258,7 @@ class Fit:
     curvature: Array
     posterior: Posterior
     labels: Labels = field(default_factory=Labels)
+    notes: tuple[str, ...] = ()
 
     @property
     def system(self) -> System:

@@ -152,7 +152,8 @@ class LODEGP:
         >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
         3
         """
-        return {name: getattr(self, name) for name in ("system", *(item.name for item in fields(Arguments)))}
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self, **arguments: Any) -> LODEGP:
         """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
@@ -182,9 +183,9 @@ class LODEGP:
 
         def __getattr__(self, name: str) -> Any:
             # Only what is not there is asked for here; all that a fit brings is there through `fit_`.
-            if name == "fit_" or isinstance(vars(LODEGP).get(name), property):
+            if "fit_" not in vars(self) and (name == "fit_" or isinstance(vars(LODEGP).get(name), property)):
                 raise NotFittedError("this LODEGP has not been fitted yet; call fit(t, Y) first")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return object.__getattribute__(self, name)
 
     def _arguments(self) -> Arguments:
         if not isinstance(self.system, System):
@@ -237,7 +238,9 @@ class LODEGP:
         arguments = self._arguments()
         source = self._read(t, Y, noise_std, time, columns)
         setup = prepare(self.system, arguments, source.measurements)
-        self.fit_ = fit_measurements(setup, labels=Labels.read(source.labels))
+        fit = fit_measurements(setup, labels=Labels.read(source.labels))
+        # Whoever has read a source has seen its notes.
+        self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self
 
     def update(
@@ -259,10 +262,6 @@ class LODEGP:
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
 
-        Returns
-        -------
-        self : LODEGP
-
         Examples
         --------
         >>> import lodekit as lk
@@ -271,10 +270,13 @@ class LODEGP:
         6
         """
         fit, arguments = self.fit_, self._arguments()
+        if self.system.definition() != fit.system.definition():
+            raise LodekitError("the system was changed after the fit; call fit with all measurements")
         since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
         source = self._read(t, Y, noise_std, time, columns, since)
         if source.origin != since and source.origin is not None:
-            raise DataError("expected times as numbers, like those of the fit, got dates")
+            expected = "times as numbers, like those of the fit" if since is None else f"dates counted from {since}"
+            raise DataError(f"expected {expected}, got dates counted from {source.origin}")
         self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn)
         return self
 
@@ -331,7 +333,7 @@ class LODEGP:
         """The title, the units and the origin that `label` was given."""
         return self.fit_.labels.to_dict()
 
-    def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str = "") -> LODEGP:
+    def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str | None = None) -> LODEGP:
         """Return the estimator itself, with labels for figures, reports and files; they are kept when it is saved.
 
         Parameters
@@ -340,8 +342,8 @@ class LODEGP:
             Of reports.
         units : dict of str to str, optional
             Units of channels, parameters and the time ``t``, by name.
-        origin : str
-            The date that is time zero, in ISO format, where times are seconds since then.
+        origin : str, optional
+            The date that is time zero, in ISO format, where times are seconds since then; kept by default.
 
         Examples
         --------
@@ -350,7 +352,7 @@ class LODEGP:
         >>> gp.label(title="A walk", units={"t": "s", "x": "m"}).labels_["title"]
         'A walk'
         """
-        self.fit_ = replace(self.fit_, labels=Labels(title, dict(units or {}), origin))
+        self.fit_ = replace(self.fit_, labels=self.fit_.labels.changed(title, units, origin))
         return self
 
     @classmethod

@@ -11,7 +11,7 @@ from lodekit.arguments import check_count, check_finite, check_seed, read_times
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.prior.draws import draw_solutions, natural_hyperparameters
-from lodekit.prior.latents import read_latent
+from lodekit.prior.families import read_latent
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.system import System
 

@@ -79,18 +79,20 @@ def load_fit(path: str | Path) -> Fit:
     state, arrays = _read_state(path)
     try:
         measurements = _unpack_measurements(state, arrays)
-        value, converged, message, evaluations = state["optimum"]
-        value = -value if state["format"] == 2 else value
-        optimum = Optimum(arrays["x"], value, converged, message, evaluations, arrays["at_bound"])
         start, span = state["scaling"]
         arguments = Arguments(**state["arguments"])
         system = System.from_definition(state["system"])
         time, scales = Units(start, span, np.zeros(0)), state["scales"]
         setup = prepare(system, arguments, measurements, time=time, scales=scales)
+        x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
         size = setup.layout.size
-        if arrays["x"].shape != (size,) or arrays["curvature"].shape != (size, size):
+        if (x.shape, curvature.shape, at_bound.shape) != ((size,), (size, size), (size,)):
             raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
-        return make_fit(setup, optimum, arrays["curvature"], Labels.read(state.get("labels", {})))
+        value, converged, message, evaluations = state["optimum"]
+        # Format 2 held the negative, without the constants of priors.
+        value = setup.objective.value(x) if state["format"] == 2 else value
+        optimum = Optimum(x, value, converged, message, evaluations, at_bound)
+        return make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
         raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
 

@@ -9,7 +9,8 @@ import sympy
 import lodekit as lk
 from lodekit.prior.compile import compile_observables
 from lodekit.prior.covariance import free_block
-from lodekit.prior.latents import Matern, SquaredExponential, read_latent
+from lodekit.prior.families import read_latent
+from lodekit.prior.latents import Matern, SquaredExponential
 
 EXAMPLES = {example.name: example for example in lk.catalog.examples()}
 s, t, ell = sympy.symbols("s t ell", positive=True)

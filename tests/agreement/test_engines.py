@@ -63,6 +63,7 @@ def test_gradient_is_that_of_differences(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_posterior_is_that_of_the_textbook(kind: str, name: str) -> None:
     """Tolerance: all lose the condition number of the covariance, below 1e6 here, against the size of the data."""
     engine, hyper = make_engine(kind, name, 8)

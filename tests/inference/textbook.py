@@ -167,6 +167,7 @@ class TextbookKind:
     """The toy, for those who ask for it."""
 
     name: str = "textbook"
+    uses_device: bool = False
 
     def refuses(self, case: Case) -> str:
         return "a textbook has few pages" if case.size > 100 or case.on_channels else ""

@@ -12,7 +12,8 @@ from scipy.integrate import quad
 from scipy.linalg import expm, solve_continuous_lyapunov
 
 import lodekit as lk
-from lodekit.prior.latents import Latent, Matern, SquaredExponential, read_latent
+from lodekit.prior.families import read_latent
+from lodekit.prior.latents import Latent, Matern, SquaredExponential
 
 Array = NDArray[np.float64]
 ELL = 0.7

@@ -22,7 +22,8 @@ from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.densities import prior_density
 from lodekit.prior.draws import draw_latent
-from lodekit.prior.latents import Family, Latent, SquaredExponential, StateSpace, read_latent, registered
+from lodekit.prior.families import Family, read_latent, registered
+from lodekit.prior.latents import Latent, SquaredExponential, StateSpace
 from tests.inference.fitted import gradient_vector, make_case, series_of, shifted
 
 Array = NDArray[np.float64]

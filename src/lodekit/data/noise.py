@@ -172,7 +172,8 @@ class MeasurementNoise:
         std, learned = np.concatenate([item.std for item in series]), np.concatenate([item.learned for item in series])
         units = np.repeat(noise.scales, counts) ** 2
         group = np.repeat(np.array(noise.groups, dtype=np.intp), counts)
-        return cls(group, learned, std == 0, np.where(learned, 0.0, std) ** 2 / units, units)
+        exact = np.concatenate([item.exact for item in series])
+        return cls(group, learned, exact, np.where(learned, 0.0, std) ** 2 / units, units)
 
     def variance(self, levels: Array) -> Array:
         """Return the noise variance of every measurement.

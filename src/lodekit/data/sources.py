@@ -179,19 +179,20 @@ def _open_tables(source: Any, Y: Any, header: bool | None) -> dict[str, TableSou
 
 def _find_files(items: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return the files that paths and patterns mean, each once, in order."""
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for item in items:
         path = os.path.expanduser(os.fsdecode(item))
-        if Path(path).is_dir():
+        if os.path.isdir(path):
             raise DataError(f"{path}: expected a file, got a folder; a pattern such as {path}/*.csv names its files")
-        if any(mark in path for mark in "*?[") and not Path(path).exists():
+        matches = [path]
+        if any(mark in path for mark in "*?[") and not os.path.exists(path):
             matches = [*filter(os.path.isfile, glob(path, recursive=True))]
             if not matches:
-                raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path}")
-            found.update(matches)
-        else:
-            found.add(path)
-    return sorted(found)
+                raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path[:200]}")
+        for match in matches:
+            # One file by two names, a link or ./, is one file.
+            found.setdefault(os.path.realpath(match), match)
+    return sorted(found.values())
 
 
 def _make_plans(

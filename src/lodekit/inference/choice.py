@@ -95,7 +95,7 @@ def choose(engine: str, case: Case) -> Choice:
             names = " or ".join(repr(kind.name) for kind in able)
             advice = f"; use engine='auto' or {names}" if able else ""
             raise LodekitError(f"engine={engine!r} cannot be used: {refusals[engine]}{advice}")
-        return Choice(KINDS[engine], _describe(case, "asked for"))
+        return Choice(KINDS[engine], _describe(KINDS[engine], case, "asked for"))
     if not able:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
         raise LodekitError(f"no engine can take this: {reasons}")
@@ -103,10 +103,10 @@ def choose(engine: str, case: Case) -> Choice:
     cheaper = [name for name, kind in KINDS.items() if refusals[name] and kind.cost(case) < best.cost(case)]
     # What to do about a refusal stands behind a semicolon; here nothing has to be done.
     told = [refusals[name].partition(";")[0] for name in cheaper]
-    return Choice(best, _describe(case, "; ".join(told) or best.reason(case)))
+    return Choice(best, _describe(best, case, "; ".join(told) or best.reason(case)))
 
 
-def _describe(case: Case, reason: str) -> str:
-    count = f"{case.size:,} measurements".replace(",", " ")
-    where = "" if case.device is None else f" on {case.device}"
+def _describe(kind: Kind, case: Case, reason: str) -> str:
+    count = f"{case.size:,} measurement{'s' * (case.size != 1)}".replace(",", " ")
+    where = f" on {case.device}" if case.device is not None and kind.uses_device else ""
     return f"{count}{where}; {reason}"

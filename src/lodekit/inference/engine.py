@@ -19,7 +19,7 @@ from lodekit.prior.latents import Latent
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits"]
+__all__ = ["CROSSOVER", "Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits"]
 
 Array = NDArray[np.float64]
 
@@ -184,12 +184,20 @@ class Case:
     device: str | None = None
 
 
+#: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
+CROSSOVER = 200
+
+
 class Kind(Protocol):
     """A kind of engine: what it can take, what it costs, how it is made."""
 
     @property
     def name(self) -> str:
         """Its name, as users write it: ``engine="dense"``."""
+
+    @property
+    def uses_device(self) -> bool:
+        """Whether it computes where ``device=`` says."""
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""

@@ -353,7 +353,7 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
     shared = not getattr(likelihood, "has_task_noise", False)
     arguments = Arguments(latent=kernel.latent_names, noise="shared" if shared else "channel", engine="dense")
     times = model.train_inputs[0][:, 0].detach().cpu().numpy()
-    table = model.train_targets.detach().cpu().numpy()
+    table = model.train_targets.detach().cpu().numpy().reshape(len(times), -1)
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}
     measurements = Measurements.of(read_observations(kernel.system.channels, times, columns))
     units = kernel.compiled.units

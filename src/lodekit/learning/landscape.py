@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum
+from lodekit.learning.search import HOPELESS, Optimum
 
 __all__ = ["Landscape"]
 
@@ -80,7 +80,7 @@ class Landscape:
             value, slope = self.objective.evaluate(full)
             gradient = self.root.T @ slope[self.rest]
             finite = np.isfinite(value) and np.isfinite(gradient).all()
-            return (-value, -gradient) if finite else (1e12, np.zeros(len(z)))
+            return (-value, -gradient) if finite else (-HOPELESS, np.zeros(len(z)))
 
         options = {"maxiter": 25, "ftol": 1e-8}
         best = x.copy()

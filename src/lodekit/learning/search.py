@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["AGREE", "Optimum", "search"]
+__all__ = ["AGREE", "HOPELESS", "Optimum", "search"]
 
 Array = NDArray[np.float64]
 
@@ -22,10 +22,10 @@ _NEAR = 0.3
 #: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
 _FAR, _STRIDE = 40.0, 2.0
 #: What a search is told of a point where nothing finite can be said.
-_HOPELESS = -1e12
+HOPELESS = -1e12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Optimum:
     """Where a search ended.
 
@@ -86,7 +86,7 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
     layout, engine = objective.layout, objective.engine
     blocks, reach = layout.blocks, engine.limits
     limits = []
-    for number, x, middle in zip(layout.learned, x0, centre, strict=False):
+    for number, x, middle in zip(layout.learned, x0[blocks.theta], centre[blocks.theta], strict=True):
         low, high = float(x) - _STRIDE, float(x) + _STRIDE
         if layout.transforms[number].is_unbounded:
             # Around zero the scale of the search is fine: from there to one may be many strides.
@@ -174,7 +174,7 @@ def _search(
     def descend(z: Array) -> tuple[float, Array]:
         value, gradient = objective.evaluate(start + scale * z)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
-            value, gradient = _HOPELESS, np.zeros_like(z)
+            value, gradient = HOPELESS, np.zeros_like(z)
         return -value, -(scale * gradient)
 
     values: list[float] = []

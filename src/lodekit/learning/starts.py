@@ -15,7 +15,7 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import SquaredExponential
+from lodekit.prior.latents import CHANNEL_LATENT
 
 __all__ = ["Sizes", "find_trouble", "match_sizes", "starting_points"]
 
@@ -195,7 +195,7 @@ def match_sizes(
         channels = prior.channels.evaluate(sizes.theta).free
         variance = np.zeros(layout.processes)
         for number, deviation in enumerate(deviations):
-            variance += free_variance(SquaredExponential(), channels[:, number], lengthscale, float(deviation))
+            variance += free_variance(CHANNEL_LATENT, channels[:, number], lengthscale, float(deviation))
         deviations = np.sqrt(np.where(variance > 0, variance, 1.0))
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(sizes.power, ends) if prior.groups else []

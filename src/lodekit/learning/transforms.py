@@ -64,8 +64,11 @@ class Transform:
 
     def log_slope(self, x: float) -> float:
         """Return the logarithm of the derivative of `forward` at `x`."""
-        slope = self.slope(x)
-        return math.log(slope) if slope > 0 else -math.inf
+        if self.is_unbounded:
+            return math.log(self.slope(x))
+        if math.isinf(self.high) or math.isinf(self.low):
+            return x if math.isinf(self.high) else -x
+        return math.log(self.high - self.low) - abs(x) - 2.0 * math.log1p(math.exp(-abs(x)))
 
     def bend(self, x: float) -> float:
         """Return the derivative of `log_slope` at `x`."""

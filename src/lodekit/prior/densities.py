@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.prior.spectra import ChannelSpectrum, Frequencies, Point
@@ -13,8 +14,6 @@ from lodekit.prior.spectra import ChannelSpectrum, Frequencies, Point
 __all__ = ["prior_density"]
 
 Array = NDArray[np.float64]
-#: The angular frequency, times the lengthscale, up to which the channel prior is worth looking at.
-_HIGHEST = 9.0
 
 
 def prior_density(prior: Prior, hyper: Hyperparameters, observables: Observables) -> tuple[Array, Array]:
@@ -30,7 +29,7 @@ def prior_density(prior: Prior, hyper: Hyperparameters, observables: Observables
     span, values, size = prior.units.span, observables.evaluate(hyper.theta), observables.count
     if not prior.latents:
         return np.ones(1), np.zeros((size, 1))
-    highest = max(latent.highest for latent in prior.latents) if prior.channels is None else _HIGHEST
+    highest = max(latent.highest for latent in prior.latents) if prior.channels is None else CHANNEL_LATENT.highest
     w = np.geomspace(0.03 / hyper.lengthscales.max(), highest / hyper.lengthscales.min(), 800)
     total = np.zeros((size, len(w)))
     if prior.channels is None:

@@ -4,16 +4,14 @@ With ``u = tau/ell`` a stationary covariance is ``k(tau) = sigma^2 h_0(u)``, and
 ``sigma^2 ell^-m h_m(u)``. The stack h_0 ... h_m depends on u alone; lengthscale and signal variance enter as small
 coefficients. Stacks follow the array API: they work on NumPy arrays and on PyTorch tensors alike.
 
-A new covariance is a class that keeps the protocol `Latent`, and a family in `FAMILIES`. Those with a band serve the
+A new covariance is a class that keeps the protocol `Latent`, and a family in `families.py`. Those with a band serve the
 spectral engine, too.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -24,7 +22,7 @@ from scipy.special import eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
 
-__all__ = ["FAMILIES", "Family", "Latent", "Matern", "SquaredExponential", "StateSpace", "read_latent", "registered"]
+__all__ = ["CHANNEL_LATENT", "Latent", "Matern", "SquaredExponential", "StateSpace"]
 
 Array = NDArray[np.float64]
 
@@ -212,6 +210,10 @@ class SquaredExponential:
         return None
 
 
+#: The covariance of each channel, where the prior stands on the channels.
+CHANNEL_LATENT = SquaredExponential()
+
+
 @dataclass(frozen=True)
 class Matern:
     """Half-integer Matern covariance of smoothness p + 1/2: p times mean-square differentiable.
@@ -319,72 +321,3 @@ class Matern:
         matrix[-1] = [-math.comb(size, k) * rate ** (size - k) for k in range(size)]
         intensity = (2.0 * rate) ** (2 * self.p + 1) * math.factorial(self.p) ** 2 / math.factorial(2 * self.p)
         return StateSpace(matrix, intensity)
-
-
-@dataclass(frozen=True)
-class Family:
-    """Covariances that a text may name.
-
-    Parameters
-    ----------
-    expected : str
-        What to write, for messages.
-    read : function of a text
-        Returns the covariance; None where the text names none of the family.
-    """
-
-    expected: str
-    read: Callable[[str], Latent | None]
-
-
-#: Smoother ones cannot be told from the squared exponential.
-_SMOOTHEST = 131
-
-
-def _read_matern(name: str) -> Latent | None:
-    found = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
-    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > _SMOOTHEST:
-        return None
-    return Matern((int(found.group(1)) - 1) // 2)
-
-
-#: All covariances that ``latent=`` may name.
-FAMILIES: list[Family] = [
-    Family("'se'", lambda name: SquaredExponential() if name == "se" else None),
-    Family(f"'matern-p/2' with odd p up to {_SMOOTHEST}, such as 'matern-7/2'", _read_matern),
-]
-
-
-@contextmanager
-def registered(family: Family) -> Iterator[None]:
-    """Let one more family of covariances take part, for as long as a ``with`` block lasts.
-
-    Parameters
-    ----------
-    family : Family
-    """
-    FAMILIES.append(family)
-    try:
-        yield
-    finally:
-        FAMILIES.remove(family)
-
-
-def read_latent(name: str) -> Latent:
-    """Return the covariance that a text names: ``se``, ``matern-5/2``.
-
-    Parameters
-    ----------
-    name : str
-
-    Examples
-    --------
-    >>> read_latent("matern-5/2").name
-    'matern-5/2'
-    """
-    for family in FAMILIES:
-        found = family.read(name) if isinstance(name, str) else None
-        if found is not None:
-            return found
-    expected = " or ".join(family.expected for family in FAMILIES)
-    raise LodekitError(f"expected latent={expected}, got {name!r}")

@@ -20,7 +20,7 @@ from scipy.fft import next_fast_len, rfft
 
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import Latent, SquaredExponential
+from lodekit.prior.latents import CHANNEL_LATENT, Latent
 
 __all__ = [
     "MOST_WAVES",
@@ -40,8 +40,6 @@ _ROUND = 2.0**0.25
 MOST_WAVES = 2000
 #: The channel prior is made of waves; beyond lags where it forgets itself to this, its period need not reach.
 _LONGEST_LAG = 1e-11
-#: The covariance of the channels, where the prior stands on these.
-_CHANNELS = SquaredExponential()
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ class LatentSpectrum:
 
     def band(self, order: int, eps: float) -> float:
         """Return the widest band to an `order` and `eps` of all free functions; a channel's where there are none."""
-        return max((latent.band(order, eps) for latent in self.latents), default=_CHANNELS.band(order, eps))
+        return max((latent.band(order, eps) for latent in self.latents), default=CHANNEL_LATENT.band(order, eps))
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
         """Return waves at a `point`, exact to `eps` over a `length`; each covariance knows its band and period."""
@@ -271,7 +269,7 @@ class ChannelSpectrum:
 
     def band(self, order: int, eps: float) -> float:
         """Return the band of a channel's own covariance, to an `order` and `eps`."""
-        return _CHANNELS.band(order, eps)
+        return CHANNEL_LATENT.band(order, eps)
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
         """Return waves at a `point`, exact to `eps` over a `length`; the covariance itself is measured for them."""
@@ -353,7 +351,7 @@ class ChannelSpectrum:
         w: Array = frequencies.steps[0] * np.arange(count, dtype=float)
         powers = _powers(w, point.channels.shape[-1])
         B: ComplexArray = np.einsum("clk,jk->jcl", point.channels.astype(complex), powers)
-        log_density = _CHANNELS.log_density(w[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
+        log_density = CHANNEL_LATENT.log_density(w[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
         # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
         log_density = np.maximum(log_density, log_density.max() - 600.0)
         inverse = np.exp(-log_density)
@@ -388,5 +386,5 @@ class ChannelSpectrum:
         weighed = adjoint @ np.conj(B).swapaxes(1, 2) * inverse[:, None, :]
         in_log_density = 0.5 * np.einsum("jlc,jcl->jc", weighed, B).real
         in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(w, point.channels.shape[-1])).real
-        tilt = _CHANNELS.log_density_tilt(w[:, None], point.lengthscales)
+        tilt = CHANNEL_LATENT.log_density_tilt(w[:, None], point.lengthscales)
         return Pulled(own, in_channels, np.sum(in_log_density * tilt, axis=0), 2.0 * in_log_density.sum(axis=0))

@@ -171,7 +171,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None) -> dict[str, str]:
     """Return the columns that the user has named."""
     asked = {str(key).strip(): str(column).strip() for key, column in mapping.items()}
-    if time is not None and asked.setdefault("t", time) != time:
+    if time is not None and asked.setdefault("t", str(time).strip()) != str(time).strip():
         raise DataError(f"the time is said to be in column {time} and in column {asked['t']}; choose one")
     found: dict[str, str] = {}
     for key, wanted in asked.items():

@@ -14,18 +14,16 @@ from lodekit.inference.dense.device import evaluate_on, factorize_on
 from lodekit.inference.dense.evidence import Factorization, evaluate, factorize
 from lodekit.inference.dense.posterior import DensePosterior
 from lodekit.inference.devices import find_device
-from lodekit.inference.engine import Case, Evidence, SearchLimits
+from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 
-__all__ = ["FAST", "MOST", "DenseEngine", "DenseKind"]
+__all__ = ["DenseEngine", "DenseKind"]
 
 Array = NDArray[np.float64]
-#: Up to this many measurements the dense engine is the fastest one.
-FAST = 200
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
-MOST = 40_000
+_MOST = 40_000
 #: Below this many measurements one thread is enough.
 _SMALL = 1000
 
@@ -125,9 +123,12 @@ class DenseKind:
     ----------
     name : str
         As users write it.
+    uses_device : bool
+        Whether it computes where ``device=`` says.
     """
 
     name: str = "dense"
+    uses_device: bool = True
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
@@ -135,9 +136,9 @@ class DenseKind:
             return "the channel prior lives on waves"
         if not case.in_memory:
             return "the data are streamed"
-        if case.size > MOST and case.device is None:
+        if case.size > _MOST and case.device is None:
             count = f"{case.size:,}".replace(",", " ")
-            return f"{count} measurements are too many for a matrix (at most {MOST}); take every k-th one"
+            return f"{count} measurements are too many for a matrix (at most {_MOST}); take every k-th one"
         return ""
 
     def cost(self, case: Case) -> float:
@@ -146,7 +147,7 @@ class DenseKind:
 
     def reason(self, case: Case) -> str:
         """Return what speaks for it, where others could have taken the case as well."""
-        return f"exact, and fast up to {FAST}"
+        return f"exact, and fast up to {CROSSOVER}"
 
     def make(self, prior: Prior, measurements: Measurements, case: Case) -> DenseEngine:
         """Return an engine on measurements in memory.

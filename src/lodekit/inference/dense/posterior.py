@@ -189,7 +189,7 @@ class DensePosterior:
             How many derivatives of the free functions are wanted, the function itself included.
         """
         data, hyper = self.data, self.hyper
-        offsets = np.concatenate([[0], np.cumsum([len(v) for v in data.values])])
+        offsets = data.offsets
         scattered = np.zeros((len(data.values), len(data.times), alpha.shape[1]))
         for o, index in enumerate(data.index):
             np.add.at(scattered[o], index, alpha[offsets[o] : offsets[o + 1]])

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
-from lodekit.inference.engine import Case, Evidence, SearchLimits
+from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits
 from lodekit.inference.spectral.evaluation import Evaluation, evaluate, log_evidence
 from lodekit.inference.spectral.nodes import RawData, SpectralData, SummedData
 from lodekit.inference.spectral.posterior import SpectralPosterior
 from lodekit.inference.spectral.workspace import OutOfReachError, Workspace
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.prior import Prior
 
 __all__ = ["SpectralEngine", "SpectralKind"]
@@ -27,8 +28,6 @@ __all__ = ["SpectralEngine", "SpectralKind"]
 Array = NDArray[np.float64]
 #: Up to this many measurements every one is a node of its own; sums over them would be no shorter.
 _RAW = 4096
-#: Up to this many measurements the dense engine is faster: an evaluation costs as much as a dense one of this size.
-_FEW = 200
 
 
 @dataclass(frozen=True)
@@ -141,12 +140,17 @@ class SpectralKind:
     ----------
     name : str
         As users write it.
+    uses_device : bool
+        Whether it computes where ``device=`` says.
     """
 
     name: str = "spectral"
+    uses_device: bool = False
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
+        if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
+            return f"the processes of the channels are those of latent={CHANNEL_LATENT.name!r}; use that"
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
             return f"{rough} has a spectrum too wide for waves; use latent='se'"
@@ -156,11 +160,11 @@ class SpectralKind:
 
     def cost(self, case: Case) -> float:
         """Return about how many operations an evaluation takes: the same for any number of measurements."""
-        return (_FEW + 0.5) ** 3
+        return (CROSSOVER + 0.5) ** 3
 
     def reason(self, case: Case) -> str:
         """Return what speaks for it, where others could have taken the case as well."""
-        return f"more than {_FEW}"
+        return f"more than {CROSSOVER}"
 
     def make(self, prior: Prior, measurements: Measurements, case: Case) -> SpectralEngine:
         """Return an engine on measurements in memory, or on sums over them.

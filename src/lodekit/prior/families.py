@@ -1,0 +1,82 @@
+"""Covariances by the names that users write; `FAMILIES` is the only list of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lodekit.errors import LodekitError
+from lodekit.prior.latents import Latent, Matern, SquaredExponential
+
+__all__ = ["FAMILIES", "Family", "read_latent", "registered"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Covariances that a text may name.
+
+    Parameters
+    ----------
+    expected : str
+        What to write, for messages.
+    read : function of a text
+        Returns the covariance; None where the text names none of the family.
+    """
+
+    expected: str
+    read: Callable[[str], Latent | None]
+
+
+#: Smoother ones cannot be told from the squared exponential.
+_SMOOTHEST = 131
+
+
+def _read_matern(name: str) -> Latent | None:
+    found = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
+    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > _SMOOTHEST:
+        return None
+    return Matern((int(found.group(1)) - 1) // 2)
+
+
+#: All covariances that ``latent=`` may name.
+FAMILIES: list[Family] = [
+    Family("'se'", lambda name: SquaredExponential() if name == "se" else None),
+    Family(f"'matern-p/2' with odd p up to {_SMOOTHEST}, such as 'matern-7/2'", _read_matern),
+]
+
+
+@contextmanager
+def registered(family: Family) -> Iterator[None]:
+    """Let one more family of covariances take part, for as long as a ``with`` block lasts.
+
+    Parameters
+    ----------
+    family : Family
+    """
+    FAMILIES.append(family)
+    try:
+        yield
+    finally:
+        FAMILIES.remove(family)
+
+
+def read_latent(name: str) -> Latent:
+    """Return the covariance that a text names: ``se``, ``matern-5/2``.
+
+    Parameters
+    ----------
+    name : str
+
+    Examples
+    --------
+    >>> read_latent("matern-5/2").name
+    'matern-5/2'
+    """
+    for family in FAMILIES:
+        found = family.read(name) if isinstance(name, str) else None
+        if found is not None:
+            return found
+    expected = " or ".join(family.expected for family in FAMILIES)
+    raise LodekitError(f"expected latent={expected}, got {name!r}")

@@ -1,0 +1,120 @@
+"""Labels, origins of dates and changed systems: what was said stays said, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import zipfile
+from datetime import datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.model import NotFittedError
+from lodekit.prior.families import Family, registered
+from tests.prior.test_toy_latent import Ringing
+
+pandas = pytest.importorskip("pandas")
+START = datetime(2026, 3, 1, 12)
+WALK = lk.System("x' = v")
+
+
+def frame(first: int, last: int) -> Any:
+    hours = range(first, last)
+    dates = [START + timedelta(hours=hour) for hour in hours]
+    return pandas.DataFrame({"date": dates, "x": np.sin(0.3 * np.arange(first, last))})
+
+
+def walk() -> lk.LODEGP:
+    return lk.LODEGP(WALK, random_state=0, restarts=1).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+
+
+def test_a_title_does_not_take_the_origin_of_dates_away() -> None:
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit(frame(0, 12))
+    gp.label(title="A walk", units={"x": "m"})
+    assert gp.labels_ == {"title": "A walk", "units": {"t": "s", "x": "m"}, "origin": "2026-03-01T12:00:00"}
+    gp.update(frame(12, 15))
+    assert gp.fit_.measurements.window == (0.0, 14 * 3600.0)
+
+
+@pytest.mark.parametrize("wrong", [{"origin": "yesterday"}, {"units": {"t": 1}}, {"title": 3}, {"units": 5}])
+def test_labels_that_are_none_are_refused_at_once(wrong: dict[str, Any]) -> None:
+    gp = walk().label(title="as it was")
+    with pytest.raises(lk.LodekitError, match="expected labels as texts"):
+        gp.label(**wrong)
+    assert gp.labels_["title"] == "as it was"
+
+
+def test_an_update_needs_the_system_of_the_fit() -> None:
+    gp = walk().set_params(system=lk.System("x' = -x + v"))
+    with pytest.raises(lk.LodekitError, match="the system was changed after the fit"):
+        gp.update([4], {"x": [4.0]})
+
+
+def test_a_file_with_a_short_array_is_refused(tmp_path: Path) -> None:
+    walk().save(tmp_path / "walk.lodekit")
+    with zipfile.ZipFile(tmp_path / "walk.lodekit") as archive:
+        text, arrays = archive.read("model.json"), dict(np.load(BytesIO(archive.read("arrays.npz"))))
+    packed = BytesIO()
+    np.savez(packed, allow_pickle=False, **{**arrays, "at_bound": arrays["at_bound"][:-1]})
+    with zipfile.ZipFile(tmp_path / "cut.lodekit", "w") as archive:
+        archive.writestr("model.json", text)
+        archive.writestr("arrays.npz", packed.getvalue())
+    with pytest.raises(lk.LodekitError, match="does not fit its own system"):
+        lk.LODEGP.load(tmp_path / "cut.lodekit")
+
+
+def test_an_error_inside_a_fitted_model_is_not_called_unfitted() -> None:
+    gp = walk()
+    object.__setattr__(gp.fit_, "optimum", None)
+    with pytest.raises(AttributeError) as caught:
+        _ = gp.converged_
+    assert not isinstance(caught.value, NotFittedError)
+    with pytest.raises(NotFittedError):
+        _ = lk.LODEGP(WALK).converged_
+
+
+def test_a_fit_is_itself_and_has_a_place_in_sets() -> None:
+    first, second = walk().fit_, walk().fit_
+    assert first != second
+    assert len({first, second}) == 2
+
+
+def test_the_device_is_named_only_where_it_is_used() -> None:
+    pytest.importorskip("torch")
+    times = np.linspace(0, 9, 150)
+    data = {"x": np.sin(times), "v": np.cos(times)}
+    many = lk.LODEGP(WALK, device="cpu", random_state=0, restarts=1).fit(times, data)
+    assert many.engine_ == "spectral: 300 measurements; more than 200"
+    few = lk.LODEGP(WALK, device="cpu", random_state=0, restarts=1).fit(times[:9], {"x": np.sin(times[:9])})
+    assert few.engine_ == "dense: 9 measurements on cpu; exact, and fast up to 200"
+
+
+def test_the_channel_prior_refuses_covariances_that_it_would_not_use() -> None:
+    family = Family("'toy'", lambda name: Ringing() if name == "toy" else None)
+    refusal = pytest.raises(lk.LodekitError, match="the processes of the channels are those of latent='se'")
+    with registered(family), refusal:
+        lk.LODEGP(WALK, prior="channels", latent="toy").fit([0, 1, 2], {"x": [0.0, 1.0, 2.0]})
+
+
+def test_what_was_found_out_about_a_file_stands_in_the_summary(tmp_path: Path) -> None:
+    """A number that may be thousands is not read without a word."""
+    lines = ["t;x", *(f"{t};{12.345 + 0.01 * t:.3f}".replace(".", ",") for t in range(6))]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit(tmp_path / "log.csv")
+    assert "Note: '12,345' in column x is read as 12.345" in gp.summary()
+    assert "Note: no column for v: not measured" in gp.summary()
+    assert "Note" not in walk().summary()
+
+
+def test_one_file_by_two_names_is_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("t,x\n0,0.0\n1,0.9\n2,2.1\n3,3.0\n")
+    (tmp_path / "link.csv").symlink_to(path)
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit([path, f"{tmp_path}/./log.csv", tmp_path / "link.csv"])
+    assert gp.fit_.measurements.size == 4
+    with pytest.raises(lk.LodekitError, match="name too long"):
+        lk.LODEGP(WALK).fit("t,x\n" + "0,0.0\n" * 900)
+    assert lk.LODEGP(WALK, random_state=0).fit(path, time=1).predict([]).shape == (0, 2)  # type: ignore[arg-type]
