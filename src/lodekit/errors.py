@@ -13,6 +13,7 @@ __all__ = [
     "FitError",
     "InconsistentSystemError",
     "LodekitError",
+    "NotFittedError",
     "ParameterError",
     "Place",
     "SystemFileError",
@@ -126,6 +127,10 @@ class VerificationError(LodekitError):
 
 class DataError(LodekitError):
     """Measurements that cannot be used as they are."""
+
+
+class NotFittedError(LodekitError, AttributeError):
+    """An estimator that was asked for what only a fit can tell, before it has seen any data."""
 
 
 class FitError(LodekitError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from lodekit import answers, figures, storage
 from lodekit.answers import Certificate
 from lodekit.data.sources import Source, read_source
-from lodekit.errors import DataError, LodekitError
+from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.fitted import Arguments, Fit, Labels
 from lodekit.fitting import extend, fit_measurements, prepare
 from lodekit.learning.estimates import Estimate
@@ -24,10 +24,6 @@ __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class NotFittedError(LodekitError, AttributeError):
-    """An estimator that was asked for what only a fit can tell, before it has seen any data."""
 
 
 def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[LODEGP, P], R]:
