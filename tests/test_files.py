@@ -52,7 +52,9 @@ def test_labels_are_saved_with_a_model(tmp_path: Path) -> None:
     assert gp.labels_ == {"title": "", "units": {}, "origin": ""}
     gp.label(title="A walk", units={"x": "m"}, origin="2026-03-01T00:00:00").save(tmp_path / "walk.lodekit")
     found = lk.LODEGP.load(tmp_path / "walk.lodekit")
-    assert found.labels_ == {"title": "A walk", "units": {"x": "m"}, "origin": "2026-03-01T00:00:00"}
+    # Where time has an origin, it is in seconds.
+    units = {"t": "s", "x": "m"}
+    assert found.labels_ == {"title": "A walk", "units": units, "origin": "2026-03-01T00:00:00"}
     found.fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
     assert found.labels_ == {"title": "", "units": {}, "origin": ""}
     with pytest.raises(lk.LodekitError, match="not been fitted"):

@@ -94,7 +94,7 @@ def test_the_device_is_named_only_where_it_is_used() -> None:
 
 def test_the_channel_prior_refuses_covariances_that_it_would_not_use() -> None:
     family = Family("'toy'", lambda name: Ringing() if name == "toy" else None)
-    refusal = pytest.raises(lk.LodekitError, match="the processes of the channels are those of latent='se'")
+    refusal = pytest.raises(lk.LodekitError, match="the channels have a covariance of their own; use latent='se'")
     with registered(family), refusal:
         lk.LODEGP(WALK, prior="channels", latent="toy").fit([0, 1, 2], {"x": [0.0, 1.0, 2.0]})
 

@@ -150,7 +150,7 @@ class SpectralKind:
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
         if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
-            return f"the processes of the channels are those of latent={CHANNEL_LATENT.name!r}; use that"
+            return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
             return f"{rough} has a spectrum too wide for waves; use latent='se'"
