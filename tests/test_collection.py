@@ -21,6 +21,8 @@ def test_another_process_collects_the_same(request: pytest.FixtureRequest, tmp_p
         pytest.skip("only some of the tests of a file were collected here")
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     others = {"PYTHONHASHSEED": seed, "TZ": "Asia/Tokyo", "COLUMNS": "200", "TMPDIR": str(tmp_path)}
+    # Plugins that happen to be installed are no matter of ours.
+    others["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     here = sorted(item.nodeid for item in request.session.items if item.nodeid.startswith("tests/"))
     files = sorted({name.split("::")[0] for name in here})
     done = subprocess.run(
