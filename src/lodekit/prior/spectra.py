@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -60,18 +61,18 @@ class Frequencies:
     counts: tuple[int, ...]
     reach: tuple[float, ...]
 
-    @property
+    @cached_property
     def values(self) -> Array:
         """All frequencies, in scaled time."""
         parts = [step * np.arange(count) for step, count in zip(self.steps, self.counts, strict=True)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    @property
+    @cached_property
     def process(self) -> NDArray[np.intp]:
         """Which process each frequency belongs to."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    @property
+    @cached_property
     def weights(self) -> Array:
         """The share of the spectral density that each frequency stands for; those above zero stand for two."""
         parts = [

@@ -105,8 +105,10 @@ class Evaluation:
         """Return the tolerance of the covariance: relative to itself, and small against the noise."""
         ratio, variance = 1.0, self._prior_variance()
         for sums in several:
-            known = max(sums.count, 1) / float(sums.weights.sum())
-            noise = self.prior.noise.variance(sums.observable, self.hyper.noise) if sums.learned else known
+            if sums.learned:
+                noise = self.prior.noise.variance(sums.observable, self.hyper.noise)
+            else:
+                noise = max(sums.count, 1) / float(sums.weights.sum())
             ratio = min(ratio, noise / max(variance[sums.observable], 1e-300))
         exact = self.workspace.tolerance * max(ratio, 1e-30)
         return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
