@@ -11,9 +11,9 @@ derivatives in these coefficients back to derivatives in everything that is lear
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,8 @@ class Point:
     channels: Array
     lengthscales: Array
     deviations: Array
+    #: Roots of densities, made once for coefficients and for derivatives.
+    roots: dict[Any, Array] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def at(cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters) -> Point:
@@ -225,6 +227,12 @@ class LatentSpectrum:
             yield latent, step * np.arange(count, dtype=float), float(lengthscale)
 
     def _roots(self, frequencies: Frequencies, point: Point) -> Array:
+        key = (frequencies.steps, frequencies.counts)
+        if key not in point.roots:
+            point.roots[key] = self._make_roots(frequencies, point)
+        return point.roots[key]
+
+    def _make_roots(self, frequencies: Frequencies, point: Point) -> Array:
         parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]
         log_density = np.concatenate([np.zeros(0), *parts])
         deviations = point.deviations[frequencies.process]
