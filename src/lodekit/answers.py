@@ -1,9 +1,9 @@
-"""Answers of a fit: predictions, samples, residuals, certificates, the log evidence, scores and a summary."""
+"""Answers of a fit: predictions, samples, residuals, the log evidence, scores and a summary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -19,9 +19,6 @@ from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
 
 __all__ = [
-    "ROUNDING",
-    "Certificate",
-    "certificate",
     "log_evidence",
     "predict",
     "residual",
@@ -31,33 +28,6 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-#: A relative residual above this is more than rounding.
-ROUNDING = 1e-6
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What shows that the posterior satisfies the equations: exact identities, and the residual in floats.
-
-    Parameters
-    ----------
-    identities : tuple of str
-        What the algebra proved exactly.
-    residual : float
-        The largest relative residual of the posterior mean over the times that were asked for, in floats.
-    """
-
-    identities: tuple[str, ...]
-    residual: float
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether the residual is no more than rounding."""
-        return self.residual < ROUNDING
-
-    def __str__(self) -> str:
-        lines = ["Proved exactly:", *(f"  {line}" for line in self.identities)]
-        return "\n".join([*lines, f"Largest relative residual in floats: {self.residual:.2g}"])
 
 
 def predict(
@@ -158,6 +128,9 @@ def residual(
 ) -> Array:
     """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
 
+    Derivatives come from the model itself, so this shows that its algebra and its rounding are right, not that its
+    curves are: `certificate` differentiates the curves.
+
     Parameters
     ----------
     t : array-like, shape (n,)
@@ -187,26 +160,6 @@ def residual(
         values = np.asarray(predict(fit, times, equations.observables))[None]
     found = equations.residual(fit.hyperparameters.theta, times, values, relative=relative)
     return found if samples else found[0]
-
-
-def certificate(fit: Fit, t: ArrayLike | None = None) -> Certificate:
-    """Return the exact identities of the algebra and the largest numerical residual, in one printable object.
-
-    Parameters
-    ----------
-    t : array-like, shape (n,), optional
-        Times at which the residual of the mean is taken; those of the measurements by default.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    >>> gp.certificate().is_strict
-    True
-    """
-    times = fit.measurements.times() if t is None else read_times(t)
-    left = residual(fit, times, relative=True)
-    return Certificate(fit.system.verify(), float(np.max(np.abs(left), initial=0.0)))
 
 
 def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:

@@ -18,9 +18,10 @@ from threadpoolctl import threadpool_limits
 from lodekit.arguments import check_count, check_seed
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.errors import LodekitError
+from lodekit.inference.accurate import accurate_posterior
 from lodekit.inference.choice import Choice, check_engine
 from lodekit.inference.devices import find_device
-from lodekit.inference.engine import Engine, Posterior
+from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
 from lodekit.learning.estimates import Estimate, estimate_parameters
@@ -193,6 +194,8 @@ class Setup:
         Computes the log evidence and the posterior; it holds the prior.
     layout : Layout
         Where everything that is learned stands in the vector that is searched.
+    case : Case
+        What the engine was chosen for.
     """
 
     system: System
@@ -201,6 +204,7 @@ class Setup:
     choice: Choice
     engine: Engine
     layout: Layout
+    case: Case
 
     @property
     def prior(self) -> Prior:
@@ -216,6 +220,10 @@ class Setup:
     def reader(self) -> ObservableReader:
         """The reader of observables of the system."""
         return ObservableReader(self.system)
+
+    def posterior(self, hyper: Hyperparameters) -> Posterior:
+        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
+        return accurate_posterior(self.engine, self.choice, self.measurements, self.case, hyper)
 
     def threads(self) -> AbstractContextManager[Any]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.

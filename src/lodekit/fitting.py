@@ -69,7 +69,7 @@ def prepare(
     unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
     fixed, transforms = parameter_transforms(names, system.parameters, unit)
     layout = Layout(names, fixed, transforms, prior.processes, len(prior.groups), prior.noise.count)
-    return Setup(system, arguments, measurements, choice, engine, layout)
+    return Setup(system, arguments, measurements, choice, engine, layout, case)
 
 
 def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | None = None) -> Fit:
@@ -158,7 +158,7 @@ def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | 
     labels : Labels, optional
         None stands for no labels.
     """
-    posterior = setup.engine.posterior(setup.layout.unpack(optimum.x))
+    posterior = setup.posterior(setup.layout.unpack(optimum.x))
     fit = Fit(setup, optimum, curvature, posterior, labels or Labels())
     if not np.isfinite(fit.log_evidence):
         raise FitError("the evidence is not finite at the optimum; check units and starting values")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from lodekit import answers, figures, storage
-from lodekit.answers import Certificate
+from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.fitted import Arguments, Fit, Labels
@@ -376,7 +376,7 @@ class LODEGP:
     predict = _of_fit(answers.predict)
     sample = _of_fit(answers.sample)
     residual = _of_fit(answers.residual)
-    certificate = _of_fit(answers.certificate)
+    certificate = _of_fit(certificate)
     log_evidence = _of_fit(answers.log_evidence)
     score = _of_fit(answers.score)
     summary = _of_fit(answers.summary)

@@ -68,7 +68,8 @@ def test_check_prints_the_certificate(fitted: Fitted) -> None:
     assert "The curves satisfy the equations." in done.stdout
     content = json.loads(run("check", fitted.model, "--json").stdout)
     assert content["strict"] is True
-    assert content["residual"] < 1e-12
+    assert content["residual"] < 1e-9
+    assert 0 < content["uncertainty"] < 1e-9
 
 
 @pytest.mark.parametrize(

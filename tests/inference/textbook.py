@@ -129,6 +129,10 @@ class TextbookPosterior:
     def value(self) -> float:
         return self.engine.value(self.hyper)
 
+    @property
+    def rounding(self) -> float:
+        return 0.0
+
     def warnings(self) -> list[str]:
         return []
 

@@ -83,14 +83,19 @@ def check(
     count: CountOption = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove that a model satisfies its equations: exact identities, and the largest residual in floats.
+    """Show that a model satisfies its equations: what is proved exactly, and what is measured on its curves.
 
-    The exit code is 1 where the residual is more than rounding.
+    The exit code is 1 where the measured residual is more than rounding.
     """
     gp = read_model(model)
     found = gp.certificate(read_times(gp, start, stop, count, None))
     if as_json:
-        content = {"identities": list(found.identities), "residual": found.residual, "strict": found.is_strict}
+        content = {
+            "identities": list(found.identities),
+            "residual": found.residual,
+            "uncertainty": found.uncertainty,
+            "strict": found.is_strict,
+        }
         typer.echo(json.dumps(content, indent=2))
     else:
         typer.echo(str(found))

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit import plotting
 from lodekit.answers import predict, sample
-from lodekit.answers import residual as residual_of
 from lodekit.arguments import check_count
+from lodekit.certificate.certify import measure_mean
 from lodekit.figures.requests import read_grid, read_names, read_truths, read_units, series_of
 from lodekit.fitted import Fit
 from lodekit.prior.densities import prior_density
@@ -122,7 +122,8 @@ def plot_residual(
 ) -> Any:
     """Draw what the posterior mean leaves of each equation over time, relative to the size of its terms.
 
-    The equations are applied in closed form, without finite differences: what is left is rounding.
+    The curve that `predict` returns is differentiated by Chebyshev polynomials and put into the equations as they are
+    written; two ways to do so disagree by the line that is drawn beside, so nothing below it can be seen.
 
     Parameters
     ----------
@@ -141,13 +142,20 @@ def plot_residual(
     1
     """
     known, (times, _) = read_units(fit, units), read_grid(fit, t)
-    residual = residual_of(fit, times, relative=True)
+    measured = measure_mean(fit, times)
     names = [f"equation {i}" for i in range(1, len(fit.system.equations) + 1)]
     columns = 1 if len(names) <= 8 else 2
     figure, panels, new = plotting.read_axes(axes, names, columns=columns, height_each=1.2)
     for j, panel in enumerate(panels):
         text = f"{names[j]}:  {fit.system.equations[j]}"
-        plotting.draw_residual(panel, times, residual[:, j], window=fit.measurements.window, label=text)
+        plotting.draw_residual(
+            panel,
+            measured.times,
+            measured.left[:, j],
+            visible=float(measured.uncertainties[j]),
+            window=fit.measurements.window,
+            label=text,
+        )
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
     plotting.add_legend(figure, panels, outside=new)
     return figure

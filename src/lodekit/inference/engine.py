@@ -74,6 +74,10 @@ class Posterior(Protocol):
     def value(self) -> float:
         """The log evidence in the user's units."""
 
+    @property
+    def rounding(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data."""
+
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
 

@@ -118,7 +118,13 @@ def _shade_outside(ax: Any, t: Array, window: tuple[float, float] | None) -> Non
 
 
 def draw_residual(
-    ax: Any, t: ArrayLike, residual: ArrayLike, *, window: tuple[float, float] | None = None, label: str = ""
+    ax: Any,
+    t: ArrayLike,
+    residual: ArrayLike,
+    *,
+    visible: float = 0.0,
+    window: tuple[float, float] | None = None,
+    label: str = "",
 ) -> None:
     """Draw the size of a relative residual on a logarithmic axis; exact zeros lie at its foot.
 
@@ -127,6 +133,8 @@ def draw_residual(
     ax : matplotlib.axes.Axes
     t, residual : array-like, shape (n,)
         Times in ascending order, and what is left of the equation there.
+    visible : float
+        How far the residual can be wrong; zero draws no line for it.
     window : (first, last), optional
         Times of the first and the last measurement; what lies outside is shaded as extrapolation.
     label : str
@@ -147,6 +155,8 @@ def draw_residual(
     if zero.any():
         style = {"color": OKABE_ITO["orange"], "markersize": 2.5, "markeredgewidth": 0, "label": "exactly zero"}
         ax.plot(times[zero], np.full(int(zero.sum()), 2.0 * _FLOOR), "v", **style)
+    if visible > _FLOOR:
+        ax.axhline(visible, color=OKABE_ITO["orange"], linewidth=1.0, label="uncertainty of the measurement")
     ax.axhline(_EPSILON, color=TRUTH, linewidth=1.0, linestyle=DASHES, label="machine precision")
     ax.set_yscale("log")
     ax.yaxis.minorticks_off()

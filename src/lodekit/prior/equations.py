@@ -1,4 +1,4 @@
-"""The equations applied to functions in closed form: no finite differences, no trust in the construction."""
+"""The equations applied to functions in closed form, with the derivatives that the model itself has for them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lodekit.answers import ROUNDING
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import Estimate
 from lodekit.mathml import equations_to_mathml
@@ -229,36 +228,39 @@ def _unit_of(subject: Subject, hyperparameter: str) -> str:
 
 
 def _add_certificate(page: Page, subject: Subject) -> None:
-    """Add the proof that the curves satisfy the equations, and how far floats depart from it."""
+    """Add the proof that all solutions satisfy the equations, and what was measured on the curves of this page."""
     page.section("Do the curves satisfy the equations?")
     system = subject.gp.system
-    largest = np.abs(subject.gp.residual(subject.times, relative=True)).max(axis=0)
-    worst = float(largest.max(initial=0.0))
     try:
-        proved: tuple[str, ...] = system.verify()
+        found = subject.gp.certificate(subject.times)
     except AlgebraError as problem:
-        proved = ()
         page.paragraph(f"The algebra could not check itself: {problem}.", "warning")
-    if worst < ROUNDING:
-        exactly = "exactly, as proved by the algebra; " if proved else ""
-        rest = f"at most {worst:.1g} of the size of the terms" if worst else "nothing"
-        page.paragraph(
-            f"Yes: {exactly}in floating-point numbers the mean leaves over {rest}, in each equation, at each of the "
-            f"{len(subject.times)} times of the plot.",
-            "good",
-        )
+        return
+    page.paragraph(
+        "Proved, by exact algebra: every curve of this model is a solution, and every solution is one of its curves."
+    )
+    subjects = "the mean" if found.samples is None else f"the mean and {count(found.size, 'sample')}"
+    text = (
+        f"at the {len(found.mean.times)} times of the plot, {subjects} leave over at most {found.residual:.1g} of the "
+        f"size of the terms of an equation. The measurement itself can be wrong by {found.uncertainty:.1g}: it "
+        "differentiates the plotted curves by polynomials, and knows nothing of the model."
+    )
+    if found.is_strict:
+        page.paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
     else:
         page.paragraph(
-            f"Not to rounding: the mean leaves over up to {worst:.1g} of the size of the terms. They grow so large "
-            "beside their sum that floats lose it; look at the units and the plotted range.",
+            f"Not to rounding: {text} Terms may grow so large beside their sum that floats lose it; look at the "
+            "units and the plotted range.",
             "warning",
         )
     rows = [
-        [str(number), text, f"{value:.1e}" if value else "0"]
-        for number, (text, value) in enumerate(zip(system.equations, largest, strict=True), 1)
+        [str(number), equation, f"{left:.1e}", f"{apart:.1e}"]
+        for number, (equation, left, apart) in enumerate(
+            zip(system.equations, found.mean.equations, found.mean.uncertainties, strict=True), 1
+        )
     ]
-    page.table(["", "equation", "largest relative residual"], rows, text=(1,))
-    if proved:
-        listed = "".join(f"<li>{escape(line)}</li>" for line in proved)
+    page.table(["", "equation", "measured, relative", "uncertain by"], rows, text=(1,))
+    if found.identities:
+        listed = "".join(f"<li>{escape(line)}</li>" for line in found.identities)
         words = "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
         page.details("What was proved", f"<ul>{listed}</ul><p>{words}multiplication.</p>")

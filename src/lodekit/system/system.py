@@ -202,6 +202,11 @@ class System(Facts):
         return tuple(equation.text for equation in self._equations)
 
     @property
+    def written(self) -> tuple[Equation, ...]:
+        """The equations as they were read from the text, before any algebra."""
+        return self._equations
+
+    @property
     def channels(self) -> tuple[str, ...]:
         """The names of the functions of time."""
         return self._channels

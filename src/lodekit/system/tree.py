@@ -19,6 +19,7 @@ __all__ = [
     "Power",
     "Product",
     "Sum",
+    "children",
     "replace_names",
     "walk",
 ]
@@ -104,21 +105,23 @@ class Equation:
     text: str
 
 
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """Return the expressions that an expression is made of."""
+    if isinstance(expression, Negative | Derivative):
+        return (expression.operand,)
+    if isinstance(expression, Sum):
+        return tuple(term for _, term in expression.terms)
+    if isinstance(expression, Product):
+        return tuple(factor for _, factor in expression.factors)
+    if isinstance(expression, Power):
+        return (expression.base, expression.exponent)
+    return expression.arguments if isinstance(expression, Call) else ()
+
+
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything inside it."""
     yield expression
-    children: tuple[Expression, ...] = ()
-    if isinstance(expression, Negative | Derivative):
-        children = (expression.operand,)
-    elif isinstance(expression, Sum):
-        children = tuple(term for _, term in expression.terms)
-    elif isinstance(expression, Product):
-        children = tuple(factor for _, factor in expression.factors)
-    elif isinstance(expression, Power):
-        children = (expression.base, expression.exponent)
-    elif isinstance(expression, Call):
-        children = expression.arguments
-    for child in children:
+    for child in children(expression):
         yield from walk(child)
 
 

@@ -66,6 +66,23 @@ class DensePosterior:
         """The log evidence in the user's units."""
         return self.state.value + self.data.log_jacobian
 
+    @property
+    def rounding(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data.
+
+        The mean is a sum of covariances times `alpha`; each rounds on its own, in proportion to the prior deviations.
+        """
+        state, data = self.state, self.data
+        free = sum(
+            free_variance(latent, state.coefficients.free[:, k], self.hyper.lengthscales[k], self.hyper.deviations[k])
+            for k, latent in enumerate(data.latents)
+        ) + np.zeros(len(data.values))
+        by_modes = [np.sum(part**2 * self._mode_variance(), axis=1) for part in state.basis]
+        deviations = np.sqrt(np.concatenate([free[o] + by_modes[o][index] for o, index in enumerate(data.index)]))
+        size = float(np.abs(state.residual).max(initial=0.0))
+        spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
+        return spread / size if size > 0 else 0.0
+
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
         if not self.state.jitter:

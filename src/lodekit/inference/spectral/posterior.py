@@ -53,6 +53,11 @@ class SpectralPosterior:
         """The log evidence in the user's units."""
         return log_evidence(self.workspace, self.hyper)
 
+    @property
+    def rounding(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data: amplitudes do not cancel."""
+        return float(np.finfo(float).eps)
+
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
         found = []

@@ -1,0 +1,167 @@
+"""The certificate of a fit: what the algebra proved, and what was measured on the curves that users get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.answers import predict, sample
+from lodekit.arguments import check_seed, read_times
+from lodekit.certificate.measure import Measured, measure_curve, measure_draws
+from lodekit.certificate.written import WrittenEquations
+from lodekit.errors import LodekitError
+from lodekit.fitted import Fit
+
+__all__ = ["ROUNDING", "Certificate", "certificate", "measure_mean"]
+
+Array = NDArray[np.float64]
+#: A relative residual above this is more than rounding.
+ROUNDING = 1e-6
+_TIMES, _MOST_TIMES = 201, 2000
+#: A rough prior draws at all times at once, from one large matrix.
+_ROUGH_TIMES = 3
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What shows that the posterior satisfies the equations: exact identities, and a measurement of its curves.
+
+    The identities are proved by exact algebra, for all solutions at once. The measurement trusts nothing of that: it
+    takes the curves as `predict` and `sample` return them, differentiates Chebyshev polynomials through their values,
+    and puts the derivatives into the equations as they are written.
+
+    Parameters
+    ----------
+    identities : tuple of str
+        What the algebra proved exactly.
+    mean : Measured
+        What the posterior mean leaves of the equations.
+    samples : Measured or None
+        What functions drawn from the posterior leave of them; None where none were drawn.
+    size : int
+        How many functions were drawn.
+    why : str
+        Why no samples were measured, where some were asked for.
+    """
+
+    identities: tuple[str, ...]
+    mean: Measured
+    samples: Measured | None = None
+    size: int = 0
+    why: str = ""
+
+    @property
+    def residual(self) -> float:
+        """The largest relative residual that was measured, of the mean and of samples."""
+        return max(part.residual for part in self._parts)
+
+    @property
+    def uncertainty(self) -> float:
+        """By how much numerical differentiation lets `residual` be wrong."""
+        return max(part.uncertainty for part in self._parts)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether what was measured is no more than rounding; a curve too rough to be measured does not count."""
+        clear = [part for part in self._parts if part is self.mean or part.uncertainty < ROUNDING]
+        return all(part.residual < ROUNDING for part in clear)
+
+    @property
+    def _parts(self) -> list[Measured]:
+        return [self.mean, *([] if self.samples is None else [self.samples])]
+
+    def __str__(self) -> str:
+        lines = ["Proved exactly:", *(f"  {line}" for line in self.identities)]
+        lines.append(f"Measured on the returned curves, at {len(self.mean.times)} times, relative to the terms:")
+        lines.append(f"  mean       {_describe(self.mean)}")
+        if self.samples is not None:
+            noun = "sample " if self.size == 1 else "samples"
+            lines.append(f"  {self.size} {noun}  {_describe(self.samples)}")
+        if self.why:
+            lines.append(f"  no samples: {self.why}")
+        return "\n".join(lines)
+
+
+def _describe(found: Measured) -> str:
+    return f"at most {found.residual:.1e}; differentiation alone explains {found.uncertainty:.1e}"
+
+
+def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, random_state: int | None = 0) -> Certificate:
+    """Return what was proved about the equations, and what the returned curves leave of them, in one printable object.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,), optional
+        Times at which the curves are put into the equations; 201 from the first to the last measurement by default.
+        Of more than 2000 an even choice is taken.
+    samples : int
+        How many functions drawn from the posterior are measured beside its mean.
+    random_state : int, optional
+        Seed of the samples.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> found = gp.certificate()
+    >>> found.is_strict, found.residual < 1e-8
+    (True, True)
+    >>> print(found)  # doctest: +ELLIPSIS
+    Proved exactly:
+    ...
+    Measured on the returned curves, at 201 times, relative to the terms:
+      mean       at most ...; differentiation alone explains ...
+      3 samples  at most ...; differentiation alone explains ...
+    """
+    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 0:
+        raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
+    check_seed(random_state)
+    mean = measure_mean(fit, t)
+    identities = fit.system.verify()
+    if not samples:
+        return Certificate(identities, mean)
+    try:
+        drawn = _measure_samples(fit, mean, int(samples), random_state)
+    except LodekitError as problem:
+        return Certificate(identities, mean, why=str(problem))
+    return Certificate(identities, mean, drawn, int(samples))
+
+
+def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
+    """Return what the posterior mean, as `predict` returns it, leaves of the equations as they are written.
+
+    Parameters
+    ----------
+    fit : Fit
+    t : array-like, shape (n,), optional
+        As for `certificate`.
+    """
+    times = np.linspace(*fit.measurements.window, _TIMES) if t is None else read_times(t)
+    if len(times) > _MOST_TIMES:
+        times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
+    return measure_curve(_written(fit), lambda at: predict(fit, at), times, fit.prior.units.span, _breaks(fit))
+
+
+def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
+    """Return what drawn functions leave of the equations, on pieces about as long as those of the mean."""
+    times, lengths = mean.times, [mean.length * factor for factor in (1.0, 0.5, 0.25)]
+    if _is_rough(fit):
+        times = times[np.linspace(0, len(times) - 1, min(len(times), _ROUGH_TIMES) + 2).round().astype(int)][1:-1]
+        lengths = [mean.length / 8.0]
+    return measure_draws(_written(fit), lambda at: sample(fit, at, size, seed), times, lengths, _breaks(fit))
+
+
+def _written(fit: Fit) -> WrittenEquations:
+    values = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
+    return WrittenEquations(fit.system.written, fit.system.channels, values)
+
+
+def _is_rough(fit: Fit) -> bool:
+    return any(not latent.has_band for latent in fit.prior.latents)
+
+
+def _breaks(fit: Fit) -> Array:
+    """Return where the mean may be less smooth than elsewhere: at the measurements, where the prior is rough."""
+    return fit.measurements.times() if _is_rough(fit) else np.zeros(0)

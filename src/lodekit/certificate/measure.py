@@ -1,0 +1,153 @@
+"""How well curves satisfy the equations, seen from outside: from the values that users get, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.certificate.pieces import Pieces, make_pieces
+from lodekit.certificate.written import WrittenEquations
+from lodekit.errors import LodekitError
+
+__all__ = ["Measured", "measure_curve", "measure_draws"]
+
+Array = NDArray[np.float64]
+#: How often the length of pieces is halved at most.
+_HALVINGS = 14
+#: A length whose result is uncertain by so many times the best one ends the search.
+_WORSE = 1e3
+#: So that no question to a model is absurdly long.
+_MOST_NODES = 200_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What curves leave of the equations, relative to the largest sum of the sizes of the terms of each equation.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Where the equations were looked at.
+    left : array, shape (n, e)
+        The largest relative residual of all curves, at each time, in each equation.
+    apart : array, shape (n, e)
+        How far two ways to differentiate lie apart: by so much the residual can be wrong.
+    length : float
+        Of the pieces on which derivatives were taken.
+    """
+
+    times: Array
+    left: Array
+    apart: Array
+    length: float
+
+    @property
+    def equations(self) -> Array:
+        """The largest relative residual of each equation, shape (e,)."""
+        return np.asarray(np.max(self.left, axis=0, initial=0.0))
+
+    @property
+    def uncertainties(self) -> Array:
+        """By how much each of `equations` can be wrong, shape (e,)."""
+        return np.asarray(np.max(self.apart, axis=0, initial=0.0))
+
+    @property
+    def residual(self) -> float:
+        """The largest relative residual of all equations."""
+        return float(np.max(self.left, initial=0.0))
+
+    @property
+    def uncertainty(self) -> float:
+        """By how much `residual` can be wrong."""
+        return float(np.max(self.apart, initial=0.0))
+
+
+def measure_curve(
+    written: WrittenEquations, curve: Callable[[Array], Array], times: Array, longest: float, breaks: Array
+) -> Measured:
+    """Return what a curve leaves of the equations at some times.
+
+    Pieces become shorter until the two ways to differentiate agree best; which length that is, their difference alone
+    decides, never the residual.
+
+    Parameters
+    ----------
+    written : WrittenEquations
+    curve : function
+        From times to the channels, shape (n, channels).
+    times : array, shape (n,)
+        Where the equations are looked at.
+    longest : float
+        The length of the longest piece.
+    breaks : array
+        Times at which the curve is less smooth than elsewhere.
+    """
+    best: Measured | None = None
+    problem: LodekitError | None = None
+    for pieces, length in _halved(times, longest, breaks):
+        try:
+            found = _measure(written, pieces, curve(pieces.nodes)[None], length)
+        except LodekitError as raised:
+            # A long piece reaches far beyond the times; there the curve may not be finite.
+            problem = raised
+            continue
+        if best is None or found.uncertainty < best.uncertainty:
+            best = found
+        elif found.uncertainty > _WORSE * best.uncertainty:
+            break
+    if best is None:
+        raise problem or LodekitError("expected at least one time at which the equations are looked at")
+    return best
+
+
+def measure_draws(
+    written: WrittenEquations,
+    draw: Callable[[Array], Array],
+    times: Array,
+    lengths: Sequence[float],
+    breaks: Array,
+) -> Measured:
+    """Return what drawn functions leave of the equations; one call gives all values, as another would draw others.
+
+    Parameters
+    ----------
+    written : WrittenEquations
+    draw : function
+        From times to the channels of s functions, shape (s, n, channels); called once.
+    times : array, shape (n,)
+    lengths : sequence of float
+        Of pieces; the one on which the two ways to differentiate agree best is taken.
+    breaks : array
+        As for curves.
+    """
+    choices = [make_pieces(times, length, breaks) for length in lengths]
+    nodes = [pieces.nodes for pieces in choices]
+    values = np.split(draw(np.concatenate(nodes)), np.cumsum([len(part) for part in nodes])[:-1], axis=1)
+    found = [_measure(written, *item) for item in zip(choices, values, lengths, strict=True)]
+    return min(found, key=lambda item: item.uncertainty)
+
+
+def _halved(times: Array, longest: float, breaks: Array) -> Iterator[tuple[Pieces, float]]:
+    for number in range(_HALVINGS + 1 if len(times) else 0):
+        length = longest / 2.0**number
+        pieces = make_pieces(times, length, breaks)
+        if number and len(pieces.nodes) > _MOST_NODES:
+            return
+        yield pieces, length
+
+
+def _measure(written: WrittenEquations, pieces: Pieces, values: Array, length: float) -> Measured:
+    """Return what is left over on pieces, from the values at their nodes, shape (s, nodes, channels)."""
+    # All terms may vanish at one time; what they are measured by are the largest ones nearby.
+    wide = pieces.with_probes()
+    (rough, _), (fine, sizes) = (written.apply(wide.times, part) for part in wide.derivatives(values, written.order))
+    scale = np.max(sizes, axis=(1, 2))
+    scale = np.where(scale > 0, scale, 1.0)
+    count = len(pieces.times)
+    left, apart = (np.max(np.abs(part[..., :count]), axis=1).T / scale for part in (fine, fine - rough))
+    if not (np.isfinite(left).all() and np.isfinite(apart).all()):
+        raise LodekitError("the curves are too large for floating-point numbers there; look at a shorter stretch")
+    return Measured(pieces.times, left, apart, length)

@@ -1,0 +1,100 @@
+"""The certificate passes on what is right, in every shape of fit, and says what it measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.certificate.certify import measure_mean
+from lodekit.inference.accurate import ACCURATE, RefinedPosterior
+
+EXAMPLES = {example.name: example for example in lk.catalog.examples()}
+
+
+def fit(name: str, noise: float, **options: object) -> lk.LODEGP:
+    example, times = EXAMPLES[name], np.linspace(1.0, 6.0, 25)
+    table = example.solution_at(times)
+    table = table + noise * table.std(axis=0) * np.random.default_rng(0).standard_normal(table.shape)
+    return lk.LODEGP(example.system, noise="channel", random_state=0, restarts=1, **options).fit(times, table)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_curves_without_noise_keep_their_digits(name: str) -> None:
+    """Weights over nearly noise-free data are huge and cancel: 4e-5 of the terms was left, by rounding alone."""
+    found = fit(name, 0.0).certificate(np.linspace(1.0, 6.0, 60))
+    assert found.is_strict
+    assert found.residual < 1e-8
+    assert found.uncertainty < 1e-8
+
+
+def test_little_noise_is_answered_on_waves() -> None:
+    gp = fit("bipendulum", 1e-4)
+    assert isinstance(gp.fit_.posterior, RefinedPosterior)
+    first, second = gp.fit_.posterior.first, gp.fit_.posterior.second
+    assert second.rounding < ACCURATE < first.rounding
+    observables, times = gp.fit_.observables(["f1", "u"]), np.linspace(0.5, 6.5, 50)
+    scale = np.abs(first.mean(observables, times)).max(axis=0)
+    # The dense mean is the same up to the rounding that it expects of itself.
+    apart = np.abs(first.mean(observables, times) - second.mean(observables, times)) / scale
+    assert apart.max() < 100 * first.rounding
+    assert gp.log_evidence_ == first.value
+    assert not isinstance(fit("bipendulum", 0.3).fit_.posterior, RefinedPosterior)
+
+
+def test_where_waves_cannot_reach_the_matrix_answers() -> None:
+    gp = fit("heating", 0.0)
+    posterior = gp.fit_.posterior
+    assert isinstance(posterior, RefinedPosterior)
+    far = np.array([1.0, 1e5])
+    observables = gp.fit_.observables(["f1"])
+    with pytest.raises(lk.LodekitError):
+        posterior.second.sample(observables, far, 1, np.random.default_rng(0))
+    try:
+        expected = posterior.first.sample(observables, far, 1, np.random.default_rng(0))
+    except lk.LodekitError:
+        with pytest.raises(lk.LodekitError):
+            gp.sample(far, observable=["f1"], random_state=0)
+    else:
+        np.testing.assert_allclose(gp.sample(far, observable=["f1"], random_state=0), expected)
+
+
+@pytest.mark.parametrize("latent", ["matern-9/2", "matern-13/2"])
+def test_rough_priors_are_measured_between_the_data(latent: str) -> None:
+    gp = fit("heating", 0.02, latent=latent)
+    found = gp.certificate(samples=0)
+    assert found.is_strict
+    assert found.residual < 1e-7
+    drawn = gp.certificate(samples=1)
+    assert drawn.samples is not None
+    assert drawn.is_strict
+
+
+def test_what_is_printed() -> None:
+    text = str(fit("heating", 0.02).certificate(samples=1))
+    assert "U A V = D" in text
+    assert "Measured on the returned curves, at 201 times" in text
+    assert "differentiation alone explains" in text
+    assert "1 sample " in text
+
+
+def test_any_times_in_any_order_and_number() -> None:
+    gp = fit("heating", 0.02)
+    assert gp.certificate([3.0]).is_strict
+    assert gp.certificate(np.array([9.0, -2.0, 4.0])).is_strict
+    many = np.random.default_rng(0).uniform(0, 7, 5000)
+    assert len(measure_mean(gp.fit_, many).times) == 2000
+    with pytest.raises(lk.LodekitError, match="samples"):
+        gp.certificate(samples=-1)
+    with pytest.raises(lk.LodekitError):
+        gp.certificate([])
+
+
+def test_one_time_only_and_fast_modes() -> None:
+    one = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([2.0], {"x": [1.0]})
+    assert one.certificate().is_strict
+    system = lk.System("x' = -400*x + u; u' = 30*u")
+    times = np.linspace(0.0, 1.0, 30)
+    u = np.exp(30 * (times - 1))
+    gp = lk.LODEGP(system, random_state=0, noise="channel").fit(times, {"x": u / 430, "u": u})
+    assert gp.certificate().is_strict

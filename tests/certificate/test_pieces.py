@@ -1,0 +1,54 @@
+"""Derivatives from values alone: right to what they claim, for smooth, fast and broken curves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lodekit.certificate.pieces import make_pieces
+
+
+@pytest.mark.parametrize("length", [3.0, 1.0, 0.25])
+def test_derivatives_of_a_wave(length: float) -> None:
+    times = np.linspace(-2.0, 5.0, 23)
+    pieces = make_pieces(times, length)
+    values = np.stack([np.sin(3 * pieces.nodes), np.cos(pieces.nodes)], axis=-1)[None]
+    rough, fine = pieces.derivatives(values, 3)
+    exact = [
+        np.stack([3**k * np.sin(3 * times + 0.5 * np.pi * k), np.cos(times + 0.5 * np.pi * k)], axis=-1)
+        for k in range(4)
+    ]
+    for k in range(4):
+        # Each order costs a few times the degree over the length; values and nodes round at some 1e-15.
+        bound = 2e-14 * (100.0 / length) ** k
+        assert np.abs(fine[k, 0] - exact[k]).max() < bound
+        # On the longest pieces a degree of 20 is too low, which must show beside the other.
+        missed = np.abs(rough[k, 0] - exact[k]).max()
+        assert 1e-7 < missed < 1e-2 if length == 3.0 else missed < bound
+
+
+def test_the_difference_of_both_shows_the_error() -> None:
+    """A curve that is too fast for the pieces, and one that is noisy: the two polynomials disagree as they err."""
+    times, generator = np.linspace(0.0, 1.0, 11), np.random.default_rng(0)
+    for speed, noise in ((120.0, 0.0), (3.0, 1e-7)):
+        pieces = make_pieces(times, 0.5)
+        values = np.sin(speed * pieces.nodes) + noise * generator.standard_normal(len(pieces.nodes))
+        rough, fine = pieces.derivatives(values[None, :, None], 1)
+        error = np.abs(fine[1, 0, :, 0] - speed * np.cos(speed * times)).max()
+        apart = np.abs(fine - rough)[1].max()
+        assert 0.1 * error < apart < 30 * error
+
+
+def test_no_piece_crosses_a_break() -> None:
+    """The absolute value has exact derivatives on both sides of its kink."""
+    times = np.array([-1.0, -0.3, -1e-3, 1e-3, 0.5, 2.0])
+    pieces = make_pieces(times, 0.7, [0.0, 1.0])
+    assert not ((pieces.low < 0.0) & (pieces.high > 0.0)).any()
+    assert ((pieces.low[pieces.owner] <= times) & (times <= pieces.high[pieces.owner])).all()
+    _, fine = pieces.derivatives(np.abs(pieces.nodes)[None, :, None], 1)
+    np.testing.assert_allclose(fine[1, 0, :, 0], np.sign(times), rtol=0, atol=1e-11)
+
+
+def test_the_two_sets_of_nodes_share_no_time() -> None:
+    nodes = make_pieces(np.array([0.0, 1.0]), 2.0).nodes
+    assert np.diff(np.sort(nodes)).min() > 1e-6
