@@ -1,0 +1,157 @@
+"""Every part that curves are made of, spoilt one at a time after the fit: the certificate must notice each.
+
+The closed form cannot: it takes its derivatives from the same spoilt parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.data.units import Units
+from lodekit.inference.spectral import posterior as spectral_posterior
+from lodekit.prior.compile import ScalarTable
+from lodekit.prior.latents import Matern, SquaredExponential
+from lodekit.prior.observables import Observables
+from lodekit.system.system import System
+
+EXAMPLES = {example.name: example for example in lk.catalog.examples()}
+PART = 1e-3
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """What is spoilt, where, and how; `system` is fitted with `options` before."""
+
+    what: str
+    system: str
+    spoil: Callable[[pytest.MonkeyPatch], None]
+    options: dict[str, Any]
+
+
+def wrap(owner: Any, name: str, change: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return a function that lets `change` see each result of a method, with its arguments."""
+
+    def spoil(patch: pytest.MonkeyPatch) -> None:
+        original = getattr(owner, name)
+        patch.setattr(owner, name, lambda *args, **kwargs: change(original(*args, **kwargs), *args))
+
+    return spoil
+
+
+def tilt_derivatives(found: Iterator[Any], *_: Any) -> Iterator[Any]:
+    return (part * (1 + 0.3 * m) for m, part in enumerate(found))
+
+
+def change_coefficients(found: Any, *_: Any) -> Any:
+    free = found.free.copy()
+    free[0, ..., -1] *= 1 + PART
+    free[0, ..., 0] *= 1 - PART
+    return replace(found, values=replace(found.values, free=free))
+
+
+def change_first_basis(found: Any, *_: Any) -> Any:
+    basis, slopes = found
+    return [basis[0] * (1 + PART), *basis[1:]], slopes
+
+
+def turn_basis(found: Any, self: Observables, values: Any, groups: Any, times: Any) -> Any:
+    """All channels alike, but in a time that runs too fast."""
+    basis, slopes = found
+    return [part * np.exp(PART * 20 * times)[:, None] for part in basis], slopes
+
+
+def change_means(found: Any, *_: Any) -> Any:
+    means, slopes = found
+    return [part * (1 + PART) for part in means], slopes
+
+
+def change_scales(found: Units, *_: Any) -> Units:
+    scales = found.scales.copy()
+    scales[0] *= 1 + PART
+    return replace(found, scales=scales)
+
+
+def change_scalars(found: Any, *_: Any) -> Any:
+    values, slopes = found
+    return values * (1 + PART * np.arange(len(values))), slopes
+
+
+def tune_waves(patch: pytest.MonkeyPatch) -> None:
+    original = spectral_posterior.waves_at
+    patch.setattr(spectral_posterior, "waves_at", lambda f, t: original(f * (1 + PART), t))
+
+
+WAVES, ROUGH = {"engine": "spectral"}, {"latent": "matern-13/2"}
+SABOTAGES = [
+    Sabotage("derivatives of the covariance", "heating", wrap(SquaredExponential, "stack", tilt_derivatives), {}),
+    Sabotage(
+        "derivatives of a rough one", "heating", wrap(Matern, "stack", tilt_derivatives), {"latent": "matern-13/2"}
+    ),
+    Sabotage("coefficients of the free functions", "heating", wrap(Observables, "evaluate", change_coefficients), {}),
+    Sabotage(
+        "coefficients on waves",
+        "bipendulum",
+        wrap(Observables, "evaluate", change_coefficients),
+        {"engine": "spectral"},
+    ),
+    Sabotage("frequencies of waves", "bipendulum", tune_waves, WAVES),
+    Sabotage("one channel of the modes", "two_mass_free", wrap(Observables, "mode_basis", change_first_basis), {}),
+    Sabotage("exponents of the modes", "free_decay", wrap(Observables, "mode_basis", turn_basis), {}),
+    Sabotage("the particular solution", "shaken_oscillator", wrap(Observables, "means", change_means), {}),
+    Sabotage("scales of channels", "heating", wrap(Units, "plain", change_scales), {}),
+    Sabotage("numbers behind exact scalars", "bipendulum", wrap(ScalarTable, "evaluate", change_scalars), {}),
+]
+
+
+def system_of(name: str) -> tuple[System, np.ndarray, np.ndarray]:
+    times = np.linspace(0.0, 6.0, 25)
+    if name == "two_mass_free":
+        system = lk.System("x' = v; v' = -4*x")
+        return system, times, np.stack([np.cos(2 * times), -2 * np.sin(2 * times)], axis=1)
+    return EXAMPLES[name].system, times, EXAMPLES[name].solution_at(times)
+
+
+def fit(name: str, **options: Any) -> lk.LODEGP:
+    system, times, table = system_of(name)
+    table = table + 0.02 * table.std(axis=0) * np.random.default_rng(1).standard_normal(table.shape)
+    return lk.LODEGP(system, noise="channel", random_state=0, restarts=1, **options).fit(times, table)
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=[item.what for item in SABOTAGES])
+def test_sabotage_is_noticed(sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gp = fit(sabotage.system, **sabotage.options)
+    before = gp.certificate(samples=1)
+    assert before.is_strict
+    with monkeypatch.context() as patch:
+        sabotage.spoil(patch)
+        after = gp.certificate(samples=1)
+    assert not after.is_strict
+    # Found by its own uncertainty, not by chance.
+    assert after.mean.residual > 10 * after.mean.uncertainty
+    assert gp.certificate(samples=1).is_strict
+
+
+def test_the_closed_form_is_blind_to_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why the certificate measures: A B = 0 cancels whatever numbers stand for the derivatives of a free function."""
+    gp = fit("heating")
+    wrap(SquaredExponential, "stack", tilt_derivatives)(monkeypatch)
+    times = np.linspace(0.0, 6.0, 40)
+    assert np.abs(gp.residual(times, relative=True)).max() < 1e-9
+    assert gp.certificate(times, samples=0).residual > 1e-3
+
+
+def test_an_equation_that_was_read_wrongly_is_noticed() -> None:
+    """The equations come from the text: a fault between text and operator cannot hide."""
+    right, wrong = lk.System("x'' + 0.3*x' + 4*x = u"), lk.System("x'' - 0.3*x' + 4*x = u")
+    vars(wrong)["_equations"] = right.written
+    times = np.linspace(0.0, 6.0, 30)
+    gp = lk.LODEGP(wrong, random_state=0).fit(times, {"x": np.sin(times), "u": np.cos(times)})
+    assert np.abs(gp.residual(times, relative=True)).max() < 1e-9
+    assert not gp.certificate().is_strict
+    assert gp.certificate().residual > 0.01
