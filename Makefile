@@ -43,6 +43,7 @@ unit: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/algebra.py
+	$(BIN)/python benchmarks/certificate.py
 	$(BIN)/python benchmarks/dense.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/priors.py

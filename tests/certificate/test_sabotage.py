@@ -14,7 +14,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.units import Units
-from lodekit.inference.spectral import posterior as spectral_posterior
+from lodekit.inference.spectral import waves
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.latents import Matern, SquaredExponential
 from lodekit.prior.observables import Observables
@@ -83,8 +83,8 @@ def change_scalars(found: Any, *_: Any) -> Any:
 
 
 def tune_waves(patch: pytest.MonkeyPatch) -> None:
-    original = spectral_posterior.waves_at
-    patch.setattr(spectral_posterior, "waves_at", lambda f, t: original(f * (1 + PART), t))
+    original = waves.waves_at
+    patch.setattr("lodekit.inference.spectral.posterior.waves_at", lambda f, t: original(f * (1 + PART), t))
 
 
 WAVES, ROUGH = {"engine": "spectral"}, {"latent": "matern-13/2"}
