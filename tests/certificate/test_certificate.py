@@ -90,6 +90,22 @@ def test_any_times_in_any_order_and_number() -> None:
         gp.certificate([])
 
 
+@pytest.mark.parametrize("origin", [1e6, 1.7e9])
+def test_far_from_time_zero(origin: float) -> None:
+    """Seconds since 1970: nodes are rounded to a ten-millionth of a second, and polynomials must know."""
+    example, times = EXAMPLES["bipendulum"], np.linspace(1.0, 6.0, 25)
+    table = example.solution_at(times) + 1e-3 * np.random.default_rng(0).standard_normal((25, 3))
+    gp = lk.LODEGP(example.system, random_state=0, restarts=1).fit(times + origin, table)
+    assert gp.certificate().residual < 1e-9
+
+
+def test_times_that_floats_cannot_tell_apart() -> None:
+    times = 1.7e9 + 1e-5 * np.arange(5)
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0, restarts=1).fit(times, {"x": [0.0, 0.9, 2.1, 3.0, 4.0]})
+    with pytest.raises(lk.LodekitError, match="subtract their origin"):
+        gp.certificate()
+
+
 def test_one_time_only_and_fast_modes() -> None:
     one = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([2.0], {"x": [1.0]})
     assert one.certificate().is_strict

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 _HALVINGS = 14
 #: A length whose result is uncertain by so many times the best one ends the search.
 _WORSE = 1e3
+#: The smallest distance of nodes on a piece, in units of its length; floats must show it clearly.
+_CLOSEST = 1e-3
 #: So that no question to a model is absurdly long.
 _MOST_NODES = 200_000
 
@@ -99,7 +101,9 @@ def measure_curve(
         elif found.uncertainty > _WORSE * best.uncertainty:
             break
     if best is None:
-        raise problem or LodekitError("expected at least one time at which the equations are looked at")
+        raise problem or LodekitError(
+            "expected times that floats can tell apart; subtract their origin, such as that of dates in seconds"
+        )
     return best
 
 
@@ -131,10 +135,11 @@ def measure_draws(
 
 
 def _halved(times: Array, longest: float, breaks: Array) -> Iterator[tuple[Pieces, float]]:
-    for number in range(_HALVINGS + 1 if len(times) else 0):
+    for number in range(_HALVINGS + 1):
         length = longest / 2.0**number
         pieces = make_pieces(times, length, breaks)
-        if number and len(pieces.nodes) > _MOST_NODES:
+        crowded = _CLOSEST * length < np.finfo(float).eps * np.abs(pieces.high).max()
+        if crowded or (number and len(pieces.nodes) > _MOST_NODES):
             return
         yield pieces, length
 

@@ -76,15 +76,15 @@ class Pieces:
         return found[0], found[1]
 
     def _differentiate(self, values: Array, degree: int, order: int) -> Array:
-        size, channels = len(values), values.shape[-1]
-        points = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
-        weights = chebyshev.chebvander(points, degree) * (2.0 / (degree + 1))
-        weights[:, 0] *= 0.5
+        size, channels, count = len(values), values.shape[-1], len(self.low)
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        # Far from time zero nodes are rounded to where floats are; the polynomial goes through where they really are.
+        points = (self._nodes(degree) - middle[:, None]) / half[:, None]
+        shaped = values.reshape(size, count, degree + 1, channels).transpose(1, 2, 0, 3).reshape(count, degree + 1, -1)
+        solved = np.linalg.solve(chebyshev.chebvander(points, degree), shaped)
         # Coefficients first: (degree + 1, s, pieces, channels).
-        shaped = values.reshape(size, len(self.low), degree + 1, channels)
-        coefficients = np.einsum("nk,spnc->kspc", weights, shaped)
-        half = 0.5 * (self.high - self.low)
-        position = (self.times - 0.5 * (self.high + self.low)[self.owner]) / half[self.owner]
+        coefficients = solved.reshape(count, degree + 1, size, channels).transpose(1, 2, 0, 3)
+        position = (self.times - middle[self.owner]) / half[self.owner]
         vander = chebyshev.chebvander(position, degree)
         found = []
         for k in range(order + 1):
