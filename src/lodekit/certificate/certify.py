@@ -139,6 +139,8 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         As for `certificate`.
     """
     times = np.linspace(*fit.measurements.window, _TIMES) if t is None else read_times(t)
+    if not len(times):
+        raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
     return measure_curve(_written(fit), lambda at: predict(fit, at), times, fit.prior.units.span, _breaks(fit))
