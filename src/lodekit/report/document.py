@@ -247,6 +247,7 @@ def _add_certificate(page: Page, subject: Subject) -> None:
     )
     if found.is_strict:
         page.paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
+        page.paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
     else:
         page.paragraph(
             f"Not to rounding: {text} Terms may grow so large beside their sum that floats lose it; look at the "
