@@ -35,16 +35,18 @@ def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
     """
     ring = system.operator.ring
     try:
-        elements = system.degenerate_elements
+        changing, unsuitable = system.degenerate_elements, system.unsuitable_elements
     except AlgebraError:
         return []
+    elements = [(element, "the structure of the system changes") for element in changing]
+    elements += [(element, "the chosen basis is none") for element in unsuitable if element not in changing]
     found = []
-    for element in elements:
+    for element, what in elements:
         terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
         values, _ = ScalarTable(ring, terms).evaluate(theta)
         if abs(values.sum()) < _CLOSE * np.abs(values).sum():
             text = ring.format(element)
-            found.append(f"the structure of the system changes at {text} = 0, and the estimate is close to that")
+            found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
 
 

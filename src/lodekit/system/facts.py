@@ -16,6 +16,7 @@ from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.scalars import Scalar
 from lodekit.algebra.smith import SmithForm, smith_form
 from lodekit.errors import EquationError, InconsistentSystemError
+from lodekit.system.choice import Choice
 from lodekit.system.mode import Mode, find_modes
 from lodekit.system.parameters import Parameter
 from lodekit.system.particular import particular_solution
@@ -68,6 +69,11 @@ class Facts(ABC):
         """b(t) of ``A(d) f = b(t)``: one known function of time for each equation."""
 
     @property
+    @abstractmethod
+    def choice(self) -> Choice | None:
+        """What the free functions were chosen to be; None for the minimal basis."""
+
+    @property
     def is_homogeneous(self) -> bool:
         """Whether b(t) is zero."""
         return not any(self.forcing)
@@ -108,7 +114,8 @@ class Facts(ABC):
     @cached_property
     def parametrization(self) -> Parametrization:
         """Every solution as free functions and modes, with ``verify()``."""
-        return parametrize(self.operator, self._stages)
+        minimal = parametrize(self.operator, self._stages)
+        return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
 
     @cached_property
     def particular_solution(self) -> tuple[Signal, ...]:
@@ -160,6 +167,16 @@ class Facts(ABC):
         if not self.parameters:
             return ()
         return tuple(f for f in exceptional_factors(self.parametrization) if self._can_vanish(f))
+
+    @cached_property
+    def unsuitable_elements(self) -> tuple[Element, ...]:
+        """Parameter factors at whose zeros the chosen basis is none; empty for the minimal basis.
+
+        The solutions may well be the same there: another basis, or none, describes them.
+        """
+        if not self.parameters or self.choice is None:
+            return ()
+        return tuple(f for f in self.choice.unsuitable_factors(self.parametrization) if self._can_vanish(f))
 
     def _can_vanish(self, factor: Element) -> bool:
         """Return False where all terms have one sign, because parameters are positive or squared."""
@@ -214,7 +231,8 @@ class Facts(ABC):
         >>> lk.System("x' = v").verify()[0]
         'U A V = D'
         """
-        return (*self.smith_form.verify(), *self.parametrization.verify())
+        chosen = () if self.choice is None else (self.choice.verify(self.parametrization),)
+        return (*self.smith_form.verify(), *self.parametrization.verify(), *chosen)
 
     def relations(self) -> tuple[str, ...]:
         """Return, as text, the combinations of equations that vanish: one for each redundant equation.
