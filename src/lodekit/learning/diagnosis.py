@@ -18,9 +18,11 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["describe_hyperparameters", "find_warnings", "near_degeneracies"]
+__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
 
 #: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
+#: What deviations of modes are called, before their number.
+MODES = "deviation of mode"
 _CLOSE = 1e-2
 
 
@@ -67,7 +69,7 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
         found[f"lengthscale of {name}"] = prior.units.user_lengths(float(ell))
         found[f"deviation of {name}"] = float(sigma)
     for i, sigma in enumerate(hyper.mode_deviations, 1):
-        found[f"deviation of mode {i}"] = float(sigma)
+        found[f"{MODES} {i}"] = float(sigma)
     return found
 
 
