@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from numbers import Real
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +17,13 @@ from lodekit.data.measurements import merge
 from lodekit.data.observations import Observations, read_observations
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
+from lodekit.learning.diagnosis import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
 
 __all__ = [
     "log_evidence",
+    "method_of_fit",
     "predict",
     "residual",
     "sample",
@@ -28,6 +32,27 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def method_of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments.
+
+    Parameters
+    ----------
+    function : callable
+        Its first argument is ``fit: Fit``; the method takes `fit_` for it, so no docstring need describe it.
+    """
+
+    @wraps(function)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.fit_, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    first, *others = signature.parameters.values()
+    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
+    return method
 
 
 def predict(
@@ -246,7 +271,9 @@ def summary(fit: Fit) -> str:
         ("Converged", "yes" if fit.optimum.converged else "no"),
         ("Engine", fit.choice.name),
     ]
-    others = {**fit.described, **{f"noise ({name})": value for name, value in fit.noise.items()}}
+    fixed = " (fixed)" if fit.arguments.mode_deviation is not None else ""
+    others = {f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()}
+    others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in fit.notes)])
 
 

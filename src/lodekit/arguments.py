@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+import math
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
 
-__all__ = ["check_count", "check_finite", "check_seed", "read_times"]
+__all__ = ["check_count", "check_finite", "check_positive", "check_seed", "read_times"]
 
 Array = NDArray[np.float64]
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise where an argument is not a positive finite number.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    value : object
+        What the user gave.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise LodekitError(f"expected {name} as a positive finite number, got {value!r}")
 
 
 def check_count(name: str, value: object) -> None:

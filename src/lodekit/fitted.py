@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from lodekit.arguments import check_count, check_seed
+from lodekit.arguments import check_count, check_positive, check_seed
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.errors import LodekitError
 from lodekit.inference.accurate import accurate_posterior
@@ -67,6 +67,8 @@ class Arguments:
         How many starts are followed at the same time.
     device : str, optional
         Where PyTorch computes; NumPy does otherwise.
+    mode_deviation : float, optional
+        Of all modes, where it is not learned.
     """
 
     latent: str | Sequence[str] = "se"
@@ -78,6 +80,7 @@ class Arguments:
     random_state: int | None = None
     n_jobs: int | None = None
     device: str | None = None
+    mode_deviation: float | None = None
 
     def check(self) -> None:
         """Raise where an argument is not what it should be."""
@@ -88,6 +91,8 @@ class Arguments:
         check_engine(self.engine)
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
             raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
+        if self.mode_deviation is not None:
+            check_positive("mode_deviation", self.mode_deviation)
         if self.device is not None:
             find_device(self.device)
         check_count("restarts", self.restarts)

@@ -68,7 +68,9 @@ def prepare(
     names = prior.observables.compiled.parameters
     unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
     fixed, transforms = parameter_transforms(names, system.parameters, unit)
-    layout = Layout(names, fixed, transforms, prior.processes, len(prior.groups), prior.noise.count)
+    counts = prior.processes, len(prior.groups), prior.noise.count
+    deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
+    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
     return Setup(system, arguments, measurements, choice, engine, layout, case)
 
 

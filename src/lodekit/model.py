@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from lodekit import answers, figures, storage
+from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
@@ -21,28 +21,6 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.system.system import System
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[LODEGP, P], R]:
-    """Return a function over a fit as a method of the estimator, with the same documentation and all other arguments.
-
-    Parameters
-    ----------
-    function : callable
-        Its first argument is ``fit: Fit``; the method takes `fit_` for it, so no docstring need describe it.
-    """
-
-    @wraps(function)
-    def method(self: LODEGP, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(self.fit_, *args, **kwargs)
-
-    signature = inspect.signature(function)
-    first, *others = signature.parameters.values()
-    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
-    return method
 
 
 class LODEGP:
@@ -73,6 +51,9 @@ class LODEGP:
         are chosen by ``joblib.parallel_config``.
     device : str, optional
         Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
+    mode_deviation : float, optional
+        The prior deviation of every mode, in the unit of the function p of the mode; learned where not given. The
+        paper's modes have 1.
 
     Examples
     --------
@@ -102,6 +83,7 @@ class LODEGP:
         random_state: int | None = None,
         n_jobs: int | None = None,
         device: str | None = None,
+        mode_deviation: float | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
@@ -113,6 +95,7 @@ class LODEGP:
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.device = device
+        self.mode_deviation = mode_deviation
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -372,20 +355,20 @@ class LODEGP:
         """
         return cls.from_fit(storage.load_fit(path))
 
-    save = _of_fit(storage.save_fit)
-    predict = _of_fit(answers.predict)
-    sample = _of_fit(answers.sample)
-    residual = _of_fit(answers.residual)
-    certificate = _of_fit(certificate)
-    log_evidence = _of_fit(answers.log_evidence)
-    score = _of_fit(answers.score)
-    summary = _of_fit(answers.summary)
-    plot = _of_fit(figures.plot)
-    plot_parameters = _of_fit(figures.plot_parameters)
-    plot_residual = _of_fit(figures.plot_residual)
-    plot_evidence = _of_fit(figures.plot_evidence)
-    plot_modes = _of_fit(figures.plot_modes)
-    plot_spectrum = _of_fit(figures.plot_spectrum)
+    save = method_of_fit(storage.save_fit)
+    predict = method_of_fit(answers.predict)
+    sample = method_of_fit(answers.sample)
+    residual = method_of_fit(answers.residual)
+    certificate = method_of_fit(certificate)
+    log_evidence = method_of_fit(answers.log_evidence)
+    score = method_of_fit(answers.score)
+    summary = method_of_fit(answers.summary)
+    plot = method_of_fit(figures.plot)
+    plot_parameters = method_of_fit(figures.plot_parameters)
+    plot_residual = method_of_fit(figures.plot_residual)
+    plot_evidence = method_of_fit(figures.plot_evidence)
+    plot_modes = method_of_fit(figures.plot_modes)
+    plot_spectrum = method_of_fit(figures.plot_spectrum)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

@@ -176,7 +176,8 @@ def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping
                 parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
             except LodekitError as problem:
                 raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
-    return replace(file, system=System(list(system.equations), parameters=parameters, channels=system.channels))
+    equations, channels, basis = list(system.equations), system.channels, system.basis
+    return replace(file, system=System(equations, parameters=parameters, channels=channels, basis=basis))
 
 
 def check_parameters(system: System, names: Iterable[str]) -> None:

@@ -8,7 +8,8 @@ all of its zeros, and it is dropped. Exceptions that need two factors to vanish 
 at which a coefficient of the equations is undefined.
 
 The parametrization can need to be computed anew (substitute first) at more values than that: where its own rows X and
-g_i have a pole. These factors are `exceptional_factors`.
+g_i have a pole. These factors are `exceptional_factors`. And a basis that somebody chose can fail where the minimal one
+does not: those are `unsuitable_factors`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lodekit.algebra.sampling import image, zeros
 from lodekit.algebra.scalars import ScalarRing
 from lodekit.algebra.smith import SmithForm
 
-__all__ = ["degenerate_factors", "exceptional_factors"]
+__all__ = ["degenerate_factors", "exceptional_factors", "unsuitable_factors"]
 
 
 def degenerate_factors(form: SmithForm) -> list[Element]:
@@ -45,6 +46,36 @@ def exceptional_factors(parametrization: Parametrization) -> list[Element]:
         ring, [[] for _ in parametrization.modes], 0, "d", [mode.annihilator[-1] for mode in parametrization.modes]
     )
     return _denominator_factors((*rows, *columns, leading))
+
+
+def unsuitable_factors(columns: OperatorMatrix, witnesses: Iterable[OperatorMatrix]) -> list[Element]:
+    """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros.
+
+    Parameters
+    ----------
+    columns : OperatorMatrix
+        Free columns, or a whole V: they fail where they are undefined, and where they have no left inverse.
+    witnesses : iterable of OperatorMatrix
+        Matrices whose poles hold all such values: the inverse, among others.
+    """
+    rows = columns.transpose()
+    return [factor for factor in _denominator_factors((columns, *witnesses)) if _fails(columns, rows, factor)]
+
+
+def _fails(columns: OperatorMatrix, rows: OperatorMatrix, factor: Element) -> bool:
+    """Return whether columns, and the same as rows, are no basis at random zeros of a factor; yes without a zero."""
+    ring = columns.ring
+    for field, branches in zeros(ring, factor):
+        for points in branches:
+            if any(not ring.image(bottom, field, points) for bottom in columns.denominators):
+                return True
+            here = [[image(ring, entry, field, points) for entry in row] for row in rows.rows]
+            # A denominator of a transposed row is a common multiple of those above: a unit here.
+            diagonal = decompose(field, here, rows.width).diagonal
+            if len(diagonal) < columns.width or any(len(entry) > 1 for entry in diagonal):
+                return True
+        return False
+    return True
 
 
 def _denominator_factors(matrices: Iterable[OperatorMatrix]) -> list[Element]:

@@ -68,10 +68,12 @@ class Parametrization:
     equations : OperatorMatrix
         The Popov form of A: the same solutions, without redundancy, the same however A was written.
     free : OperatorMatrix
-        B, n x q: columns of a minimal basis of the kernel.
+        B, n x q: columns of a basis of the kernel, the minimal one unless another was chosen.
     modes : tuple of ModeColumn
         The autonomous part, empty for a controllable system. The d_i need not divide each other: what is decoupled in
         the equations stays decoupled here.
+    chosen : OperatorMatrix, optional
+        The rows X of a basis that somebody chose; None for the minimal basis.
     """
 
     operator: OperatorMatrix
@@ -79,6 +81,7 @@ class Parametrization:
     free: OperatorMatrix
     modes: tuple[ModeColumn, ...]
     _stages: Decomposition = field(repr=False, compare=False)
+    chosen: OperatorMatrix | None = None
 
     @property
     def free_columns(self) -> sympy.ImmutableMatrix:
@@ -102,6 +105,8 @@ class Parametrization:
     @cached_property
     def free_observables(self) -> OperatorMatrix:
         """The rows X, q x n, that read the free functions off a solution: z = X(d) f."""
+        if self.chosen is not None:
+            return self.chosen
         left, _, right = to_matrices(self.operator, self._stages.parts)
         inverse = invert_right(left @ self.operator, right, self._stages.parts.diagonal)
         stretch = _leading_scales(self.operator.ring, self._stages.kernel, self.operator.variable)
@@ -156,12 +161,13 @@ class Parametrization:
         rest = total - OperatorMatrix.identity(ring, self.operator.width, variable)
         complete = all(self._vanishes_on_solutions(row) for row in rest.rows)
         unless(complete, "f = B X f + sum_i C_i g_i f for every solution")
-        unless(_is_column_reduced(self.free), "the free columns are column-reduced")
+        minimal = self.chosen is None
+        unless(not minimal or _is_column_reduced(self.free), "the free columns are column-reduced")
         return (
             "A B = 0 and A C_i is divisible by d_i: only solutions",
             "f = B X f + sum_i C_i g_i f whenever A f = 0: all solutions",
             "X and g_i read the free functions and the modes off again: each solution once",
-            "the free columns are a minimal (column-reduced) basis",
+            f"the free columns are a {'minimal (column-reduced)' if minimal else 'chosen'} basis",
         )
 
     def _vanishes_on_solutions(self, row: Vector) -> bool:

@@ -27,7 +27,7 @@ from lodekit.errors import VerificationError
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["SmithForm", "divide_rows", "smith_form", "to_matrices"]
+__all__ = ["SmithForm", "divide_columns", "divide_rows", "smith_form", "to_matrices"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SmithForm:
     def left_inverse(self) -> OperatorMatrix:
         """``U^-1``."""
         ring, height, variable = self.operator.ring, len(self.operator.rows), self.operator.variable
-        first = _divide_columns(self.operator @ self.right, self.invariants)
+        first = divide_columns(self.operator @ self.right, self.invariants)
         if self.rank == height:
             return first
         relations = self.left.take_rows(range(self.rank, height))
@@ -248,7 +248,8 @@ def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> Opera
     return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
 
 
-def _divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
+def divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
+    """Return the first columns of a `matrix`, divided exactly by (monic multiples of) the `divisors`."""
     entries = [
         [_quotient(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in range(len(matrix.rows))
     ]

@@ -337,7 +337,18 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     kernel.set_value("lengthscales", hyper.lengthscales * units.span)
     kernel.set_value("deviations", hyper.deviations)
     kernel.set_value("mode_deviations", hyper.mode_deviations)
+    if fit.arguments.mode_deviation is not None:
+        kernel.raw_mode_deviations.requires_grad_(False)
     return model.eval(), likelihood.eval()
+
+
+def _fixed_mode_deviation(kernel: LODEKernel) -> float | None:
+    """Return the deviation that all modes were fixed at, by switching their gradient off; None where it is learned."""
+    values = kernel.value_of("mode_deviations").detach().cpu().numpy().reshape(-1)
+    others = [raw.requires_grad for name, raw in kernel.named_parameters() if name != "raw_mode_deviations"]
+    if kernel.raw_mode_deviations.requires_grad or not len(values) or np.ptp(values) or (others and not any(others)):
+        return None
+    return float(values[0])
 
 
 def from_gpytorch(model: LODEExactGP) -> LODEGP:
@@ -351,7 +362,9 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
         raise LodekitError(f"expected a LODEExactGP, got {type(model).__name__}")
     kernel, likelihood = model.covar_module, model.likelihood
     shared = not getattr(likelihood, "has_task_noise", False)
-    arguments = Arguments(latent=kernel.latent_names, noise="shared" if shared else "channel", engine="dense")
+    noise = "shared" if shared else "channel"
+    fixed = _fixed_mode_deviation(kernel)
+    arguments = Arguments(latent=kernel.latent_names, noise=noise, engine="dense", mode_deviation=fixed)
     times = model.train_inputs[0][:, 0].detach().cpu().numpy()
     table = model.train_targets.detach().cpu().numpy().reshape(len(times), -1)
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}

@@ -18,9 +18,11 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["describe_hyperparameters", "find_warnings", "near_degeneracies"]
+__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
 
 #: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
+#: What deviations of modes are called, before their number.
+MODES = "deviation of mode"
 _CLOSE = 1e-2
 
 
@@ -35,16 +37,18 @@ def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
     """
     ring = system.operator.ring
     try:
-        elements = system.degenerate_elements
+        changing, unsuitable = system.degenerate_elements, system.unsuitable_elements
     except AlgebraError:
         return []
+    elements = [(element, "the structure of the system changes") for element in changing]
+    elements += [(element, "the chosen basis is none") for element in unsuitable if element not in changing]
     found = []
-    for element in elements:
+    for element, what in elements:
         terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
         values, _ = ScalarTable(ring, terms).evaluate(theta)
         if abs(values.sum()) < _CLOSE * np.abs(values).sum():
             text = ring.format(element)
-            found.append(f"the structure of the system changes at {text} = 0, and the estimate is close to that")
+            found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
 
 
@@ -65,7 +69,7 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
         found[f"lengthscale of {name}"] = prior.units.user_lengths(float(ell))
         found[f"deviation of {name}"] = float(sigma)
     for i, sigma in enumerate(hyper.mode_deviations, 1):
-        found[f"deviation of mode {i}"] = float(sigma)
+        found[f"{MODES} {i}"] = float(sigma)
     return found
 
 

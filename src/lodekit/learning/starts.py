@@ -200,4 +200,4 @@ def match_sizes(
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(sizes.power, ends) if prior.groups else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-12)) for piece in pieces])
-    return Hyperparameters(sizes.theta, lengthscales, deviations, modes, noise)
+    return Hyperparameters(sizes.theta, lengthscales, deviations, layout.fix_modes(modes), noise)

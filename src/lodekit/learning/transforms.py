@@ -135,6 +135,8 @@ class Layout:
         For each learned parameter, by its number.
     processes, mode_groups, noise_levels : int
         How many lengthscales (and deviations), deviations of modes and levels there are.
+    mode_deviation : float, optional
+        Of all groups of modes, where it is not learned: they have no place in the vector then.
     """
 
     names: tuple[str, ...]
@@ -143,6 +145,7 @@ class Layout:
     processes: int
     mode_groups: int
     noise_levels: int
+    mode_deviation: float | None = None
 
     @property
     def learned(self) -> list[int]:
@@ -152,7 +155,8 @@ class Layout:
     @cached_property
     def blocks(self) -> Blocks:
         """Which part of the vector belongs to what."""
-        return Blocks.of([len(self.transforms), self.processes, self.processes, self.mode_groups, self.noise_levels])
+        modes = self.mode_groups if self.mode_deviation is None else 0
+        return Blocks.of([len(self.transforms), self.processes, self.processes, modes, self.noise_levels])
 
     @property
     def size(self) -> int:
@@ -199,14 +203,23 @@ class Layout:
             theta,
             natural[blocks.lengthscales],
             natural[blocks.deviations],
-            natural[blocks.mode_deviations],
+            self.fix_modes(natural[blocks.mode_deviations]),
             natural[blocks.noise],
         )
+
+    def fix_modes(self, deviations: Array) -> Array:
+        """Return deviations of modes as they are learned, or the fixed ones in their place."""
+        return deviations if self.mode_deviation is None else np.full(self.mode_groups, self.mode_deviation)
+
+    def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:
+        """Return everything beside the parameters that has a place in the vector."""
+        _, lengthscales, deviations, modes, noise = hyper.parts
+        return [lengthscales, deviations, *([modes] if self.mode_deviation is None else []), noise]
 
     def pack(self, hyper: Hyperparameters) -> Array:
         """Return the vector, shape (n,), that `unpack` turns into these values."""
         own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.learned]
-        return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in hyper.parts[1:])])
+        return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in self._learned_parts(hyper))])
 
     def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
         """Return a gradient in the vector, shape (n,).
@@ -219,7 +232,7 @@ class Layout:
             Derivatives in the parameters, and in the logarithms of all else.
         """
         own = [gradient.theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
-        return np.concatenate([own, *gradient.parts[1:]])
+        return np.concatenate([own, *self._learned_parts(gradient)])
 
 
 def parameter_transforms(

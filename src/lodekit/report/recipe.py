@@ -58,7 +58,8 @@ def write_code(gp: LODEGP, source: str = "") -> str:
             lines.append(f'        "{name}": lk.Parameter({", ".join(given)}),')
         lines.append("    },")
     listed = ", ".join(f'"{name}"' for name in system.channels)
-    lines += [f"    channels=[{listed}],", ")"]
+    chosen = [] if system.basis is None else [f"    basis={_code(system.basis)},"]
+    lines += [f"    channels=[{listed}],", *chosen, ")"]
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
     arguments = [f"{k}={_code(v)}" for k, v in gp.fit_.arguments.to_dict().items() if v != defaults[k]]
     model = f"lk.LODEGP({', '.join(['system', *arguments])})"

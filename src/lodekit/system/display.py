@@ -15,7 +15,7 @@ from lodekit.system.facts import Facts
 from lodekit.system.parameters import Parameter
 from lodekit.system.writing import operator_terms, primes
 
-__all__ = ["latex", "latex_equations", "sections", "to_dict"]
+__all__ = ["definition", "latex", "latex_equations", "sections", "text", "to_dict"]
 
 
 def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
@@ -49,7 +49,9 @@ def solution_lines(facts: Facts) -> list[str]:
         lines.append(f"where {join_terms(operator_terms(monic, name))} = 0")
     if free:
         noun = "is any smooth function" if len(free) == 1 else "are any smooth functions"
-        lines.append(f"where {', '.join(free)} {noun}")
+        chosen = facts.choice.texts if facts.choice is not None and facts.is_homogeneous else ()
+        shown = [f"{name} = {text}" for name, text in zip(free, chosen, strict=True)] if chosen else free
+        lines.append(f"where {', '.join(shown)} {noun}")
     return lines + _particular_lines(facts)
 
 
@@ -114,6 +116,22 @@ def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     return blocks
 
 
+def text(facts: Facts) -> str:
+    """Return the whole analysis as text."""
+    return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(facts))
+
+
+def definition(facts: Facts) -> dict[str, Any]:
+    """Return what was said about a system, as plain values for JSON."""
+    return {
+        "equations": list(facts.equations),
+        "channels": list(facts.channels),
+        "parameters": {name: parameter.definition() for name, parameter in facts.parameters.items()},
+        "notes": list(facts.notes),
+        **({} if facts.choice is None else {"basis": facts.choice.shown}),
+    }
+
+
 def _diagonal(facts: Facts) -> list[str]:
     """Return the diagonal of D as text, zeros included."""
     ring, operator = facts.operator.ring, facts.operator
@@ -171,11 +189,13 @@ def to_dict(facts: Facts) -> dict[str, Any]:
             "mode_columns": [[row[0] for row in mode.column.to_lists()] for mode in parametrization.modes],
             "verified": list(parametrization.verify()),
         },
+        "basis": None if facts.choice is None else facts.choice.shown,
         "free_functions": facts.free_functions,
         "possible_inputs": [list(names) for names in facts.possible_inputs],
         "is_controllable": facts.is_controllable,
         "modes": modes,
         "degeneracies": [ring.format(factor) for factor in facts.degenerate_elements],
+        "unsuitable": [ring.format(factor) for factor in facts.unsuitable_elements],
         "explanation": sentences(facts),
         "notes": list(facts.notes),
     }

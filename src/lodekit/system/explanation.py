@@ -15,7 +15,7 @@ _COUNT = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "se
 
 def sentences(facts: Facts) -> list[str]:
     """Return the findings, most important first."""
-    lines = [_freedom(facts), *_modes(facts)]
+    lines = [_freedom(facts), *_modes(facts), *_chosen(facts)]
     lines += _forced(facts)
     relations = facts.relations()
     if relations:
@@ -29,6 +29,16 @@ def sentences(facts: Facts) -> list[str]:
         verb = "holds" if len(known) == 1 else "hold"
         lines.append(f"{noun} {_join(known)} {verb} known functions of time; the equations are consistent.")
     return lines + _degeneracies(facts)
+
+
+def _chosen(facts: Facts) -> list[str]:
+    if facts.choice is None:
+        return []
+    noun = "function was" if facts.free_functions == 1 else "functions were"
+    what = f"to be {_join(facts.choice.texts)}" if facts.choice.texts else "by a matrix"
+    zeros = [f"{facts.operator.ring.format(factor)} = 0" for factor in facts.unsuitable_elements]
+    unless = f"; this will not do where {_join(zeros, 'or')}" if zeros else ""
+    return [f"The free {noun} chosen {what}{unless}."]
 
 
 def _degeneracies(facts: Facts) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,10 @@ from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.scalars import Scalar
 from lodekit.algebra.smith import SmithForm, smith_form
 from lodekit.errors import EquationError, InconsistentSystemError
+from lodekit.system.choice import Choice
+from lodekit.system.formula import covariance
+from lodekit.system.grammar import parse_expression
+from lodekit.system.linear import Reader
 from lodekit.system.mode import Mode, find_modes
 from lodekit.system.parameters import Parameter
 from lodekit.system.particular import particular_solution
@@ -68,6 +72,11 @@ class Facts(ABC):
         """b(t) of ``A(d) f = b(t)``: one known function of time for each equation."""
 
     @property
+    @abstractmethod
+    def choice(self) -> Choice | None:
+        """What the free functions were chosen to be; None for the minimal basis."""
+
+    @property
     def is_homogeneous(self) -> bool:
         """Whether b(t) is zero."""
         return not any(self.forcing)
@@ -108,7 +117,8 @@ class Facts(ABC):
     @cached_property
     def parametrization(self) -> Parametrization:
         """Every solution as free functions and modes, with ``verify()``."""
-        return parametrize(self.operator, self._stages)
+        minimal = parametrize(self.operator, self._stages)
+        return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
 
     @cached_property
     def particular_solution(self) -> tuple[Signal, ...]:
@@ -161,6 +171,16 @@ class Facts(ABC):
             return ()
         return tuple(f for f in exceptional_factors(self.parametrization) if self._can_vanish(f))
 
+    @cached_property
+    def unsuitable_elements(self) -> tuple[Element, ...]:
+        """Parameter factors at whose zeros the chosen basis is none; empty for the minimal basis.
+
+        The solutions may well be the same there: another basis, or none, describes them.
+        """
+        if not self.parameters or self.choice is None:
+            return ()
+        return tuple(f for f in self.choice.unsuitable_factors(self.parametrization) if self._can_vanish(f))
+
     def _can_vanish(self, factor: Element) -> bool:
         """Return False where all terms have one sign, because parameters are positive or squared."""
         ring = self.operator.ring
@@ -205,6 +225,37 @@ class Facts(ABC):
                 raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.channels)}")
         return self.parametrization.can_choose([self.channels.index(name) for name in channels])
 
+    def covariance(self, first: str, second: str | None = None, *, latent: str | Sequence[str] = "se") -> sympy.Expr:
+        """Return the prior covariance of two observables as a formula.
+
+        Parameters
+        ----------
+        first, second : str
+            Linear differential expressions in the channels, at the times t1 and t2; one for both by default.
+        latent : str or sequence of str
+            Covariance of the free functions, one for all or one each: ``"se"``, or ``"matern-7/2"`` and the like.
+
+        Returns
+        -------
+        sympy.Expr
+            In the symbols t1, t2, the parameters, sigma_1, ell_1, ... (deviation and lengthscale of each free function)
+            and sigma_p1, ... (deviation of each group of modes). Modes are counted from the start t_0 of the data, or
+            from their end t_0 + T where they grow.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("x' = v").covariance("x", "v")
+        sigma_1**2*(t1 - t2)*exp(-(t1 - t2)**2/(2*ell_1**2))/ell_1**2
+        """
+        reader = Reader(self.operator.ring, self.channels)
+        rows = []
+        for text in (first, first if second is None else second):
+            form = reader.form(parse_expression(text))
+            entries = [[form.channels.get(name, []) for name in self.channels]]
+            rows.append(OperatorMatrix.from_scalars(self.operator.ring, entries, self.operator.width))
+        return covariance(self.parametrization, rows[0], rows[1], latent)
+
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.
 
@@ -214,7 +265,8 @@ class Facts(ABC):
         >>> lk.System("x' = v").verify()[0]
         'U A V = D'
         """
-        return (*self.smith_form.verify(), *self.parametrization.verify())
+        chosen = () if self.choice is None else (self.choice.verify(self.parametrization),)
+        return (*self.smith_form.verify(), *self.parametrization.verify(), *chosen)
 
     def relations(self) -> tuple[str, ...]:
         """Return, as text, the combinations of equations that vanish: one for each redundant equation.

@@ -17,7 +17,7 @@ from lodekit.system.system import System
 __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 
 MAX_BYTES = 1_000_000
-_KEYS = ("equations", "channels", "parameters", "units", "title", "noise", "latent", "prior", "columns")
+_KEYS = ("equations", "channels", "basis", "parameters", "units", "title", "noise", "latent", "prior", "columns")
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("shared", "channel")
 _PRIORS = ("latent", "channels")
@@ -25,6 +25,7 @@ _PRIORS = ("latent", "channels")
 _MODEL_LINES = (
     '# noise = "channel"       # learn the noise of each channel; without this line they share one',
     '# latent = "matern-7/2"   # rougher than "se", the default',
+    '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
 )
 _PARAMETER_LINES = (
@@ -82,9 +83,9 @@ class SystemFile:
 def read_system_file(path: str | Path) -> SystemFile:
     """Return what a system file holds.
 
-    The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, a table
-    ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for the
-    fit ``noise``, ``latent``, ``prior`` and ``[columns]``.
+    The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
+    table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
+    the fit ``noise``, ``latent``, ``prior`` and ``[columns]``.
 
     Parameters
     ----------
@@ -111,7 +112,8 @@ def read_system_file(path: str | Path) -> SystemFile:
         raise SystemFileError(f"{place}: expected a key 'equations', such as equations = [\"x' = -a*x + u\"]")
     parameters = _read_parameters(place, content.get("parameters", {}))
     try:
-        system = System(content["equations"], parameters=parameters, channels=content.get("channels"))
+        optional = {key: content.get(key) for key in ("channels", "basis")}
+        system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
         raise type(problem)(f"{place}: {problem}") from None
     units = content.get("units", {})

@@ -39,13 +39,21 @@ MAX_CONSTANTS = 12
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """``A(d) f = b(t)``, read from equations: `rows` as linear forms over one coefficient `ring`."""
+    """``A(d) f = b(t)``, read from equations: `rows`, and those of a `basis`, as linear forms over one `ring`."""
 
     ring: ScalarRing
     rows: list[LinearForm]
+    basis: list[LinearForm]
 
 
-def read_system(equations: Sequence[Equation], channels: Sequence[str], parameters: Sequence[str]) -> LinearSystem:
+def read_system(
+    equations: Sequence[Equation],
+    channels: Sequence[str],
+    parameters: Sequence[str],
+    *,
+    basis: Sequence[Equation] = (),
+    columns: Sequence[str] = (),
+) -> LinearSystem:
     """Return equations as rows of ``A(d) f + known = 0``.
 
     The named constants that occur are found on the way: the ring is extended and the reading starts again.
@@ -56,14 +64,19 @@ def read_system(equations: Sequence[Equation], channels: Sequence[str], paramete
         What is read.
     channels, parameters : sequence of str
         All names in the equations, except t and pi.
+    basis : sequence of Equation
+        The rows of a chosen basis, which share the constants of the equations.
+    columns : sequence of str
+        What the basis is written in, where that is not the channels.
     """
     coefficients = coefficient_names(equations, channels)
 
-    def attempt(ring: ScalarRing) -> list[LinearForm]:
-        reader = Reader(ring, channels, coefficients)
-        return [reader.equation(equation) for equation in equations]
+    def attempt(ring: ScalarRing) -> tuple[list[LinearForm], list[LinearForm]]:
+        reader, other = Reader(ring, channels, coefficients), Reader(ring, columns or channels)
+        return [reader.equation(equation) for equation in equations], [other.equation(row) for row in basis]
 
-    return LinearSystem(*with_constants(parameters, attempt))
+    ring, (rows, read) = with_constants(parameters, attempt)
+    return LinearSystem(ring, rows, read)
 
 
 def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]) -> tuple[ScalarRing, T]:

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
+_MATRIX = "the operator matrix"
 _NOWHERE = Place("", 0, 0)
 _OPERATOR = "\u2202"  # no user can type it as a name
 
@@ -106,7 +107,7 @@ class EntryReader:
 
 
 def equations_from_operator_matrix(
-    matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None
+    matrix: Any, channels: Sequence[str], parameters: Sequence[str], symbol: Any = None, *, name: str = _MATRIX
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return one equation for each row of a matrix of polynomials in the operator symbol, and notes.
 
@@ -118,10 +119,12 @@ def equations_from_operator_matrix(
         Names of the columns, and of all symbols but one.
     symbol : sympy.Symbol or str, optional
         The operator symbol; by default the one that is not a parameter.
+    name : str
+        What the matrix is called in errors.
     """
-    rows = to_rows(matrix, "the operator matrix", (None, None))
+    rows = to_rows(matrix, name, (None, None))
     if not rows:
-        raise EquationError("expected at least one row in the operator matrix")
+        raise EquationError(f"expected at least one row in {name}")
     if len(rows[0]) != len(channels):
         raise EquationError(f"expected one channel for each of the {len(rows[0])} columns, got {len(channels)}")
     reader = EntryReader()
@@ -130,18 +133,16 @@ def equations_from_operator_matrix(
     for tree in (tree for row in trees for tree in row):
         _check_names(tree, (*parameters, operator))
         if any(isinstance(node, Call) and operator in _names(node) for node in walk(tree)):
-            raise EquationError(
-                f"expected polynomials in {operator} as entries of the operator matrix, got a function of it"
-            )
+            raise EquationError(f"expected polynomials in {operator} as entries of {name}, got a function of it")
     renamed = {operator: Name(_NOWHERE, _OPERATOR)}
     trees = [[replace_names(tree, renamed) for tree in row] for row in trees]
-    known = [name for name in parameters if name != operator]
+    known = [parameter for parameter in parameters if parameter != operator]
 
     def attempt(ring: ScalarRing) -> list[str]:
         values = Reader(ring, ())
         lines = []
         for row in trees:
-            entries = [_powers(ring, values.scalar(tree, "coefficients"), operator) for tree in row]
+            entries = [_powers(ring, values.scalar(tree, "coefficients"), operator, name) for tree in row]
             form = LinearForm(dict(zip(channels, entries, strict=True)), Signal(ring))
             lines.append(format_row(form, channels))
         return lines
@@ -173,11 +174,11 @@ def _operator_name(trees: Sequence[Sequence[Expression]], parameters: Sequence[s
     return unknown[0] if unknown else "d"
 
 
-def _powers(ring: ScalarRing, value: Scalar, operator: str) -> list[Scalar]:
+def _powers(ring: ScalarRing, value: Scalar, operator: str, matrix: str) -> list[Scalar]:
     """Split a field element by the powers of the operator symbol, which must not stand below."""
     index = ring.names.index(_OPERATOR)
     if any(exponents[index] for exponents in ring.terms(value.denominator)):
-        raise EquationError(f"expected polynomials in {operator} as entries of the operator matrix")
+        raise EquationError(f"expected polynomials in {operator} as entries of {matrix}")
     split: dict[int, dict[tuple[int, ...], int]] = {}
     for exponents, coefficient in ring.terms(value.numerator).items():
         rest = (*exponents[:index], 0, *exponents[index + 1 :])

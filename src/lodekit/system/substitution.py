@@ -15,9 +15,12 @@ __all__ = ["substitute"]
 
 
 def substitute(
-    equations: Sequence[Equation], parameters: Mapping[str, Parameter], values: Mapping[str, Any]
-) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...]]:
-    """Return the equations with values in place of parameters, the parameters that are left, and notes.
+    equations: Sequence[Equation],
+    parameters: Mapping[str, Parameter],
+    values: Mapping[str, Any],
+    others: Sequence[Equation] = (),
+) -> tuple[list[Equation], dict[str, Parameter], tuple[str, ...], list[Equation]]:
+    """Return the equations with values in place of parameters, the parameters left, notes, and others treated alike.
 
     Parameters
     ----------
@@ -27,6 +30,8 @@ def substitute(
         All parameters of the equations.
     values : dict of str to number, text or SymPy expression
         What replaces some of the parameters.
+    others : sequence of Equation
+        Rows that are replaced in as well, but in which no parameter is looked for.
     """
     if not isinstance(values, Mapping):
         raise ParameterError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
@@ -40,14 +45,12 @@ def substitute(
         for node in walk(replacements[name]):
             if isinstance(node, Name) and node.name not in parameters and node.name != "pi":
                 raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
-    replaced = [
-        Equation(
-            replace_names(equation.left, replacements),
-            None if equation.right is None else replace_names(equation.right, replacements),
-            "",
-        )
-        for equation in equations
-    ]
+    replaced, others = ([_replace(row, replacements) for row in rows] for rows in (equations, others))
     mentioned = {node.name for equation in replaced for node in nodes(equation) if isinstance(node, Name)}
     rest = {name: parameter for name, parameter in parameters.items() if name in mentioned}
-    return replaced, rest, reader.notes
+    return replaced, rest, reader.notes, others
+
+
+def _replace(equation: Equation, values: Mapping[str, Expression]) -> Equation:
+    right = None if equation.right is None else replace_names(equation.right, values)
+    return Equation(replace_names(equation.left, values), right, "")

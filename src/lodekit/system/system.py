@@ -7,12 +7,15 @@ from types import MappingProxyType
 from typing import Any, final
 
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.system import display, explanation, matrices
-from lodekit.system.facts import Facts
+from lodekit.errors import EquationError
+from lodekit.system import matrices
+from lodekit.system.basis import Basis, choose, read_basis
+from lodekit.system.choice import Choice
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
 from lodekit.system.names import check_all_used, check_channels, order_channels
 from lodekit.system.parameters import Parameter, read_parameters
+from lodekit.system.shown import Shown
 from lodekit.system.signals import Signal
 from lodekit.system.substitution import substitute
 from lodekit.system.tree import Equation
@@ -22,7 +25,7 @@ __all__ = ["System"]
 
 
 @final
-class System(Facts):
+class System(Shown):
     """A system of linear ODEs with constant coefficients, and everything that can be proved about its solutions.
 
     Parameters
@@ -34,6 +37,8 @@ class System(Facts):
         Unknown constants. Every other name, except t, is a channel.
     channels : sequence of str, optional
         The order of the channels; by default that of their first appearance. Once given, no other name may occur.
+    basis : sequence of str, or matrix, optional
+        What the free functions are, as in `with_basis`; by default those of the minimal basis.
 
     Examples
     --------
@@ -56,6 +61,8 @@ class System(Facts):
     _notes: tuple[str, ...]
     _operator: OperatorMatrix
     _forcing: tuple[Signal, ...]
+    _basis: Basis | None
+    _choice: Choice | None
 
     def __init__(
         self,
@@ -63,8 +70,9 @@ class System(Facts):
         *,
         parameters: Mapping[str, Parameter] | Iterable[str] = (),
         channels: Sequence[str] | None = None,
+        basis: Any = None,
     ) -> None:
-        self._set(parse_equations(equations), read_parameters(parameters), channels, ())
+        self._set(parse_equations(equations), read_parameters(parameters), channels, (), basis=basis)
 
     @classmethod
     def from_operator_matrix(
@@ -74,6 +82,7 @@ class System(Facts):
         parameters: Mapping[str, Parameter] | Iterable[str] = (),
         *,
         symbol: Any = None,
+        basis: Any = None,
     ) -> System:
         """Return the system A(d) f = 0 of a SymPy matrix in one symbol.
 
@@ -87,6 +96,8 @@ class System(Facts):
             Names of the other symbols.
         symbol : sympy.Symbol or str, optional
             The operator symbol; by default the one symbol that is not a parameter.
+        basis : sequence of str, or matrix, optional
+            What the free functions are, as in `with_basis`.
 
         Examples
         --------
@@ -98,7 +109,7 @@ class System(Facts):
         known = read_parameters(parameters)
         names = check_channels(channels, known)
         lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
-        return cls._from_equations(parse_equations(lines), known, names, notes)
+        return cls._from_equations(parse_equations(lines), known, names, notes, basis=basis, symbol=symbol)
 
     @classmethod
     def from_state_space(
@@ -112,6 +123,7 @@ class System(Facts):
         inputs: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,
         parameters: Mapping[str, Parameter] | Iterable[str] = (),
+        basis: Any = None,
     ) -> System:
         """Return ``x' = A x + B u``, and ``y = C x + D u`` where C or D is given.
 
@@ -124,6 +136,8 @@ class System(Facts):
             Names; x1, x2, ..., u1, ... and y1, ... by default.
         parameters : sequence of str, or dict of str to Parameter
             Names of the unknown constants in the entries.
+        basis : sequence of str, or matrix, optional
+            What the free functions are, as in `with_basis`.
 
         Examples
         --------
@@ -136,7 +150,7 @@ class System(Facts):
         known = read_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
         lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
-        return cls._from_equations(parse_equations(lines), known, channels, notes)
+        return cls._from_equations(parse_equations(lines), known, channels, notes, basis=basis)
 
     @classmethod
     def _from_equations(
@@ -145,9 +159,12 @@ class System(Facts):
         parameters: Mapping[str, Parameter],
         channels: Sequence[str] | None,
         notes: Sequence[str],
+        *,
+        basis: Any = None,
+        symbol: Any = None,
     ) -> System:
         system = cls.__new__(cls)
-        system._set(equations, parameters, channels, notes)
+        system._set(equations, parameters, channels, notes, basis=basis, symbol=symbol)
         return system
 
     def _set(
@@ -156,12 +173,18 @@ class System(Facts):
         parameters: Mapping[str, Parameter],
         channels: Sequence[str] | None,
         notes: Sequence[str],
+        *,
+        basis: Any = None,
+        symbol: Any = None,
     ) -> None:
         self._parameters = dict(parameters)
         self._channels = order_channels(equations, self._parameters, channels)
         check_all_used(equations, self._parameters, self._channels)
-        self._notes = tuple(notes)
-        read = read_system(equations, self._channels, tuple(self._parameters))
+        names = tuple(self._parameters)
+        said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, self._channels, names, symbol)
+        self._notes = tuple(dict.fromkeys((*notes, *more)))
+        rows, columns = ((), ()) if said is None else (said.rows, said.columns)
+        read = read_system(equations, self._channels, names, basis=rows, columns=columns)
         entries = [[row.channels.get(name, []) for name in self._channels] for row in read.rows]
         variable = "d" if "d" not in self._parameters else "D"
         self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(self._channels), variable)
@@ -174,6 +197,11 @@ class System(Facts):
         )
         if any(self._forcing):
             self._check_consistency()
+        self._basis = self._choice = None
+        if said is not None:
+            self._basis, self._choice = choose(said, read.basis, read.ring, self._channels, variable)
+            # What will not do is refused now; everything else about a system is found out when it is asked for.
+            _ = self.parametrization
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -181,20 +209,22 @@ class System(Facts):
             "parameters": self._parameters,
             "channels": self._channels,
             "notes": self._notes,
+            "basis": self._basis,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._set(state["equations"], state["parameters"], state["channels"], state["notes"])
+        said = [state[name] for name in ("equations", "parameters", "channels", "notes")]
+        self._set(*said, basis=state.get("basis"))
 
     def __eq__(self, other: object) -> bool:
-        """Two systems are equal when their equations, channels and parameters are."""
+        """Two systems are equal when their equations, channels, parameters and chosen bases are."""
         return isinstance(other, System) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash((self.equations, self.channels, tuple(self._parameters)))
 
     def _identity(self) -> tuple[object, ...]:
-        return (self._equations, self._parameters, self._channels, self._notes)
+        return (self._equations, self._parameters, self._channels, self._notes, self._basis)
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -231,6 +261,43 @@ class System(Facts):
         """b(t) of ``A(d) f = b(t)``: one known function of time for each equation."""
         return self._forcing
 
+    @property
+    def choice(self) -> Choice | None:
+        """What the free functions were chosen to be; None for the minimal basis."""
+        return self._choice
+
+    @property
+    def basis(self) -> list[str] | list[list[str]] | None:
+        """The chosen basis, as expressions or as rows of entries; None for the minimal basis."""
+        return None if self._choice is None else self._choice.shown
+
+    def with_basis(self, basis: Any) -> System:
+        """Return the same system with other free functions.
+
+        The solutions stay the same, exactly; a prior on the free functions becomes another one.
+
+        Parameters
+        ----------
+        basis : sequence of str, matrix, or None
+            Linear differential expressions in the channels, one for each free function, that are to be the free
+            functions (where b(t) is not zero: their difference from the particular solution); modes have no share in
+            them. Or the free columns B, a SymPy matrix or rows of entries; modes stay as they are. Or a whole square
+            V that makes A diagonal, as in the paper: free columns and modes are its columns. None for the minimal
+            basis.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> system = lk.catalog.three_tank().system.with_basis(["f1", "f2"])
+        >>> system.parametrization.free_columns.T
+        Matrix([
+        [1, 0, -1, d, -d],
+        [0, 1,  1, 0,  d]])
+        >>> system.parametrization.mode_columns.T
+        Matrix([[0, 0, 1, 0, 0]])
+        """
+        return System._from_equations(self._equations, self._parameters, self._channels, self._notes, basis=basis)
+
     def substitute(self, values: Mapping[str, Any]) -> System:
         """Return the system with some parameters replaced.
 
@@ -246,8 +313,18 @@ class System(Facts):
         >>> equal.is_controllable
         False
         """
-        equations, rest, notes = substitute(self._equations, self._parameters, values)
-        return System._from_equations(equations, rest, self._channels, tuple(dict.fromkeys((*self._notes, *notes))))
+        rows = () if self._basis is None else self._basis.rows
+        equations, rest, notes, others = substitute(self._equations, self._parameters, values, rows)
+        notes = tuple(dict.fromkeys((*self._notes, *notes)))
+        if self._basis is None:
+            return System._from_equations(equations, rest, self._channels, notes)
+        try:
+            basis = Basis(tuple(others), self._basis.columns)
+            return System._from_equations(equations, rest, self._channels, notes, basis=basis)
+        except EquationError as problem:
+            raise EquationError(
+                f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
+            ) from None
 
     def definition(self) -> dict[str, Any]:
         """Return what the user said, as plain values for JSON; `from_definition` makes the system again.
@@ -258,12 +335,7 @@ class System(Facts):
         >>> lk.System("x' = v").definition()
         {'equations': ["x' = v"], 'channels': ['x', 'v'], 'parameters': {}, 'notes': []}
         """
-        return {
-            "equations": list(self.equations),
-            "channels": list(self._channels),
-            "parameters": {name: parameter.definition() for name, parameter in self._parameters.items()},
-            "notes": list(self._notes),
-        }
+        return display.definition(self)
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> System:
@@ -282,55 +354,5 @@ class System(Facts):
         True
         """
         parameters = {name: Parameter.from_definition(entry) for name, entry in content["parameters"].items()}
-        return cls._from_equations(
-            parse_equations(content["equations"]), parameters, content["channels"], content["notes"]
-        )
-
-    def explain(self) -> str:
-        """Return in plain sentences what the solutions of the system look like.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> print(lk.catalog.three_tank().system.explain())
-        2 functions of time can be chosen freely, for example f1 and f2.
-        The system is not controllable: one constant mode, f1 - f2 + f3, cannot be influenced.
-        """
-        return "\n".join(explanation.sentences(self))
-
-    def latex(self) -> str:
-        r"""Return equations, Smith form and all solutions as LaTeX.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> print(lk.System("tau*x' = u", parameters=["tau"]).latex().splitlines()[2])
-        \tau \dot{x} - u &= 0
-        """
-        return display.latex(self)
-
-    def _repr_latex_(self) -> str:
-        return f"$${display.latex_equations(self)}$$"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whole analysis as plain values, ready for JSON.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> content = lk.System("x' = v").to_dict()
-        >>> content["smith_form"]["D"], content["possible_inputs"]
-        ([['1', '0']], [['x'], ['v']])
-        """
-        return display.to_dict(self)
-
-    def __str__(self) -> str:
-        return "\n\n".join(
-            "\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in display.sections(self)
-        )
-
-    def __repr__(self) -> str:
-        count = len(self._equations)
-        noun = "equation" if count == 1 else "equations"
-        names = f", parameters {', '.join(self._parameters)}" if self._parameters else ""
-        return f"<System of {count} {noun} in {', '.join(self._channels)}{names}>"
+        equations, channels, notes = (content[name] for name in ("equations", "channels", "notes"))
+        return cls._from_equations(parse_equations(equations), parameters, channels, notes, basis=content.get("basis"))

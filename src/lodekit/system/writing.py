@@ -8,7 +8,7 @@ from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.system.forms import LinearForm
 
-__all__ = ["format_combination", "format_observable", "format_row", "operator_terms", "primes"]
+__all__ = ["format_combination", "format_form", "format_observable", "format_row", "operator_terms", "primes"]
 
 
 def primes(name: str, order: int) -> str:
@@ -39,6 +39,11 @@ def format_row(form: LinearForm, channels: Sequence[str]) -> str:
     terms = [term for name in channels for term in operator_terms(form.channels.get(name, []), name)]
     terms += form.known.text_terms()
     return f"{left or join_terms(terms)} = {join_terms(terms) if left else 0}"
+
+
+def format_form(form: LinearForm, channels: Sequence[str]) -> str:
+    """Return a `form` in `channels`, without known functions of time, as an expression: ``f1 - 2*f2'``."""
+    return join_terms([term for name in channels for term in operator_terms(form.channels.get(name, []), name)])
 
 
 def format_observable(ring: ScalarRing, row: Vector, channels: Sequence[str]) -> str:

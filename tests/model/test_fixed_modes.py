@@ -1,0 +1,91 @@
+"""Modes whose deviation is fixed: the search leaves it alone, it goes where the model goes, and is said to be fixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning.curvature import curvature_at
+
+DECAY = lk.System("x' = -a*x; y' = x + u", parameters={"a": lk.Parameter(positive=True, start=0.5)})
+TIMES = np.linspace(0.0, 4.0, 12)
+
+
+def table() -> dict[str, Any]:
+    noise = 0.01 * np.random.default_rng(0).standard_normal((2, len(TIMES)))
+    return {"x": 3.0 * np.exp(-0.6 * TIMES) + noise[0], "y": np.sin(TIMES) + noise[1]}
+
+
+@pytest.fixture(scope="module")
+def fixed() -> lk.LODEGP:
+    return lk.LODEGP(DECAY, mode_deviation=1.0, random_state=0, restarts=2).fit(TIMES, table())
+
+
+def test_the_search_does_not_move_it(fixed: lk.LODEGP) -> None:
+    learned = lk.LODEGP(DECAY, random_state=0, restarts=2).fit(TIMES, table())
+    assert fixed.fit_.hyperparameters.mode_deviations.tolist() == [1.0]
+    assert abs(learned.fit_.hyperparameters.mode_deviations[0] - 1.0) > 0.2
+    assert learned.log_evidence_ > fixed.log_evidence_
+    # One number less is searched, and counts in standard errors.
+    assert fixed.fit_.layout.size == learned.fit_.layout.size - 1
+    assert fixed.fit_.curvature.shape == (fixed.fit_.layout.size,) * 2
+    assert "deviation of mode 1 (fixed)" in fixed.summary()
+    assert "(fixed)" not in learned.summary()
+
+
+def test_the_gradient_and_the_curvature_are_those_of_what_is_left(fixed: lk.LODEGP) -> None:
+    setup, x = fixed.fit_.setup, fixed.fit_.optimum.x + 0.1
+    _, gradient = setup.objective.evaluate(x)
+    assert gradient.shape == x.shape
+    for i, step in enumerate(1e-5 * np.eye(len(x))):
+        slope = (setup.objective.value(x + step) - setup.objective.value(x - step)) / 2e-5
+        assert abs(slope - gradient[i]) < 1e-4 * max(1.0, abs(slope))
+    again = setup.layout.pack(setup.layout.unpack(x))
+    np.testing.assert_allclose(again, x, rtol=0, atol=1e-12)
+    assert np.isfinite(curvature_at(setup.objective, x)).all()
+
+
+def test_it_is_saved_and_updated(fixed: lk.LODEGP, tmp_path: Path) -> None:
+    fixed.save(tmp_path / "decay.lodekit")
+    again = lk.LODEGP.load(tmp_path / "decay.lodekit")
+    assert again.mode_deviation == 1.0
+    assert again.get_params()["mode_deviation"] == 1.0
+    np.testing.assert_allclose(again.predict(TIMES), fixed.predict(TIMES), rtol=0, atol=1e-9)
+    assert again.update([5.0], {"x": [0.15]}).fit_.hyperparameters.mode_deviations.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, True, "1"])
+def test_what_is_no_deviation_is_refused(value: object) -> None:
+    with pytest.raises(lk.LodekitError, match="mode_deviation as a positive finite number"):
+        lk.LODEGP(DECAY, mode_deviation=value).fit(TIMES, table())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["dense", "spectral"])
+def test_the_papers_three_tanks(engine: str) -> None:
+    """f1, f2 and f3 = f2 - f1 + p, the paper's prior: the mode adds exactly one to the variance of f3."""
+    tanks = lk.catalog.three_tank()
+    system = tanks.system.with_basis(["f1", "f2"])
+    times = np.linspace(1.0, 6.0, 9)
+    gp = lk.LODEGP(system, mode_deviation=1.0, engine=engine, random_state=0, restarts=1)
+    gp.fit(times, tanks.solution_at(times) + 0.02 * np.random.default_rng(0).standard_normal((9, 5)))
+    assert gp.fit_.hyperparameters.mode_deviations.tolist() == [1.0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_gpytorch_does_not_train_it(fixed: lk.LODEGP) -> None:
+    pytest.importorskip("gpytorch")
+    from lodekit.integrations.gpytorch import from_gpytorch, to_gpytorch
+
+    model, _ = to_gpytorch(fixed)
+    assert not model.covar_module.raw_mode_deviations.requires_grad
+    assert model.covar_module.raw_lengthscales.requires_grad
+    back = from_gpytorch(model)
+    assert back.mode_deviation == pytest.approx(1.0, rel=1e-12)
+    assert abs(back.log_evidence_ - fixed.log_evidence_) < 1e-6 * abs(fixed.log_evidence_)
+    learned, _ = to_gpytorch(lk.LODEGP(DECAY, random_state=0, restarts=1).fit(TIMES, table()))
+    assert learned.covar_module.raw_mode_deviations.requires_grad
+    assert from_gpytorch(learned).mode_deviation is None
