@@ -8,7 +8,7 @@ from typing import Any, final
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import EquationError
-from lodekit.system import matrices
+from lodekit.system import display, matrices
 from lodekit.system.basis import Basis, choose, read_basis
 from lodekit.system.choice import Choice
 from lodekit.system.grammar import parse_equations
