@@ -37,8 +37,8 @@ _MAX_INPUT_SETS = 100
 class Facts(ABC):
     """Everything that can be proved about the solutions of ``A(d) f = b(t)``.
 
-    What was said about a system is abstract here and stated by `System`, the one class at the end that
-    overrides nothing else (`Shown` stands between). Whatever shows a system (text, LaTeX, sentences) asks for facts and knows no more of it.
+    What was said about a system is abstract here and stated by `System`, which overrides nothing else; `Shown` stands
+    between the two. Whatever shows a system (text, LaTeX, sentences) asks for facts and knows no more of it.
     """
 
     @property
