@@ -14,15 +14,9 @@ from lodekit.inference.engine import SearchLimits
 from lodekit.inference.spectral.grams import Grams, make_grams
 from lodekit.inference.spectral.nodes import NodeSums, RootSums, SpectralData, SummedData
 from lodekit.prior.compile import Coefficients
+from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
-from lodekit.prior.spectra import (
-    MOST_WAVES,
-    ChannelSpectrum,
-    Frequencies,
-    LatentSpectrum,
-    Point,
-    Spectrum,
-)
+from lodekit.prior.spectra import MOST_WAVES, ChannelSpectrum, Frequencies, LatentSpectrum, Spectrum
 
 __all__ = ["OutOfReachError", "Workspace"]
 

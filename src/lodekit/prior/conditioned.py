@@ -1,0 +1,133 @@
+"""The spectral density of channels that have processes of their own and obey the equations.
+
+With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the free
+functions have the density ``(B* S^-1 B)^-1 = R R*``, and the channels ``B R R* B*``: no more than S, and close to S where
+the equations leave a channel free. Where an undamped system swings by itself it has a peak, as narrow as the rest of the
+channels is unlikely there; B has full rank at all frequencies, so peaks are finite.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.prior.latents import CHANNEL_LATENT
+from lodekit.prior.points import Point, Pulled
+
+__all__ = ["Conditioned"]
+
+Array = NDArray[np.float64]
+ComplexArray = NDArray[np.complex128]
+
+
+class Conditioned:
+    """The density at some frequencies: coefficients of observables, and derivatives in all that it depends on.
+
+    Parameters
+    ----------
+    frequencies : array, shape (f,)
+        Angular, in scaled time.
+    point : Point
+        Operators and hyperparameters.
+    """
+
+    def __init__(self, frequencies: Array, point: Point) -> None:
+        self.frequencies, self.point = frequencies, point
+        channels = point.channels
+        self._powers = _turned_powers(frequencies, max(channels.shape[-1], point.free.shape[-1]))
+        B = self._on_waves(channels)
+        sizes = 2.0 * np.log(point.deviations)[:, None]
+        self.log_density = CHANNEL_LATENT.log_density(frequencies, point.lengthscales[:, None]) + sizes
+        # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
+        floor = float(self.log_density.max(initial=-np.inf)) - 600.0
+        self._weights = np.exp(-0.5 * np.maximum(self.log_density, floor))
+        scaled = B * self._weights[:, None]
+        #: R with ``R R* = (B* S^-1 B)^-1``, shape (q, q, f).
+        self._root = _inverse_root(scaled)
+        #: ``S^-1/2 B R``, with orthonormal columns, shape (c, q, f).
+        self._units = _multiply(scaled, self._root)
+
+    def _on_waves(self, operators: Array) -> ComplexArray:
+        """Return ``W(i w)`` of operators with real coefficients, shape (o, q, f)."""
+        count, width, length = operators.shape
+        flat = operators.reshape(-1, length).astype(complex)
+        return np.asarray((flat @ self._powers[:length]).reshape(count, width, -1))
+
+    @cached_property
+    def _observed(self) -> ComplexArray:
+        return self._on_waves(self.point.free)
+
+    @cached_property
+    def coefficients(self) -> ComplexArray:
+        """``W(i w) R``: what the observables see of whitened waves, shape (o, q, f)."""
+        return _multiply(self._observed, self._root)
+
+    @cached_property
+    def powers(self) -> Array:
+        """The spectral densities of the observables, then of the channels, shape (o + c, f)."""
+        own = np.sum(_squares(self.coefficients), axis=1)
+        return np.concatenate([own, np.exp(self.log_density) * np.sum(_squares(self._units), axis=1)])
+
+    @property
+    def limits(self) -> Array:
+        """What the densities of the channels cannot exceed: those without any equations, shape (c, f)."""
+        return np.exp(self.log_density)
+
+    def pull(self, slope: ComplexArray) -> Pulled:
+        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``, and E depends on densities alone.
+
+        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor, which no density sees.
+
+        Parameters
+        ----------
+        slope : array, shape (o, q, f)
+        """
+        free, channels, root, units = self.point.free, self.point.channels, self._root, self._units
+        through = _multiply(np.conj(slope), root.swapaxes(0, 1))
+        own = (through.reshape(-1, through.shape[-1]) @ self._powers[: free.shape[-1]].T).real
+        R_slope = np.einsum("olf,omf->lmf", np.conj(self._observed), slope)
+        Z = np.einsum("lmf,lnf->mnf", np.conj(R_slope), root)
+        Z = 0.5 * (Z + np.conj(Z.swapaxes(0, 1)))
+        seen = np.einsum("mnf,cnf->cmf", Z, np.conj(units))
+        in_log_density = 0.5 * np.sum((seen * units).real, axis=1)
+        V = np.einsum("lmf,cmf->clf", root, seen) * self._weights[:, None]
+        in_channels = -(V.reshape(-1, V.shape[-1]) @ self._powers[: channels.shape[-1]].T).real
+        tilt = CHANNEL_LATENT.log_density_tilt(self.frequencies, self.point.lengthscales[:, None])
+        return Pulled(
+            own.reshape(free.shape),
+            in_channels.reshape(channels.shape),
+            np.sum(in_log_density * tilt, axis=1),
+            2.0 * in_log_density.sum(axis=1),
+        )
+
+
+def _turned_powers(frequencies: Array, length: int) -> ComplexArray:
+    """Return ``(i w)^k``, shape (length, f)."""
+    found = np.ones((length, len(frequencies)), dtype=complex)
+    for k in range(1, length):
+        np.multiply(found[k - 1], 1j * frequencies, out=found[k])
+    return found
+
+
+def _squares(values: ComplexArray) -> Array:
+    return values.real**2 + values.imag**2
+
+
+def _multiply(first: ComplexArray, second: ComplexArray) -> ComplexArray:
+    """Return products of matrices at each frequency, from shapes (a, b, f) and (b, c, f)."""
+    if second.shape[0] == 1:
+        return np.asarray(first * second)
+    return np.asarray(np.einsum("abf,bcf->acf", first, second))
+
+
+def _inverse_root(scaled: ComplexArray) -> ComplexArray:
+    """Return R with ``(R R*)^-1 = A* A`` for tall matrices A, shape (q, q, f) from (c, q, f)."""
+    if scaled.shape[1] == 1:
+        return np.asarray(1.0 / np.sqrt(np.sum(_squares(scaled), axis=0))[None]).astype(complex)
+    matrices = np.moveaxis(scaled, -1, 0)
+    # Channels of very different size: largest first keeps a QR factorization accurate.
+    order = np.argsort(-np.abs(matrices).max(axis=2), axis=1)
+    triangular = np.linalg.qr(np.take_along_axis(matrices, order[:, :, None], axis=1), mode="r")
+    return np.ascontiguousarray(np.moveaxis(np.linalg.inv(triangular), 0, -1))
