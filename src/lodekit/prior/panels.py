@@ -26,12 +26,14 @@ Array = NDArray[np.float64]
 #: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
 _ORDER, _TURN = 16, 4.0
 #: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
-_MADE, _SERVED = 1e-17, 1e-14
+_MADE, _SERVED = 1e-15, 1e-12
 #: Below this share of the variance a panel at the end of the band is left out.
-_NOTHING = 1e-17
+_NOTHING, _FAR = 1e-17, 1e-21
 #: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
 _HIDDEN = 20.0
 _HALVINGS = 60
+#: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
+_HIGHEST = 1e5
 
 _NODES, _WEIGHTS = legendre.leggauss(_ORDER)
 #: The last three coefficients of a Legendre series from values on the nodes, shape (order, 3).
@@ -42,23 +44,41 @@ _LAST = (
 
 @dataclass(frozen=True)
 class Panels:
-    """Frequencies and weights of a rule over some panels, in ascending order.
+    """Frequencies and weights of a rule over some panels.
 
     Parameters
     ----------
-    edges : array, shape (p + 1,)
+    lows, highs : arrays, shape (p,)
+        Where each panel begins and ends.
     """
 
-    edges: Array
+    lows: Array
+    highs: Array
+
+    @classmethod
+    def joined(cls, several: list[Panels]) -> Panels:
+        """Return all panels in ascending order."""
+        lows, highs = (np.concatenate([getattr(part, side) for part in several]) for side in ("lows", "highs"))
+        order = np.argsort(lows)
+        return cls(lows[order], highs[order])
+
+    def pick(self, which: NDArray[np.bool_]) -> Panels:
+        """Return some of the panels."""
+        return Panels(self.lows[which], self.highs[which])
+
+    def halved(self) -> Panels:
+        """Return both halves of all panels."""
+        middles = 0.5 * (self.lows + self.highs)
+        return Panels(np.concatenate([self.lows, middles]), np.concatenate([middles, self.highs]))
 
     @cached_property
     def _halves(self) -> Array:
-        return 0.5 * np.diff(self.edges)
+        return 0.5 * (self.highs - self.lows)
 
     @cached_property
     def frequencies(self) -> Array:
         """All frequencies, shape (16 p,)."""
-        middles = 0.5 * (self.edges[1:] + self.edges[:-1])
+        middles = 0.5 * (self.lows + self.highs)
         return (middles[:, None] + self._halves[:, None] * _NODES).ravel()
 
     @cached_property
@@ -101,8 +121,9 @@ class Panels:
         largest = channels.max(axis=-1)
         # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
         hidden = 0.1 * self._halves * np.sqrt(largest * limits.max(axis=-1))
-        hidden_peak = (largest > _HIDDEN * np.median(channels, axis=-1)) & (hidden > eps * totals[-count:, None])
-        return np.asarray(missed.any(axis=0) | hidden_peak.any(axis=0))
+        middle = np.partition(channels, _ORDER // 2, axis=-1)[..., _ORDER // 2]
+        peaks = (largest > _HIDDEN * middle) & (hidden > eps * totals[-count:, None])
+        return np.asarray((missed.any(axis=0) | peaks.any(axis=0)) & (self._halves > 1e-14 * self.highs))
 
     def serves(self, own: Conditioned) -> bool:
         """Return whether the rule is still accurate at another point, and no far wider than that.
@@ -134,17 +155,30 @@ def make_panels(point: Point, length: float) -> Panels | None:
     """
     order = max(point.free.shape[-1], point.channels.shape[-1])
     band = CHANNEL_LATENT.band(order, _NOTHING) / float(np.min(point.lengthscales))
-    count = int(np.ceil(band * length / (2.0 * _TURN))) + 4
-    todo = Panels(np.linspace(0.0, band, count + 1))
-    done: list[Array] = []
-    totals: Array | None = None
+    if not np.isfinite(band) or band * length > _HIGHEST:
+        return None
+    edges = np.linspace(0.0, band, int(np.ceil(band * length / (2.0 * _TURN))) + 5)
+    todo, done, settled = Panels(edges[:-1], edges[1:]), [], np.zeros(0)
+    own = Conditioned(todo.frequencies, point)
+    energies = todo.energies(own.powers)
+    if not np.isfinite(energies).all():
+        return None
+    # Far beyond the band of the data nothing is looked at more closely.
+    known = np.flatnonzero((energies > _FAR * energies.sum(axis=1, keepdims=True)).any(axis=0))
+    if not len(known):
+        return None
+    todo = todo.pick(np.arange(len(todo.lows)) <= known[-1] + 1)
+    settled = np.zeros(len(energies))
     for _ in range(_HALVINGS):
         own = Conditioned(todo.frequencies, point)
         energies = todo.energies(own.powers)
-        if not np.isfinite(energies).all():
-            return None
-        if totals is None:
-            totals = energies.sum(axis=1)
-            todo, own, energies = _cut(todo, own, energies, totals, point)
-        pass
-    return None
+        coarse = todo.unresolved(own, settled + energies.sum(axis=1), _MADE)
+        done.append(todo.pick(~coarse))
+        settled += energies[:, ~coarse].sum(axis=1)
+        todo = todo.pick(coarse).halved()
+        if not len(todo.lows):
+            break
+    found = Panels.joined(done)
+    energies = found.energies(Conditioned(found.frequencies, point).powers)
+    needed = np.flatnonzero((energies > _NOTHING * energies.sum(axis=1, keepdims=True)).any(axis=0))
+    return found.pick(np.arange(len(found.lows)) <= needed[-1]) if np.isfinite(energies).all() else None

@@ -17,6 +17,7 @@ from lodekit.inference.devices import find_device
 from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.prior import Prior
 
 __all__ = ["DenseEngine", "DenseKind"]
@@ -24,6 +25,8 @@ __all__ = ["DenseEngine", "DenseKind"]
 Array = NDArray[np.float64]
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
 _MOST = 40_000
+#: The shortest lengthscale of a channel, in scaled time: it takes some thousand waves.
+SHORTEST = 0.005
 #: Below this many measurements one thread is enough.
 _SMALL = 1000
 
@@ -55,9 +58,15 @@ class DenseEngine:
 
     @property
     def limits(self) -> SearchLimits:
-        """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate."""
+        """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate.
+
+        Waves cost the more the shorter a lengthscale is, so the channel prior has a limit, and strides on the way.
+        """
         gaps = np.diff(self.data.scaled_times)
-        return SearchLimits(max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6))
+        shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
+        if self.prior.channels is None:
+            return SearchLimits(shortest)
+        return SearchLimits(max(shortest, SHORTEST), 6.0)
 
     @property
     def is_threaded(self) -> bool:
@@ -132,8 +141,10 @@ class DenseKind:
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
-        if case.on_channels:
-            return "the channel prior lives on waves"
+        if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
+            return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
+        if case.on_channels and case.device is not None:
+            return "the channel prior is not made for devices; leave out device="
         if not case.in_memory:
             return "the data are streamed"
         if case.size > _MOST and case.device is None:
