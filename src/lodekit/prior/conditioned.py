@@ -66,14 +66,20 @@ class Conditioned:
 
     @cached_property
     def powers(self) -> Array:
-        """The spectral densities of the observables, then of the channels, shape (o + c, f)."""
-        own = np.sum(_squares(self.coefficients), axis=1)
-        return np.concatenate([own, np.exp(self.log_density) * np.sum(_squares(self._units), axis=1)])
+        """The spectral densities of the observables, shape (o, f)."""
+        return np.asarray(np.sum(_squares(self.coefficients), axis=1))
 
-    @property
-    def limits(self) -> Array:
-        """What the densities of the channels cannot exceed: those without any equations, shape (c, f)."""
-        return np.exp(self.log_density)
+    @cached_property
+    def uncancelled(self) -> Array:
+        """The same for waves that nowhere cancel each other: what rounding errors are measured by, shape (o, f)."""
+        if len(self._root) == 1:
+            return self.powers
+        return np.asarray(np.einsum("olf,lmf->of", _squares(self._observed), _squares(self._root)))
+
+    @cached_property
+    def shares(self) -> Array:
+        """The spectral densities of the channels, relative to those that they would have alone, shape (c, f)."""
+        return np.asarray(np.sum(_squares(self._units), axis=1))
 
     def pull(self, slope: ComplexArray) -> Pulled:
         """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``, and E depends on densities alone.
@@ -87,12 +93,15 @@ class Conditioned:
         free, channels, root, units = self.point.free, self.point.channels, self._root, self._units
         through = _multiply(np.conj(slope), root.swapaxes(0, 1))
         own = (through.reshape(-1, through.shape[-1]) @ self._powers[: free.shape[-1]].T).real
-        R_slope = np.einsum("olf,omf->lmf", np.conj(self._observed), slope)
-        Z = np.einsum("lmf,lnf->mnf", np.conj(R_slope), root)
-        Z = 0.5 * (Z + np.conj(Z.swapaxes(0, 1)))
-        seen = np.einsum("mnf,cnf->cmf", Z, np.conj(units))
-        in_log_density = 0.5 * np.sum((seen * units).real, axis=1)
-        V = np.einsum("lmf,cmf->clf", root, seen) * self._weights[:, None]
+        if len(root) == 1:
+            Z = np.sum((np.conj(slope) * self.coefficients).real, axis=(0, 1))
+            in_log_density, V = 0.5 * Z * self.shares, np.conj(units) * (root[0, 0] * Z * self._weights)[:, None]
+        else:
+            mixed = np.einsum("omf,onf->mnf", np.conj(slope), self.coefficients)
+            mixed = 0.5 * (mixed + np.conj(mixed.swapaxes(0, 1)))
+            seen = np.einsum("mnf,cnf->cmf", mixed, np.conj(units))
+            in_log_density = 0.5 * np.sum((seen * units).real, axis=1)
+            V = np.einsum("lmf,cmf->clf", root, seen) * self._weights[:, None]
         in_channels = -(V.reshape(-1, V.shape[-1]) @ self._powers[: channels.shape[-1]].T).real
         tilt = CHANNEL_LATENT.log_density_tilt(self.frequencies, self.point.lengthscales[:, None])
         return Pulled(
@@ -123,11 +132,31 @@ def _multiply(first: ComplexArray, second: ComplexArray) -> ComplexArray:
 
 
 def _inverse_root(scaled: ComplexArray) -> ComplexArray:
-    """Return R with ``(R R*)^-1 = A* A`` for tall matrices A, shape (q, q, f) from (c, q, f)."""
-    if scaled.shape[1] == 1:
-        return np.asarray(1.0 / np.sqrt(np.sum(_squares(scaled), axis=0))[None]).astype(complex)
-    matrices = np.moveaxis(scaled, -1, 0)
-    # Channels of very different size: largest first keeps a QR factorization accurate.
-    order = np.argsort(-np.abs(matrices).max(axis=2), axis=1)
-    triangular = np.linalg.qr(np.take_along_axis(matrices, order[:, :, None], axis=1), mode="r")
-    return np.ascontiguousarray(np.moveaxis(np.linalg.inv(triangular), 0, -1))
+    """Return R with ``(R R*)^-1 = A* A`` for tall matrices A, shape (q, q, f) from (c, q, f).
+
+    By Householder's reflections, at all frequencies at once.
+    """
+    width = scaled.shape[1]
+    if width == 1:
+        return np.asarray(1.0 / np.sqrt(np.sum(_squares(scaled), axis=0))[None], dtype=complex)
+    # Channels of very different size: largest first keeps the factorization accurate.
+    order = np.argsort(-np.abs(scaled).max(axis=1), axis=0)
+    A = np.take_along_axis(scaled, order[:, None], axis=0)
+    for k in range(width):
+        v = A[k:, k].copy()
+        norm, first = np.sqrt(np.sum(_squares(v), axis=0)), np.abs(v[0])
+        v[0] += np.where(first > 0, v[0] / np.where(first > 0, first, 1.0), 1.0) * norm
+        v /= np.sqrt(norm * (norm + first))
+        A[k:, k:] -= v[:, None] * np.einsum("cf,cqf->qf", np.conj(v), A[k:, k:])
+    return _inverse_triangle(A)
+
+
+def _inverse_triangle(A: ComplexArray) -> ComplexArray:
+    """Return the inverses of the upper triangles of matrices with q columns, shape (q, q, f)."""
+    width = A.shape[1]
+    found = np.zeros((width, *A.shape[1:]), dtype=complex)
+    for k in reversed(range(width)):
+        found[k, k] = 1.0 / A[k, k]
+        for j in range(k + 1, width):
+            found[k, j] = -found[k, k] * np.sum(A[k, k + 1 : j + 1] * found[k + 1 : j + 1, j], axis=0)
+    return found

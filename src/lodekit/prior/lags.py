@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ def chebyshev_size(turns: float) -> int:
     turns : float
         The highest frequency times half the length of the interval.
     """
-    needed = turns + 8.0 * turns ** (1 / 3) + 20.0
-    return 2 * int(np.ceil(2.0 ** (np.ceil(4.0 * np.log2(needed)) / 4.0) / 2.0))
+    needed = turns + 6.0 * turns ** (1 / 3) + 14.0
+    return 2 * int(np.ceil(2.0 ** (np.ceil(8.0 * np.log2(needed)) / 8.0) / 2.0))
 
 
 def chebyshev_basis(x: Array, size: int) -> Array:
@@ -153,6 +154,11 @@ class Lags:
             yield part, *self._kept[key]
 
 
+@lru_cache(maxsize=64)
+def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.tril_indices(count)
+
+
 @dataclass(frozen=True)
 class LagCovariance:
     """The covariance of observables over all pairs of times.
@@ -169,14 +175,10 @@ class LagCovariance:
     own: Conditioned
     waves: _Waves
 
-    @property
-    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return np.tril_indices(len(self.own.coefficients))
-
     def blocks(self) -> Array:
         """Return the covariance, one row for each pair of observables, shape (o o, n n)."""
         X, waves, n = self.own.coefficients, self.waves, len(self.lags.times)
-        first, second = self._pairs
+        first, second = _pairs(len(X))
         P = np.sum(X[first] * np.conj(X[second]), axis=1)
         even, odd = P.real @ waves.even.T, P.imag @ waves.odd.T
         lower = np.empty((len(first), n * n))
@@ -199,7 +201,7 @@ class LagCovariance:
             The transpose for each pair of observables in the other order.
         """
         X, waves = self.own.coefficients, self.waves
-        count, (first, second) = len(X), self._pairs
+        count, (first, second) = len(X), _pairs(len(X))
         # Both orders of two observables count.
         lower = slopes[first * count + second] * np.where(first == second, 1.0, 2.0)[:, None]
         even, odd = np.zeros((len(first), len(waves.even))), np.zeros((len(first), len(waves.odd)))

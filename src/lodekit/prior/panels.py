@@ -32,14 +32,16 @@ _NOTHING, _FAR = 1e-17, 1e-21
 #: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
 _HIDDEN = 20.0
 _HALVINGS = 60
+#: Rounding of a density where waves cancel each other, and of what a hidden peak might have.
+_ROUNDING, _LEAST = 1e-15, 1e-13
+#: So many panels are too many.
+_MOST = 5000
 #: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
 _HIGHEST = 1e5
 
 _NODES, _WEIGHTS = legendre.leggauss(_ORDER)
-#: The last three coefficients of a Legendre series from values on the nodes, shape (order, 3).
-_LAST = (
-    _WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5)
-)[:, -3:]
+#: The mean and the last three coefficients of a Legendre series from values on the nodes, shape (order, 4).
+_SERIES = (_WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5))[:, [0, -3, -2, -1]]
 
 
 @dataclass(frozen=True)
@@ -86,44 +88,27 @@ class Panels:
         """The share of the density that each frequency stands for, shape (16 p,)."""
         return (self._halves[:, None] * _WEIGHTS / np.pi).ravel()
 
-    def energies(self, powers: Array) -> Array:
-        """Return the variance that each panel adds, shape (k, p).
-
-        Parameters
-        ----------
-        powers : array, shape (k, 16 p)
-            Densities at the frequencies.
-        """
-        return np.asarray(powers.reshape(len(powers), -1, _ORDER) @ _WEIGHTS * (self._halves / np.pi))
-
-    def unresolved(self, own: Conditioned, totals: Array, eps: float) -> NDArray[np.bool_]:
-        """Return which panels miss more than a share of the variance, shape (p,).
-
-        The terms of the series beyond those that the rule integrates are about the square of the last ones that it
-        sees, relative to the first; a panel of a narrow peak between its nodes shows the flanks of the peak.
+    def look(self, own: Conditioned) -> Look:
+        """Return what the density adds on each panel, and what is not seen of it.
 
         Parameters
         ----------
         own : Conditioned
             The density at the frequencies.
-        totals : array, shape (k,)
-            Variances of the observables and channels.
-        eps : float
-            The share.
         """
-        powers = own.powers
-        values = powers.reshape(len(powers), -1, _ORDER)
-        tails = np.abs(values @ _LAST).max(axis=-1) * (2.0 / np.pi * self._halves)
-        energies = values @ _WEIGHTS * (self._halves / np.pi)
-        missed = tails**2 > eps * totals[:, None] * energies + (0.01 * eps * totals[:, None]) ** 2
-        count = len(own.limits)
-        channels, limits = values[-count:], own.limits.reshape(count, -1, _ORDER)
-        largest = channels.max(axis=-1)
+        values = own.powers.reshape(len(own.powers), -1, _ORDER)
+        series = np.abs(values @ _SERIES) * (2.0 / np.pi * self._halves)[:, None]
+        energies = series[..., 0]
+        if own.uncancelled is not own.powers:
+            # What is left where waves cancel each other is rounding; nothing smaller needs to be resolved.
+            whole = own.uncancelled.reshape(values.shape) @ _WEIGHTS * (self._halves / np.pi)
+            energies = energies + _ROUNDING * whole
+        shares = own.shares.reshape(len(own.shares), -1, _ORDER)
+        largest, middle = shares.max(axis=-1), np.partition(shares, _ORDER // 2, axis=-1)[..., _ORDER // 2]
+        alone = np.exp(own.log_density[:, _ORDER // 2 :: _ORDER]) / own.point.deviations[:, None] ** 2
         # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
-        hidden = 0.1 * self._halves * np.sqrt(largest * limits.max(axis=-1))
-        middle = np.partition(channels, _ORDER // 2, axis=-1)[..., _ORDER // 2]
-        peaks = (largest > _HIDDEN * middle) & (hidden > eps * totals[-count:, None])
-        return np.asarray((missed.any(axis=0) | peaks.any(axis=0)) & (self._halves > 1e-14 * self.highs))
+        bound = 0.1 * self._halves * alone * np.sqrt(largest)
+        return Look(energies, series[..., 1:].max(axis=-1), np.where(largest > _HIDDEN * middle, bound, 0.0))
 
     def serves(self, own: Conditioned) -> bool:
         """Return whether the rule is still accurate at another point, and no far wider than that.
@@ -133,14 +118,52 @@ class Panels:
         own : Conditioned
             The density at the frequencies.
         """
-        energies = self.energies(own.powers)
-        totals = energies.sum(axis=1)
-        if not np.isfinite(totals).all() or not (totals > 0).any():
+        look = self.look(own)
+        totals = look.energies.sum(axis=1)
+        # What comes after the last panel is less than this.
+        beyond = own.powers[:, -1] * self._halves[-1]
+        if not np.isfinite(totals).all() or (beyond > _SERVED * totals).any():
             return False
-        if (energies[:, -1] > _SERVED * totals).any():
-            return False
-        needed = np.flatnonzero((energies > _NOTHING * totals[:, None]).any(axis=0))
-        return bool(needed[-1] >= 0.5 * energies.shape[1] and not self.unresolved(own, totals, _SERVED).any())
+        half = look.energies.shape[1] // 2
+        is_wide = (look.energies[:, half:] <= _NOTHING * totals[:, None]).all()
+        return bool(not is_wide and not look.coarse(totals, _SERVED).any())
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a rule sees of densities on each panel.
+
+    Parameters
+    ----------
+    energies : array, shape (o, p)
+        The variance that each panel adds to the observables.
+    tails : array, shape (o, p)
+        The same for the last terms of a Legendre series.
+    hidden : array, shape (c, p)
+        The variance that a peak between the nodes of a panel might have, for each channel and in units of its own.
+    """
+
+    energies: Array
+    tails: Array
+    hidden: Array
+
+    def coarse(self, totals: Array, eps: float) -> NDArray[np.bool_]:
+        """Return which panels miss more than a share of the variance, shape (p,).
+
+        The terms of the series beyond those that the rule integrates are about the square of the last ones that it
+        sees, relative to the first.
+
+        Parameters
+        ----------
+        totals : array, shape (o,)
+            Variances of the observables.
+        eps : float
+            The share.
+        """
+        allowed = eps * totals[:, None]
+        missed = self.tails**2 > allowed * (self.energies + 1e-4 * allowed)
+        # Shares are squares: their roots are known to rounding.
+        return np.asarray(missed.any(axis=0) | (self.hidden > max(eps, _LEAST)).any(axis=0))
 
 
 def make_panels(point: Point, length: float) -> Panels | None:
@@ -158,27 +181,29 @@ def make_panels(point: Point, length: float) -> Panels | None:
     if not np.isfinite(band) or band * length > _HIGHEST:
         return None
     edges = np.linspace(0.0, band, int(np.ceil(band * length / (2.0 * _TURN))) + 5)
-    todo, done, settled = Panels(edges[:-1], edges[1:]), [], np.zeros(0)
-    own = Conditioned(todo.frequencies, point)
-    energies = todo.energies(own.powers)
-    if not np.isfinite(energies).all():
-        return None
     # Far beyond the band of the data nothing is looked at more closely.
-    known = np.flatnonzero((energies > _FAR * energies.sum(axis=1, keepdims=True)).any(axis=0))
-    if not len(known):
+    powers = Conditioned(edges, point).powers
+    if not np.isfinite(powers).all():
         return None
-    todo = todo.pick(np.arange(len(todo.lows)) <= known[-1] + 1)
-    settled = np.zeros(len(energies))
+    known = np.flatnonzero((powers > _FAR * powers.sum(axis=1, keepdims=True)).any(axis=0))
+    top = min(int(np.max(known, initial=0)) + 2, len(edges) - 1)
+    todo = Panels(edges[:top], edges[1 : top + 1])
+    done: list[Panels] = []
+    settled, energies = np.zeros(len(powers)), []
     for _ in range(_HALVINGS):
-        own = Conditioned(todo.frequencies, point)
-        energies = todo.energies(own.powers)
-        coarse = todo.unresolved(own, settled + energies.sum(axis=1), _MADE)
+        look = todo.look(Conditioned(todo.frequencies, point))
+        coarse = look.coarse(settled + look.energies.sum(axis=1), _MADE)
         done.append(todo.pick(~coarse))
-        settled += energies[:, ~coarse].sum(axis=1)
+        energies.append(look.energies[:, ~coarse])
+        settled += energies[-1].sum(axis=1)
         todo = todo.pick(coarse).halved()
         if not len(todo.lows):
             break
+        if len(todo.lows) > _MOST:
+            return None
+    needed = (np.concatenate(energies, axis=1) > _NOTHING * settled[:, None]).any(axis=0)
+    if not np.isfinite(settled).all() or not needed.any():
+        return None
+    highest = float(np.concatenate([part.highs for part in done])[needed].max())
     found = Panels.joined(done)
-    energies = found.energies(Conditioned(found.frequencies, point).powers)
-    needed = np.flatnonzero((energies > _NOTHING * energies.sum(axis=1, keepdims=True)).any(axis=0))
-    return found.pick(np.arange(len(found.lows)) <= needed[-1]) if np.isfinite(energies).all() else None
+    return found.pick(found.highs <= highest)

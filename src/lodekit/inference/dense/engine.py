@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
 from lodekit.errors import LodekitError
+from lodekit.inference.dense.channels import ChannelPosterior
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on, factorize_on
 from lodekit.inference.dense.evidence import Factorization, evaluate, factorize
 from lodekit.inference.dense.posterior import DensePosterior
 from lodekit.inference.devices import find_device
-from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits
+from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits, channel_limits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
@@ -66,7 +67,7 @@ class DenseEngine:
         shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
         if self.prior.channels is None:
             return SearchLimits(shortest)
-        return SearchLimits(max(shortest, SHORTEST), 6.0)
+        return channel_limits(max(shortest, SHORTEST))
 
     @property
     def is_threaded(self) -> bool:
@@ -97,7 +98,8 @@ class DenseEngine:
             raise LodekitError(
                 "the covariance of the data is not finite at these values; check units and starting values"
             )
-        return DensePosterior(self.data, hyper, state)
+        kind = DensePosterior if self.prior.channels is None else ChannelPosterior
+        return kind(self.data, hyper, state)
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
