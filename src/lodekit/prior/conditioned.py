@@ -44,10 +44,8 @@ class Conditioned:
         floor = float(self.log_density.max(initial=-np.inf)) - 600.0
         self._weights = np.exp(-0.5 * np.maximum(self.log_density, floor))
         scaled = B * self._weights[:, None]
-        #: R with ``R R* = (B* S^-1 B)^-1``, shape (q, q, f).
-        self._root = _inverse_root(scaled)
-        #: ``S^-1/2 B R``, with orthonormal columns, shape (c, q, f).
-        self._units = _multiply(scaled, self._root)
+        #: R with ``R R* = (B* S^-1 B)^-1``, shape (q, q, f), and ``S^-1/2 B R``, with orthonormal columns, (c, q, f).
+        self._root, self._units = _factorize(scaled)
 
     def _on_waves(self, operators: Array) -> ComplexArray:
         """Return ``W(i w)`` of operators with real coefficients, shape (o, q, f)."""
@@ -131,24 +129,34 @@ def _multiply(first: ComplexArray, second: ComplexArray) -> ComplexArray:
     return np.asarray(np.einsum("abf,bcf->acf", first, second))
 
 
-def _inverse_root(scaled: ComplexArray) -> ComplexArray:
-    """Return R with ``(R R*)^-1 = A* A`` for tall matrices A, shape (q, q, f) from (c, q, f).
+def _factorize(scaled: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+    """Return ``R^-1`` and Q of tall matrices ``Q R``, shapes (q, q, f) and (c, q, f), by Householder's reflections.
 
-    By Householder's reflections, at all frequencies at once.
+    Channels may differ by hundreds of decades. Largest first, each row of Q is accurate relative to itself, which a
+    product of the matrix with ``R^-1`` is not: so derivatives in the density of a channel that is all but zero are.
     """
     width = scaled.shape[1]
     if width == 1:
-        return np.asarray(1.0 / np.sqrt(np.sum(_squares(scaled), axis=0))[None], dtype=complex)
-    # Channels of very different size: largest first keeps the factorization accurate.
-    order = np.argsort(-np.abs(scaled).max(axis=1), axis=0)
-    A = np.take_along_axis(scaled, order[:, None], axis=0)
+        root = 1.0 / np.sqrt(np.sum(_squares(scaled), axis=0))
+        return np.asarray(root[None], dtype=complex), scaled * root
+    order = np.argsort(-np.abs(scaled).max(axis=1), axis=0)[:, None]
+    A = np.take_along_axis(scaled, order, axis=0)
+    reflections = []
     for k in range(width):
         v = A[k:, k].copy()
         norm, first = np.sqrt(np.sum(_squares(v), axis=0)), np.abs(v[0])
         v[0] += np.where(first > 0, v[0] / np.where(first > 0, first, 1.0), 1.0) * norm
         v /= np.sqrt(norm * (norm + first))
         A[k:, k:] -= v[:, None] * np.einsum("cf,cqf->qf", np.conj(v), A[k:, k:])
-    return _inverse_triangle(A)
+        reflections.append(v)
+    Q = np.zeros_like(A)
+    for k in reversed(range(width)):
+        Q[k, k] = 1.0
+        v = reflections[k]
+        Q[k:, k:] -= v[:, None] * np.einsum("cf,cqf->qf", np.conj(v), Q[k:, k:])
+    units = np.empty_like(Q)
+    np.put_along_axis(units, np.broadcast_to(order, Q.shape), Q, axis=0)
+    return _inverse_triangle(A), units
 
 
 def _inverse_triangle(A: ComplexArray) -> ComplexArray:

@@ -76,9 +76,12 @@ class _Waves:
 
     panels: Panels
     size: int
-    #: Terms of even and of odd order from the real and the imaginary parts of densities, shape (size / 2, f).
-    even: Array
-    odd: Array
+    #: Cosines and sines at the points of the series above zero, times the weights of the rule, shape (size / 2, f).
+    cosines: Array
+    sines: Array
+    #: From values there to terms of even and of odd order, shape (size / 2, size / 2).
+    to_even: Array
+    to_odd: Array
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,10 @@ class Lags:
         # Cosines are even and sines are odd, so the points above zero are enough.
         half = size // 2
         angle = np.outer(self.length * points[:half], panels.frequencies)
-        even = 2.0 * matrix[0::2, :half] @ (np.cos(angle) * panels.weights)
-        odd = -2.0 * matrix[1::2, :half] @ (np.sin(angle) * panels.weights)
-        return _Waves(panels, size, even, odd)
+        cosines, sines = np.cos(angle), np.sin(angle)
+        cosines *= panels.weights
+        sines *= panels.weights
+        return _Waves(panels, size, cosines, sines, 2.0 * matrix[0::2, :half], -2.0 * matrix[1::2, :half])
 
     def pieces(self, size: int) -> Iterator[tuple[slice, Array, Array]]:
         """Yield pieces of all pairs of times, and the even and odd terms of a series there, shape (size / 2, pairs).
@@ -180,7 +184,7 @@ class LagCovariance:
         X, waves, n = self.own.coefficients, self.waves, len(self.lags.times)
         first, second = _pairs(len(X))
         P = np.sum(X[first] * np.conj(X[second]), axis=1)
-        even, odd = P.real @ waves.even.T, P.imag @ waves.odd.T
+        even, odd = P.real @ waves.cosines.T @ waves.to_even.T, P.imag @ waves.sines.T @ waves.to_odd.T
         lower = np.empty((len(first), n * n))
         for part, on_even, on_odd in self.lags.pieces(waves.size):
             lower[:, part] = even @ on_even + odd @ on_odd
@@ -204,11 +208,11 @@ class LagCovariance:
         count, (first, second) = len(X), _pairs(len(X))
         # Both orders of two observables count.
         lower = slopes[first * count + second] * np.where(first == second, 1.0, 2.0)[:, None]
-        even, odd = np.zeros((len(first), len(waves.even))), np.zeros((len(first), len(waves.odd)))
+        even, odd = (np.zeros((len(first), waves.size // 2)) for _ in range(2))
         for part, on_even, on_odd in self.lags.pieces(waves.size):
             even += lower[:, part] @ on_even.T
             odd += lower[:, part] @ on_odd.T
-        gamma = even @ waves.even + 1j * (odd @ waves.odd)
+        gamma = even @ waves.to_even @ waves.cosines + 1j * (odd @ waves.to_odd @ waves.sines)
         slope = np.zeros_like(X)
         for number, (i, j) in enumerate(zip(first, second, strict=True)):
             slope[i] += gamma[number] * X[j]

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
 _MOST = 40_000
 #: The shortest lengthscale of a channel, in scaled time: it takes some thousand waves.
-SHORTEST = 0.005
+_SHORTEST = 0.005
 #: Below this many measurements one thread is enough.
 _SMALL = 1000
 
@@ -61,13 +61,14 @@ class DenseEngine:
     def limits(self) -> SearchLimits:
         """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate.
 
-        Waves cost the more the shorter a lengthscale is, so the channel prior has a limit, and strides on the way.
+        Waves cost the more the shorter a lengthscale is; one well below the distance of the data is noise to them, and
+        ends a search of the channel prior.
         """
         gaps = np.diff(self.data.scaled_times)
         shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
         if self.prior.channels is None:
             return SearchLimits(shortest)
-        return channel_limits(max(shortest, SHORTEST))
+        return channel_limits(max(shortest, _SHORTEST, 0.4 / len(self.data.times)))
 
     @property
     def is_threaded(self) -> bool:
