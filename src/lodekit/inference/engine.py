@@ -80,15 +80,15 @@ def channel_limits(shortest: float, stride: float = np.inf) -> SearchLimits:
     """Return how far a search may take the hyperparameters of the channel prior.
 
     A channel's deviation has a unit, that of its data. Where other channels bind it, a larger one changes nothing any
-    more, and the evidence is flat to infinity: a search ends at a thousand times the size of the data, and differences
-    that no data can tell apart end it as well.
+    more, and the evidence is all but flat to infinity: a search ends at a hundred times what suits the data, and where
+    what it finds differs by less than half a unit of log evidence.
 
     Parameters
     ----------
     shortest, stride : float
         As in `SearchLimits`.
     """
-    return SearchLimits(shortest, stride, longest=20.0, deviations=float(np.log(1e3)), agree=0.5)
+    return SearchLimits(shortest, stride, longest=20.0, deviations=float(np.log(1e2)), agree=0.5)
 
 
 class Posterior(Protocol):

@@ -1,9 +1,9 @@
 """The spectral density of channels that have processes of their own and obey the equations.
 
 With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the free
-functions have the density ``(B* S^-1 B)^-1 = R R*``, and the channels ``B R R* B*``: no more than S, and close to S where
-the equations leave a channel free. Where an undamped system swings by itself it has a peak, as narrow as the rest of the
-channels is unlikely there; B has full rank at all frequencies, so peaks are finite.
+functions have the density ``(B* S^-1 B)^-1 = R R*``, and the channels ``B R R* B*``: no more than S, and close to S
+where the equations leave a channel free. Where an undamped system swings by itself it has a peak, the narrower the less
+likely its input is there; B has full rank at all frequencies, so peaks are finite.
 """
 
 from __future__ import annotations

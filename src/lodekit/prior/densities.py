@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.observables import Observables
-from lodekit.prior.prior import Prior
-from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.points import Point
+from lodekit.prior.prior import Prior
 
 __all__ = ["prior_density"]
 

@@ -1,8 +1,8 @@
 """The covariance of the channel prior over all pairs of some times, and derivatives through it.
 
-As a function of the lag it has a band, so it is a short Chebyshev series over all lags: it is summed from waves at a few
-dozen lags, and known at all pairs of times by one product of matrices, which depends on no hyperparameter. So an
-evaluation hardly notices how many waves there are.
+As a function of the lag it has a band, so it is a short Chebyshev series: it is summed from waves at a few dozen lags,
+and known at all pairs of times by one product of matrices, which depends on no hyperparameter. So an evaluation hardly
+notices how many waves there are.
 """
 
 from __future__ import annotations

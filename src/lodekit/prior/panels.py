@@ -26,14 +26,16 @@ Array = NDArray[np.float64]
 #: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
 _ORDER, _TURN = 16, 4.0
 #: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
-_MADE, _SERVED = 1e-15, 1e-12
+_MADE, _SERVED = 1e-15, 1e-11
 #: Below this share of the variance a panel at the end of the band is left out.
 _NOTHING, _FAR = 1e-17, 1e-21
 #: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
 _HIDDEN = 20.0
 _HALVINGS = 60
-#: Rounding of a density where waves cancel each other, and of what a hidden peak might have.
-_ROUNDING, _LEAST = 1e-15, 1e-13
+#: No panel is narrower than this, relative to its frequencies.
+_NARROWEST = 1e-13
+#: Rounding of a density where waves cancel each other; the least share of a variance that a hidden peak may have.
+_ROUNDING, _LEAST = 1e-15, 1e-14
 #: So many panels are too many.
 _MOST = 5000
 #: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
@@ -68,10 +70,10 @@ class Panels:
         """Return some of the panels."""
         return Panels(self.lows[which], self.highs[which])
 
-    def halved(self) -> Panels:
-        """Return both halves of all panels."""
-        middles = 0.5 * (self.lows + self.highs)
-        return Panels(np.concatenate([self.lows, middles]), np.concatenate([middles, self.highs]))
+    def split(self, pieces: int) -> Panels:
+        """Return equal pieces of all panels."""
+        edges = self.lows + (self.highs - self.lows) * (np.arange(pieces + 1) / pieces)[:, None]
+        return Panels(edges[:-1].ravel(), edges[1:].ravel())
 
     @cached_property
     def _halves(self) -> Array:
@@ -105,10 +107,10 @@ class Panels:
             energies = energies + _ROUNDING * whole
         shares = own.shares.reshape(len(own.shares), -1, _ORDER)
         largest, middle = shares.max(axis=-1), np.partition(shares, _ORDER // 2, axis=-1)[..., _ORDER // 2]
-        alone = np.exp(own.log_density[:, _ORDER // 2 :: _ORDER]) / own.point.deviations[:, None] ** 2
+        alone = np.exp(own.log_density[:, _ORDER // 2 :: _ORDER]) * self._halves
         # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
-        bound = 0.1 * self._halves * alone * np.sqrt(largest)
-        return Look(energies, series[..., 1:].max(axis=-1), np.where(largest > _HIDDEN * middle, bound, 0.0))
+        bound = np.where(largest > _HIDDEN * middle, 0.1 * alone * np.sqrt(largest), 0.0)
+        return Look(energies, series[..., 1:].max(axis=-1), alone * (shares @ _WEIGHTS) / np.pi, bound)
 
     def serves(self, own: Conditioned) -> bool:
         """Return whether the rule is still accurate at another point, and no far wider than that.
@@ -119,14 +121,14 @@ class Panels:
             The density at the frequencies.
         """
         look = self.look(own)
-        totals = look.energies.sum(axis=1)
+        totals, _ = look.totals
         # What comes after the last panel is less than this.
         beyond = own.powers[:, -1] * self._halves[-1]
         if not np.isfinite(totals).all() or (beyond > _SERVED * totals).any():
             return False
         half = look.energies.shape[1] // 2
         is_wide = (look.energies[:, half:] <= _NOTHING * totals[:, None]).all()
-        return bool(not is_wide and not look.coarse(totals, _SERVED).any())
+        return bool(not is_wide and not look.coarse(look.totals, _SERVED).any())
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,23 @@ class Look:
         The variance that each panel adds to the observables.
     tails : array, shape (o, p)
         The same for the last terms of a Legendre series.
+    channels : array, shape (c, p)
+        The variance that each panel adds to the channels, about.
     hidden : array, shape (c, p)
-        The variance that a peak between the nodes of a panel might have, for each channel and in units of its own.
+        The variance that a peak between the nodes of a panel might have, for each channel.
     """
 
     energies: Array
     tails: Array
+    channels: Array
     hidden: Array
 
-    def coarse(self, totals: Array, eps: float) -> NDArray[np.bool_]:
+    @property
+    def totals(self) -> tuple[Array, Array]:
+        """The variances of observables and channels."""
+        return self.energies.sum(axis=1), self.channels.sum(axis=1)
+
+    def coarse(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
         """Return which panels miss more than a share of the variance, shape (p,).
 
         The terms of the series beyond those that the rule integrates are about the square of the last ones that it
@@ -155,15 +165,18 @@ class Look:
 
         Parameters
         ----------
-        totals : array, shape (o,)
-            Variances of the observables.
+        totals : (array, array)
+            Variances of all observables and channels.
         eps : float
             The share.
         """
-        allowed = eps * totals[:, None]
+        allowed = eps * totals[0][:, None]
         missed = self.tails**2 > allowed * (self.energies + 1e-4 * allowed)
-        # Shares are squares: their roots are known to rounding.
-        return np.asarray(missed.any(axis=0) | (self.hidden > max(eps, _LEAST)).any(axis=0))
+        return np.asarray(missed.any(axis=0) | self.peaks(totals, eps))
+
+    def peaks(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
+        """Return which panels may hide a peak of more than a share of a channel's variance, as in `coarse`."""
+        return np.asarray((self.hidden > max(eps, _LEAST) * totals[1][:, None]).any(axis=0))
 
 
 def make_panels(point: Point, length: float) -> Panels | None:
@@ -189,20 +202,23 @@ def make_panels(point: Point, length: float) -> Panels | None:
     top = min(int(np.max(known, initial=0)) + 2, len(edges) - 1)
     todo = Panels(edges[:top], edges[1 : top + 1])
     done: list[Panels] = []
-    settled, energies = np.zeros(len(powers)), []
+    settled, energies = (np.zeros(len(powers)), np.zeros(len(point.channels))), []
     for _ in range(_HALVINGS):
         look = todo.look(Conditioned(todo.frequencies, point))
-        coarse = look.coarse(settled + look.energies.sum(axis=1), _MADE)
+        totals = settled[0] + look.totals[0], settled[1] + look.totals[1]
+        coarse, peaks = look.coarse(totals, _MADE), look.peaks(totals, _MADE)
+        coarse &= todo.highs - todo.lows > _NARROWEST * todo.highs
         done.append(todo.pick(~coarse))
         energies.append(look.energies[:, ~coarse])
-        settled += energies[-1].sum(axis=1)
-        todo = todo.pick(coarse).halved()
+        settled = settled[0] + energies[-1].sum(axis=1), settled[1] + look.channels[:, ~coarse].sum(axis=1)
+        # A peak between the nodes is far narrower than a half.
+        todo = Panels.joined([todo.pick(coarse & ~peaks).split(2), todo.pick(coarse & peaks).split(4)])
         if not len(todo.lows):
             break
         if len(todo.lows) > _MOST:
             return None
-    needed = (np.concatenate(energies, axis=1) > _NOTHING * settled[:, None]).any(axis=0)
-    if not np.isfinite(settled).all() or not needed.any():
+    needed = (np.concatenate(energies, axis=1) > _NOTHING * settled[0][:, None]).any(axis=0)
+    if not np.isfinite(settled[0]).all() or not needed.any():
         return None
     highest = float(np.concatenate([part.highs for part in done])[needed].max())
     found = Panels.joined(done)

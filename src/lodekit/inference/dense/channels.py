@@ -1,13 +1,12 @@
 """The posterior under the channel prior: means and samples are sums of waves and modes, strict by construction.
 
-Each wave solves the equations exactly, whatever its amplitude; amplitudes follow from the covariance of the waves with the
-data, over waves that serve all lags between times and data. Variances need no such care: as functions of time, the
+Each wave solves the equations exactly, whatever its amplitude; amplitudes follow from the covariance of the waves with
+the data, over waves that serve all lags between times and data. Variances need no such care: as functions of time, the
 covariances with the data have a band, and are known from a few dozen times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,7 +28,7 @@ __all__ = ["ChannelPosterior"]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
-#: So many times the window, lags get waves without a question; beyond, it is asked whether the prior still knows itself.
+#: Lags up to so many windows get waves; beyond, it is asked whether the prior still knows itself.
 _NEAR = 4.0
 #: A covariance below this share of the variance is nothing.
 _FORGOTTEN = 1e-11
@@ -238,7 +237,9 @@ class _View:
         """Return what was measured of waves with some amplitudes, shape (data, s) from (q, f, s)."""
         data = self.posterior.data
         turned = np.einsum("oqf,qfs->ofs", self.at_data, amplitudes)
-        return np.concatenate([(self._data_waves[index] @ own).real for own, index in zip(turned, data.index, strict=True)])
+        return np.concatenate(
+            [(self._data_waves[index] @ own).real for own, index in zip(turned, data.index, strict=True)]
+        )
 
     def combine(self, times: Array, amplitudes: ComplexArray, weights: Array) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s).
@@ -311,7 +312,9 @@ class _View:
             terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)
             found = (known.reshape(-1, size) @ matrix.T @ terms).reshape(*known.shape[:2], n)
         if basis.shape[-1]:
-            stacked = np.concatenate([part[i] for part, i in zip(posterior.state.basis, posterior.data.index, strict=True)])
+            stacked = np.concatenate(
+                [part[i] for part, i in zip(posterior.state.basis, posterior.data.index, strict=True)]
+            )
             reduced = self._solve((stacked * posterior.mode_variance())[:, :, None])[:, :, 0]
             found += np.einsum("dr,onr->don", reduced, basis)
         return found

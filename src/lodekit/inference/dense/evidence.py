@@ -298,9 +298,7 @@ def _add_channels(
     channels = data.channels(hyper.theta)
     if channels is not None:
         theta += np.tensordot(channels.d_free, pulled.channels, axes=3)
-    own = replace(
-        found.gradient, theta=theta, lengthscales=pulled.log_lengthscales, deviations=pulled.log_deviations
-    )
+    own = replace(found.gradient, theta=theta, lengthscales=pulled.log_lengthscales, deviations=pulled.log_deviations)
     return Evidence(found.value, own)
 
 

@@ -158,9 +158,7 @@ class DensePosterior:
             )
             for number, latent in enumerate(data.latents)
         ]
-        weights = (
-            generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
-        )
+        weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
         count = len(data.times)
         at_data = Paths([draw[:, :count] for draw in draws], weights)
         seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
