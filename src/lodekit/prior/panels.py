@@ -28,7 +28,7 @@ _ORDER, _TURN = 16, 4.0
 #: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
 _MADE, _SERVED = 1e-15, 1e-11
 #: Below this share of the variance a panel at the end of the band is left out.
-_NOTHING, _FAR = 1e-17, 1e-21
+_NOTHING, _FAR = 1e-17, 1e-28
 #: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
 _HIDDEN = 20.0
 _HALVINGS = 60

@@ -33,7 +33,8 @@ _NEAR = 4.0
 #: A covariance below this share of the variance is nothing.
 _FORGOTTEN = 1e-11
 #: No more waves than this; beyond, times are too far from the data.
-_MOST = 40_000
+_MOST = 20_000
+_GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 _BLOCK = 4096
 
 
@@ -154,7 +155,7 @@ class ChannelPosterior(DensePosterior):
             if length >= wanted:
                 return view
             if view.forgets(length):
-                return _View(self, observables, coefficients, panels, view.own, view.split, 0.5 * length - window)
+                return _View(self, observables, coefficients, panels, view.own, view.split, 0.5 * length)
             length = min(wanted, 2.0 * length)
 
 
@@ -188,16 +189,13 @@ class _View:
 
     def forgets(self, length: float) -> bool:
         """Return whether all covariances are nothing in the second half of a length."""
-        highest = float(self.panels.highs[-1])
-        lags = np.linspace(0.5 * length, length, 64 + int(highest * length))
+        # Lags without a common period, so that no oscillation is zero at all of them.
+        lags = length * (0.5 + 0.5 * np.modf(np.arange(1, 257) * _GOLDEN)[0])
         power = np.sum(np.abs(self.own.coefficients) ** 2, axis=1) * self.panels.weights
         total = power.sum(axis=1)
         shares = power[total > 0] / total[total > 0, None]
-        largest = 0.0
-        for start in range(0, len(lags), 512):
-            turned = np.exp(1j * np.outer(self.panels.frequencies, lags[start : start + 512]))
-            largest = max(largest, float(np.abs(shares @ turned).max(initial=0.0)))
-        return largest < _FORGOTTEN
+        turned = np.exp(1j * np.outer(self.panels.frequencies, lags))
+        return bool(np.abs((shares @ turned).real).max(initial=0.0) < _FORGOTTEN)
 
     def basis(self, scaled: Array) -> Array:
         """Return the basis functions of the modes at scaled times, shape (o, n, r)."""

@@ -8,13 +8,13 @@ any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from lodekit.errors import LodekitError
+from lodekit.inference.dense.blocks import mirror, take_blocks
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.engine import Evidence
 from lodekit.prior.compile import Coefficients
@@ -282,8 +282,8 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= -0.5
-    _mirror(G)
-    blocks = _blocks(data, G) if data.latents else G
+    mirror(G)
+    blocks = take_blocks(data, G) if data.latents else G
     contracted = [_contract(data, state, blocks, k, hyper.lengthscales[k]) for k in range(len(state.stacks))]
     on_modes = G @ stacked_basis(data, state.basis) if data.groups else np.zeros((len(G), 0))
     found = finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
@@ -368,40 +368,6 @@ def finish_gradient(
     noise = data.noise.pull(diagonal, hyper.noise)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
     return Evidence(state.value + data.log_jacobian, gradient)
-
-
-@lru_cache(maxsize=8)
-def _above_diagonal(size: int) -> NDArray[np.bool_]:
-    # In the order of LAPACK's matrices.
-    return np.asfortranarray(np.triu(np.ones((size, size), dtype=bool), 1))
-
-
-def _mirror(matrix: Array) -> None:
-    """Copy the lower triangle onto the upper one, in place and in panels, so that no second matrix is needed."""
-    size, panel = len(matrix), 256
-    if size <= panel:
-        np.copyto(matrix, matrix.T, where=_above_diagonal(size))
-        return
-    for start in range(0, size, panel):
-        stop = min(start + panel, size)
-        block = np.tril(matrix[start:stop, start:stop], -1)
-        matrix[start:stop, start:stop] = np.tril(matrix[start:stop, start:stop]) + block.T
-        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
-
-
-def _blocks(data: DenseData, G: Array) -> Array:
-    """Return G as one row for each pair of observables, shape (o o, n n)."""
-    offsets, count, n = data.offsets, len(data.values), len(data.times)
-    if data.is_full:
-        # G is symmetric, and its transpose lies in the order that is cheap to take apart.
-        return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
-    blocks = np.zeros((count * count, n * n))
-    for i in range(count):
-        for j in range(count):
-            spread = blocks[i * count + j].reshape(n, n)
-            part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
-            np.add.at(spread, np.ix_(data.index[i], data.index[j]), part)
-    return blocks
 
 
 def _contract(
