@@ -1,8 +1,8 @@
 """Claim: which prior is the better default, that on free functions (the paper's) or that on channels.
 
 Every catalog system, many noisy data sets each: log evidence, log density of held-out measurements between the data,
-root mean square error beyond the data (in units of the channels' spread), error of the parameters, seconds of a fit, and
-seconds of a prediction at 1000 times with deviations. A second table has the ratios of both times.
+root mean square error beyond the data (in units of the channels' spread), error of the parameters, seconds of a fit,
+and seconds of a prediction at 1000 times with deviations. A second table has the ratios of both times.
 
     python benchmarks/priors.py [--json FILE] [--seeds N] [--jobs N] [--systems NAME ...]
 """

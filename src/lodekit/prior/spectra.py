@@ -168,7 +168,8 @@ class LatentSpectrum:
         key = (frequencies.steps, frequencies.counts)
         if key not in point.roots:
             point.roots[key] = self._make_roots(frequencies, point)
-        return point.roots[key]
+        found: Array = point.roots[key]
+        return found
 
     def _make_roots(self, frequencies: Frequencies, point: Point) -> Array:
         parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]

@@ -75,7 +75,7 @@ class ChannelPosterior(DensePosterior):
         total = view.variances[:, None] + np.sum(basis**2 * self.mode_variance(), axis=-1)
         total -= view.explained(scaled, basis)
         # Rounding can leave a tiny negative number where the variance is zero.
-        return np.maximum(total, 0.0).T
+        return np.asarray(np.maximum(total, 0.0).T)
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
@@ -210,7 +210,7 @@ class _View:
     @cached_property
     def _data_waves(self) -> ComplexArray:
         """Waves at the times of the data, shape (n, f)."""
-        return np.exp(1j * np.outer(self.posterior.data.scaled_times, self.panels.frequencies))
+        return np.asarray(np.exp(1j * np.outer(self.posterior.data.scaled_times, self.panels.frequencies)))
 
     def update(self, alpha: Array) -> tuple[ComplexArray, Array]:
         """Return ``cov(amplitudes, data) alpha``, shape (q, f, s), and the same for the weights of the modes, (r, s).
