@@ -231,3 +231,14 @@ def test_pieces_of_all_pairs_are_the_same_as_all_at_once(monkeypatch: pytest.Mon
     pieces = DenseEngine(DenseData.of(dense.prior, Measurements(series_of(dense.data)).series)).evaluate(hyper)
     assert pieces.value == pytest.approx(whole.value, rel=1e-12)
     np.testing.assert_allclose(gradient_vector(pieces), gradient_vector(whole), rtol=1e-7)
+
+
+def test_deviations_keep_the_size_of_the_data() -> None:
+    """Where one channel binds another the evidence is flat: no search may follow it to infinity."""
+    generator = np.random.default_rng(0)
+    times = np.linspace(0.0, 10.0, 25)
+    data = {"x": np.sin(times), "u": 3.0 * np.sin(times)}
+    noisy = {name: values + 0.05 * generator.standard_normal(25) for name, values in data.items()}
+    model = lk.LODEGP(lk.System("x'' + 4*x = u"), prior="channels", random_state=0).fit(times, noisy)
+    found = [value for name, value in model.hyperparameters_.items() if name.startswith("deviation")]
+    assert max(found) < 1e4

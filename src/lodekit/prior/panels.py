@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 #: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
 _ORDER, _TURN = 16, 4.0
 #: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
-_MADE, _SERVED = 1e-15, 1e-11
+_MADE, _SERVED = 1e-14, 1e-10
 #: Below this share of the variance a panel at the end of the band is left out.
 _NOTHING, _FAR = 1e-17, 1e-28
 #: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
@@ -35,7 +35,7 @@ _HALVINGS = 60
 #: No panel is narrower than this, relative to its frequencies.
 _NARROWEST = 1e-13
 #: Rounding of a density where waves cancel each other; the least share of a variance that a hidden peak may have.
-_ROUNDING, _LEAST = 1e-15, 1e-14
+_ROUNDING, _LEAST = 1e-15, 1e-13
 #: So many panels are too many.
 _MOST = 5000
 #: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
