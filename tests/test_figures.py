@@ -14,7 +14,8 @@ from scipy.integrate import trapezoid
 import lodekit as lk
 from lodekit.certificate.certify import measure_mean
 from lodekit.prior.covariance import free_variance
-from lodekit.prior.spectra import ChannelSpectrum, Point
+from lodekit.prior.points import Point
+from lodekit.prior.spectra import ChannelSpectrum
 
 HEATING = lk.catalog.heating()
 TIMES = np.linspace(-5, 5, 25)

@@ -269,7 +269,7 @@ def test_engines_that_cannot_be_used_say_why() -> None:
 
     assert "matern-7/2 has a spectrum too wide" in message(latent="matern-7/2", engine="spectral")
     assert "exact values need the dense engine" in message(noise_std=0.0, engine="spectral")
-    assert "lives on waves" in message(prior="channels", engine="dense")
+    assert "leave out device=" in message(prior="channels", engine="dense", device="cpu")
     assert "use latent='se'" in message(prior="channels", latent="matern-7/2")
     assert "'latent' or 'channels'" in message(prior="paper")
     assert "'dense' or 'spectral'" in message(engine="fast")
@@ -288,7 +288,7 @@ def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:
     near = {"a": lk.Parameter(positive=True, start=3), "b": lk.Parameter(positive=True, start=1)}
     system = lk.System(list(HEATING.system.equations), parameters=near)
     gp = lk.LODEGP(system, prior="channels", random_state=0, restarts=1).fit(times, table)
-    assert gp.engine_ == "spectral: 120 measurements; the channel prior lives on waves"
+    assert gp.engine_ == "dense: 120 measurements; exact, and fast up to 200"
     names = {f"{kind} of {name}" for kind in ("lengthscale", "deviation") for name in system.channels}
     assert set(gp.hyperparameters_) == names
     assert gp.parameters_["a"].value == pytest.approx(3.0, abs=0.3)

@@ -19,7 +19,7 @@ from lodekit.prior.latents import Latent
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["CROSSOVER", "Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits"]
+__all__ = ["CROSSOVER", "Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits", "channel_limits"]
 
 Array = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """How far a search may take lengthscales.
+    """How far a search may take lengthscales and deviations, and when it has found something new.
 
     Parameters
     ----------
@@ -61,10 +61,34 @@ class SearchLimits:
         The shortest lengthscale that can be learned, in scaled time.
     stride : float
         By what factor a lengthscale may shrink in one search; infinite where that makes no evaluation dearer.
+    longest : float
+        The longest lengthscale, in scaled time.
+    deviations : float
+        How far the logarithms of deviations of processes may get from their start, which matches the data.
+    agree : float
+        Two searches that end this close to each other in evidence have found the same optimum.
     """
 
     shortest: float
     stride: float = np.inf
+    longest: float = 100.0
+    deviations: float = 30.0
+    agree: float = 1e-2
+
+
+def channel_limits(shortest: float, stride: float = np.inf) -> SearchLimits:
+    """Return how far a search may take the hyperparameters of the channel prior.
+
+    A channel's deviation has a unit, that of its data. Where other channels bind it, a larger one changes nothing any
+    more, and the evidence is all but flat to infinity: a search ends at a hundred times what suits the data, and where
+    what it finds differs by less than half a unit of log evidence.
+
+    Parameters
+    ----------
+    shortest, stride : float
+        As in `SearchLimits`.
+    """
+    return SearchLimits(shortest, stride, longest=20.0, deviations=float(np.log(1e2)), agree=0.5)
 
 
 class Posterior(Protocol):

@@ -9,7 +9,7 @@ from lodekit.data.observations import Series
 from lodekit.errors import FitError
 from lodekit.learning.matching import match_derivatives
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import AGREE, Optimum, search
+from lodekit.learning.search import Optimum, search
 from lodekit.learning.starts import find_trouble, starting_points
 from lodekit.progress import waiting
 from lodekit.system.system import System
@@ -17,8 +17,8 @@ from lodekit.system.system import System
 __all__ = ["learn"]
 
 Array = NDArray[np.float64]
-#: What a step has to gain in log evidence, on the first search and on those that only look where they lead.
-_FINE, _COARSE = 1e-7, 1e-4
+#: What a step has to gain of what tells two optima apart, on the first search and on those that look where they lead.
+_FINE, _COARSE = 1e-5, 1e-2
 
 
 def learn(
@@ -98,16 +98,17 @@ def _guess(
 def _one_by_one(objective: Objective, points: list[Array], *, trusted: bool) -> Optimum:
     """Return the best optimum of starts followed in turn, until two agree; progress is shown where it takes long."""
     found: list[Optimum] = []
+    agree = objective.engine.limits.agree
     with waiting("fitting", len(points)) as advance:
         for point in points:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            tolerance, rival = (_COARSE, _best(found)) if found else (_FINE, None)
+            tolerance, rival = (_COARSE * agree, _best(found)) if found else (_FINE * agree, None)
             optimum = search(objective, point, tolerance=tolerance, rival=rival, trusted=trusted)
             if rival is not None and optimum.value > rival.value:
-                optimum = search(objective, optimum.x, tolerance=_FINE, trusted=trusted)
+                optimum = search(objective, optimum.x, tolerance=_FINE * agree, trusted=trusted)
             found.append(optimum)
             best = _best(found)
-            if sum(1 for optimum in found if optimum.value > best.value - AGREE) >= 2:
+            if sum(1 for optimum in found if optimum.value > best.value - agree) >= 2:
                 break
             advance(1, f"{objective.name} {best.value:.3f}")
     return _best(found)

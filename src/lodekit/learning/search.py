@@ -11,12 +11,12 @@ from scipy.optimize import OptimizeResult, minimize
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["AGREE", "HOPELESS", "Optimum", "search"]
+__all__ = ["HOPELESS", "Optimum", "search"]
 
 Array = NDArray[np.float64]
 
-#: Two searches that end this close to each other in evidence have found the same optimum.
-AGREE = 1e-2
+#: What another stride has to gain in evidence.
+_GAIN = 1e-2
 #: A point this close to an optimum on the scale of the search, and as likely, leads there.
 _NEAR = 0.3
 #: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
@@ -51,7 +51,7 @@ class Optimum:
     evaluations: int
     at_bound: NDArray[np.bool_]
 
-    def is_met(self, x: Array, value: float, layout: Layout) -> bool:
+    def is_met(self, x: Array, value: float, layout: Layout, agree: float) -> bool:
         """Return whether a search that has come to a point is on its last steps to this optimum.
 
         Deviations do not count: that of a free function or a mode which the data do without goes on shrinking for ever.
@@ -64,10 +64,12 @@ class Optimum:
             The objective there.
         layout : Layout
             Which entries of `x` are deviations.
+        agree : float
+            How close the objective must be.
         """
         apart = np.abs(x - self.x)
         apart[layout.blocks.deviations] = apart[layout.blocks.mode_deviations] = 0.0
-        return bool(abs(value - self.value) < AGREE and np.max(apart, initial=0.0) < _NEAR)
+        return bool(abs(value - self.value) < agree and np.max(apart, initial=0.0) < _NEAR)
 
 
 def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float, float]]:
@@ -94,9 +96,9 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
             low, high = min(low, -far), max(high, far)
         limits.append((max(float(middle) - _FAR, low), min(float(middle) + _FAR, high)))
     floors = np.maximum(np.log(reach.shortest), x0[blocks.lengthscales] - np.log(reach.stride))
-    limits += [(float(floor), float(np.log(100.0))) for floor in floors]
-    for block in (blocks.deviations, blocks.mode_deviations):
-        limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[block]]
+    limits += [(float(floor), float(np.log(reach.longest))) for floor in floors]
+    limits += [(float(x) - reach.deviations, float(x) + reach.deviations) for x in centre[blocks.deviations]]
+    limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[blocks.mode_deviations]]
     for unit in engine.prior.noise.units[: layout.noise_levels]:
         limits.append((float(np.log(1e-6 * unit)), float(np.log(1e2 * unit))))
     return limits
@@ -140,7 +142,7 @@ def search(
         following = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
         evaluations += following.evaluations
         gain, found = following.value - found.value, following
-        if gain < AGREE:
+        if gain < _GAIN:
             found = replace(found, at_bound=found.at_bound & ~_stuck(objective, found, x0))
             break
     return replace(found, evaluations=evaluations)
@@ -152,8 +154,9 @@ def _stuck(objective: Objective, found: Optimum, centre: Array) -> NDArray[np.bo
     inner = np.zeros(objective.layout.size, dtype=bool)
     inner[blocks.theta] = np.abs(found.x[blocks.theta] - centre[blocks.theta]) < _FAR - 1e-6
     lengthscales = found.x[blocks.lengthscales]
-    shortest = float(np.log(objective.engine.limits.shortest)) + 1e-6
-    inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < np.log(99.0))
+    reach = objective.engine.limits
+    shortest, longest = float(np.log(reach.shortest)) + 1e-6, float(np.log(0.99 * reach.longest))
+    inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < longest)
     return found.at_bound & inner
 
 
@@ -167,7 +170,7 @@ def _search(
     scale: Array,
 ) -> Optimum:
     """Return where one stride of a search ends; steps are measured in units of `scale`."""
-    limits = _bounds(objective, x0, centre)
+    limits, agree = _bounds(objective, x0, centre), objective.engine.limits.agree
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
 
@@ -185,7 +188,7 @@ def _search(
         # The gain of a step counts in the unit of the evidence, not relative to it, down to its rounding errors.
         if len(values) > 1 and value - values[-2] < max(tolerance, 1e-13 * abs(value)):
             raise StopIteration
-        if rival is not None and rival.is_met(x, value, objective.layout):
+        if rival is not None and rival.is_met(x, value, objective.layout, agree):
             raise StopIteration
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)

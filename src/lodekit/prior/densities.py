@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.observables import Observables
+from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
-from lodekit.prior.spectra import ChannelSpectrum, Frequencies, Point
 
 __all__ = ["prior_density"]
 
@@ -38,10 +39,7 @@ def prior_density(prior: Prior, hyper: Hyperparameters, observables: Observables
             density = hyper.deviations[number] ** 2 * latent.density(w, float(hyper.lengthscales[number]))
             total += np.abs(values.free[:, number] @ powers.T) ** 2 * density
     else:
-        point, count = Point.at(values, prior.channels.evaluate(hyper.theta), hyper), len(prior.latents)
-        for k, step in enumerate(w.tolist()):
-            waves = Frequencies((step,) * count, (2,) * count, (0.0,) * count)
-            power = np.abs(ChannelSpectrum().coefficients(waves, point)) ** 2 / waves.weights
-            total[:, k] = power.reshape(size, count, 2)[:, :, 1].sum(axis=1)
+        own = Conditioned(w, Point.at(values, prior.channels.evaluate(hyper.theta), hyper))
+        total = np.sum(np.abs(own.coefficients) ** 2, axis=1)
     seen = (total > 1e-8 * total.max(axis=1, keepdims=True)).any(axis=0)
     return w[seen] / (2.0 * np.pi * span), 2.0 * span * total[:, seen]

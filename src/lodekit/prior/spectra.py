@@ -11,25 +11,23 @@ derivatives in these coefficients back to derivatives in everything that is lear
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 
-from lodekit.prior.compile import Coefficients
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.latents import CHANNEL_LATENT, Latent
+from lodekit.prior.points import Point, Pulled, powers_of
 
 __all__ = [
     "MOST_WAVES",
     "ChannelSpectrum",
     "Frequencies",
     "LatentSpectrum",
-    "Point",
-    "Pulled",
     "Spectrum",
 ]
 
@@ -82,61 +80,6 @@ class Frequencies:
         return np.concatenate(parts) if parts else np.zeros(0)
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """Derivatives of a number in all that a spectrum depends on.
-
-    Parameters
-    ----------
-    free, channels : arrays, shapes (o, q, k) and (c, q, k)
-        In the coefficients of the observables, and in those of the channels.
-    log_lengthscales, log_deviations : arrays, shape (q,) or (c,)
-        In the logarithms of the hyperparameters.
-    """
-
-    free: Array
-    channels: Array
-    log_lengthscales: Array
-    log_deviations: Array
-
-
-@dataclass(frozen=True)
-class Point:
-    """Operators and hyperparameters: all that a spectrum depends on.
-
-    Parameters
-    ----------
-    free : array, shape (o, q, k)
-        Coefficients of the observables on the free functions.
-    channels : array, shape (c, q, k)
-        The same for all channels, where the prior stands on these; empty otherwise.
-    lengthscales, deviations : arrays
-        Of the free functions, or of the channels.
-    """
-
-    free: Array
-    channels: Array
-    lengthscales: Array
-    deviations: Array
-    #: Roots of densities, made once for coefficients and for derivatives.
-    roots: dict[Any, Array] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    @classmethod
-    def at(cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters) -> Point:
-        """Return what a spectrum depends on, for some observables.
-
-        Parameters
-        ----------
-        coefficients : Coefficients
-            Of the observables.
-        channels : Coefficients or None
-            Of all channels, where the prior stands on these.
-        hyper : Hyperparameters
-        """
-        own = np.zeros((0, 0, 0)) if channels is None else channels.free
-        return cls(coefficients.free, own, hyper.lengthscales, hyper.deviations)
-
-
 class Spectrum(Protocol):
     """A prior over the free functions in frequency."""
 
@@ -182,11 +125,6 @@ class Spectrum(Protocol):
         """
 
 
-def _powers(frequencies: Array, length: int) -> ComplexArray:
-    """Return ``(i w)^k``, shape (f, length)."""
-    return np.asarray((1j * frequencies)[:, None] ** np.arange(length))
-
-
 def _round_down(value: float) -> float:
     return float(_ROUND ** np.floor(np.log(value) / np.log(_ROUND)))
 
@@ -230,7 +168,8 @@ class LatentSpectrum:
         key = (frequencies.steps, frequencies.counts)
         if key not in point.roots:
             point.roots[key] = self._make_roots(frequencies, point)
-        return point.roots[key]
+        found: Array = point.roots[key]
+        return found
 
     def _make_roots(self, frequencies: Frequencies, point: Point) -> Array:
         parts = [latent.log_density(w, ell) for latent, w, ell in self._processes(frequencies, point)]
@@ -240,14 +179,14 @@ class LatentSpectrum:
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
         """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
-        powers = _powers(frequencies.values, point.free.shape[-1])
+        powers = powers_of(frequencies.values, point.free.shape[-1])
         on_waves = np.einsum("ofk,fk->of", point.free[:, frequencies.process], powers)
         return np.asarray(on_waves * self._roots(frequencies, point))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives at a `point` by `slope`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
         free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
-        powers = _powers(w, free.shape[-1])
+        powers = powers_of(w, free.shape[-1])
         rooted = np.conj(slope) * self._roots(frequencies, point)
         terms = (rooted[:, :, None] * powers).real
         own = np.zeros_like(free)
@@ -354,46 +293,20 @@ class ChannelSpectrum:
         return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.99 * highest <= 2.5 * band)
 
     @staticmethod
-    def _roots(frequencies: Frequencies, point: Point) -> tuple[ComplexArray, ComplexArray, Array, Array]:
-        """Return R with ``R R* = (B* S^-1 B)^-1``, B, 1/S and the frequencies of one process."""
-        count = frequencies.counts[0]
-        w: Array = frequencies.steps[0] * np.arange(count, dtype=float)
-        powers = _powers(w, point.channels.shape[-1])
-        B: ComplexArray = np.einsum("clk,jk->jcl", point.channels.astype(complex), powers)
-        log_density = CHANNEL_LATENT.log_density(w[:, None], point.lengthscales) + 2.0 * np.log(point.deviations)
-        # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
-        log_density = np.maximum(log_density, log_density.max() - 600.0)
-        inverse = np.exp(-log_density)
-        scaled = B * np.sqrt(inverse)[:, :, None]
-        # Observables of very different size: largest first keeps a QR factorization accurate.
-        order = np.argsort(-np.abs(scaled).max(axis=2), axis=1)
-        triangular = np.linalg.qr(np.take_along_axis(scaled, order[:, :, None], axis=1), mode="r")
-        return np.linalg.inv(triangular), B, inverse, w
+    def _conditioned(frequencies: Frequencies, point: Point) -> Conditioned:
+        """Return the density of the channels, at the frequencies that all processes share."""
+        key = (frequencies.steps[0], frequencies.counts[0])
+        if key not in point.roots:
+            point.roots[key] = Conditioned(frequencies.steps[0] * np.arange(frequencies.counts[0], dtype=float), point)
+        found: Conditioned = point.roots[key]
+        return found
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
         """Return ``W(i w) R`` at `frequencies` w and a `point`."""
-        free = point.free
-        R, _, _, w = self._roots(frequencies, point)
-        on_waves = np.einsum("olk,jk->ojl", free, _powers(w, free.shape[-1]))
-        mixed = np.einsum("ojl,jlm->omj", on_waves, R)
-        return np.asarray(mixed.reshape(len(free), -1) * np.sqrt(frequencies.weights))
+        found = self._conditioned(frequencies, point).coefficients
+        return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives at a `point` and `frequencies` by `slope`.
-
-        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor.
-        """
-        free = point.free
-        R, B, inverse, w = self._roots(frequencies, point)
-        powers = _powers(w, free.shape[-1])
-        on_waves = np.einsum("olk,jk->ojl", free, powers)
-        weighted = (slope * np.sqrt(frequencies.weights)).reshape(len(free), len(frequencies.counts), -1)
-        own = np.einsum("omj,jlm,jk->olk", np.conj(weighted), R, powers).real
-        R_slope = np.einsum("ojl,omj->jlm", np.conj(on_waves), weighted)
-        adjoint = R @ np.conj(R_slope).swapaxes(1, 2) @ R @ np.conj(R).swapaxes(1, 2)
-        adjoint = 0.5 * (adjoint + np.conj(adjoint).swapaxes(1, 2))
-        weighed = adjoint @ np.conj(B).swapaxes(1, 2) * inverse[:, None, :]
-        in_log_density = 0.5 * np.einsum("jlc,jcl->jc", weighed, B).real
-        in_channels = -np.einsum("jlc,jk->clk", weighed, _powers(w, point.channels.shape[-1])).real
-        tilt = CHANNEL_LATENT.log_density_tilt(w[:, None], point.lengthscales)
-        return Pulled(own, in_channels, np.sum(in_log_density * tilt, axis=0), 2.0 * in_log_density.sum(axis=0))
+        """Return derivatives at a `point` and `frequencies` by `slope`."""
+        own = self._conditioned(frequencies, point)
+        return own.pull((slope * np.sqrt(frequencies.weights)).reshape(own.coefficients.shape))

@@ -13,6 +13,7 @@ from lodekit.data.measurements import check_exact_values
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Series
 from lodekit.prior.compile import Coefficients
+from lodekit.prior.lags import Lags
 from lodekit.prior.latents import Latent
 from lodekit.prior.modes import ModeGroup
 from lodekit.prior.observables import Observables
@@ -101,6 +102,31 @@ class DenseData:
     def lag(self) -> Array:
         """Differences of scaled times, shape (n, n)."""
         return self.scaled_times[:, None] - self.scaled_times[None, :]
+
+    @cached_property
+    def lags(self) -> Lags:
+        """All pairs of times, for the channel prior."""
+        return Lags(self.scaled_times)
+
+    def channels(self, theta: Array) -> Coefficients | None:
+        """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of the parameters.
+        """
+        if self.prior.channels is None:
+            return None
+        key = theta.tobytes()
+        kept = self._kept_channels.get("last")
+        if kept is None or kept[0] != key:
+            kept = self._kept_channels["last"] = (key, self.prior.channels.evaluate(theta))
+        return kept[1]
+
+    @cached_property
+    def _kept_channels(self) -> dict[str, tuple[bytes, Coefficients]]:
+        return {}
 
     @cached_property
     def scaled_values(self) -> Array:

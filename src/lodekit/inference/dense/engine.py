@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
 from lodekit.errors import LodekitError
+from lodekit.inference.dense.channels import ChannelPosterior
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on, factorize_on
 from lodekit.inference.dense.evidence import Factorization, evaluate, factorize
 from lodekit.inference.dense.posterior import DensePosterior
 from lodekit.inference.devices import find_device
-from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits
+from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits, channel_limits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.prior import Prior
 
 __all__ = ["DenseEngine", "DenseKind"]
@@ -24,6 +26,8 @@ __all__ = ["DenseEngine", "DenseKind"]
 Array = NDArray[np.float64]
 #: Beyond, a dense covariance with its inverse asks for tens of gigabytes.
 _MOST = 40_000
+#: The shortest lengthscale of a channel, in scaled time: it takes some thousand waves.
+_SHORTEST = 0.005
 #: Below this many measurements one thread is enough.
 _SMALL = 1000
 
@@ -55,9 +59,16 @@ class DenseEngine:
 
     @property
     def limits(self) -> SearchLimits:
-        """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate."""
+        """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate.
+
+        Waves cost the more the shorter a lengthscale is; one well below the distance of the data is noise to them, and
+        ends a search of the channel prior.
+        """
         gaps = np.diff(self.data.scaled_times)
-        return SearchLimits(max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6))
+        shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
+        if self.prior.channels is None:
+            return SearchLimits(shortest)
+        return channel_limits(max(shortest, _SHORTEST, 0.4 / len(self.data.times)))
 
     @property
     def is_threaded(self) -> bool:
@@ -88,7 +99,8 @@ class DenseEngine:
             raise LodekitError(
                 "the covariance of the data is not finite at these values; check units and starting values"
             )
-        return DensePosterior(self.data, hyper, state)
+        kind = DensePosterior if self.prior.channels is None else ChannelPosterior
+        return kind(self.data, hyper, state)
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).
@@ -132,8 +144,10 @@ class DenseKind:
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
-        if case.on_channels:
-            return "the channel prior lives on waves"
+        if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
+            return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
+        if case.on_channels and case.device is not None:
+            return "the channel prior is not made for devices; leave out device="
         if not case.in_memory:
             return "the data are streamed"
         if case.size > _MOST and case.device is None:

@@ -7,20 +7,22 @@ any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from lodekit.errors import LodekitError
+from lodekit.inference.dense.blocks import mirror, take_blocks
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.engine import Evidence
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import fold_matrix, pair_coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.lags import LagCovariance
 from lodekit.prior.latents import Latent
+from lodekit.prior.points import Point, Pulled
 
 __all__ = [
     "JITTERS",
@@ -94,6 +96,8 @@ class Factorization:
         The same in scaled units.
     stacks : list of arrays, shape (m, n, n)
         For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
+    lagged : LagCovariance, optional
+        The covariance over all pairs of times, where the prior stands on the channels.
     """
 
     prepared: Prepared
@@ -103,6 +107,7 @@ class Factorization:
     jitter: float
     added: float
     stacks: list[Array]
+    lagged: LagCovariance | None = None
 
     @property
     def coefficients(self) -> Coefficients:
@@ -132,7 +137,7 @@ def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepare
     """
     found, (basis, d_basis), (means, d_means) = data.design(hyper.theta, slopes=slopes)
     weights = []
-    for number, latent in enumerate(data.latents):
+    for number, latent in enumerate(data.latents if data.prior.channels is None else ()):
         latent.check_order(2 * (found.free.shape[-1] - 1))
         own = found.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
@@ -180,13 +185,19 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     prepared = prepare(data, hyper, slopes=slopes)
     if prepared is None:
         return None
-    stacks = []
-    for number, latent in enumerate(data.latents):
-        extra = latent.extra if slopes else 0
-        stacks.append(_stack(latent, data.lag / hyper.lengthscales[number], prepared.order + extra))
+    stacks, lagged, blocks = [], None, None
+    if data.prior.channels is None:
+        for number, latent in enumerate(data.latents):
+            extra = latent.extra if slopes else 0
+            stacks.append(_stack(latent, data.lag / hyper.lengthscales[number], prepared.order + extra))
+    else:
+        lagged = data.lags.covariance(Point.at(prepared.coefficients, data.channels(hyper.theta), hyper))
+        if lagged is None:
+            return None
+        blocks = lagged.blocks()
     residual = prepared.residual
     for jitter in JITTERS:
-        K = assemble(data, stacks, prepared)
+        K = assemble(data, stacks, prepared, blocks)
         diagonal = np.einsum("ii->i", K)
         mean = float(diagonal.mean()) if len(diagonal) else 1.0
         if not np.isfinite(mean):
@@ -200,7 +211,7 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
     value = log_evidence(float(residual @ alpha), half_log, len(residual))
-    return Factorization(prepared, factor, alpha, value, jitter, jitter * mean, stacks)
+    return Factorization(prepared, factor, alpha, value, jitter, jitter * mean, stacks, lagged)
 
 
 def _stack(latent: Latent, u: Array, order: int) -> Array:
@@ -211,7 +222,7 @@ def _stack(latent: Latent, u: Array, order: int) -> Array:
     return stack
 
 
-def assemble(data: DenseData, stacks: list[Array], prepared: Prepared) -> Array:
+def assemble(data: DenseData, stacks: list[Array], prepared: Prepared, blocks: Array | None = None) -> Array:
     """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant.
 
     Parameters
@@ -220,11 +231,13 @@ def assemble(data: DenseData, stacks: list[Array], prepared: Prepared) -> Array:
     stacks : list of arrays, shape (m, n, n)
         For each free function, the derivatives of its covariance over all pairs of times.
     prepared : Prepared
+    blocks : array, shape (o o, n n), optional
+        The covariance over all pairs of times without the modes, where there are no stacks.
     """
     weights, basis, variance = prepared.weights, prepared.basis, prepared.mode_variance
     offsets, count, n = data.offsets, len(data.values), len(data.times)
     if data.is_full:
-        total = np.zeros((count * count, n * n))
+        total = np.zeros((count * count, n * n)) if blocks is None else blocks
         for stack, weight in zip(stacks, weights, strict=True):
             orders = weight.shape[-1]
             total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
@@ -240,6 +253,8 @@ def assemble(data: DenseData, stacks: list[Array], prepared: Prepared) -> Array:
             block = (basis[i] * variance) @ basis[j].T
             for stack, weight in zip(stacks, weights, strict=True):
                 block += np.tensordot(weight[i, j], stack[: weight.shape[-1]], axes=1)
+            if blocks is not None:
+                block += blocks[i * count + j].reshape(n, n)
             block = block[np.ix_(data.index[i], data.index[j])]
             K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]] = block
     return K
@@ -267,11 +282,24 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= -0.5
-    _mirror(G)
-    blocks = _blocks(data, G) if data.latents else G
-    contracted = [_contract(data, state, blocks, k, hyper.lengthscales[k]) for k in range(len(data.latents))]
+    mirror(G)
+    blocks = take_blocks(data, G) if data.latents else G
+    contracted = [_contract(data, state, blocks, k, hyper.lengthscales[k]) for k in range(len(state.stacks))]
     on_modes = G @ stacked_basis(data, state.basis) if data.groups else np.zeros((len(G), 0))
-    return finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+    found = finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+    return found if state.lagged is None else _add_channels(data, hyper, found, state.lagged.pull(blocks), state)
+
+
+def _add_channels(
+    data: DenseData, hyper: Hyperparameters, found: Evidence, pulled: Pulled, state: Factorization
+) -> Evidence:
+    """Return the evidence with the derivatives that go through the channel prior."""
+    theta = found.gradient.theta + np.tensordot(state.coefficients.d_free, pulled.free, axes=3)
+    channels = data.channels(hyper.theta)
+    if channels is not None:
+        theta += np.tensordot(channels.d_free, pulled.channels, axes=3)
+    own = replace(found.gradient, theta=theta, lengthscales=pulled.log_lengthscales, deviations=pulled.log_deviations)
+    return Evidence(found.value, own)
 
 
 def stacked_basis(data: DenseData, basis: list[Array]) -> Array:
@@ -340,40 +368,6 @@ def finish_gradient(
     noise = data.noise.pull(diagonal, hyper.noise)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
     return Evidence(state.value + data.log_jacobian, gradient)
-
-
-@lru_cache(maxsize=8)
-def _above_diagonal(size: int) -> NDArray[np.bool_]:
-    # In the order of LAPACK's matrices.
-    return np.asfortranarray(np.triu(np.ones((size, size), dtype=bool), 1))
-
-
-def _mirror(matrix: Array) -> None:
-    """Copy the lower triangle onto the upper one, in place and in panels, so that no second matrix is needed."""
-    size, panel = len(matrix), 256
-    if size <= panel:
-        np.copyto(matrix, matrix.T, where=_above_diagonal(size))
-        return
-    for start in range(0, size, panel):
-        stop = min(start + panel, size)
-        block = np.tril(matrix[start:stop, start:stop], -1)
-        matrix[start:stop, start:stop] = np.tril(matrix[start:stop, start:stop]) + block.T
-        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
-
-
-def _blocks(data: DenseData, G: Array) -> Array:
-    """Return G as one row for each pair of observables, shape (o o, n n)."""
-    offsets, count, n = data.offsets, len(data.values), len(data.times)
-    if data.is_full:
-        # G is symmetric, and its transpose lies in the order that is cheap to take apart.
-        return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
-    blocks = np.zeros((count * count, n * n))
-    for i in range(count):
-        for j in range(count):
-            spread = blocks[i * count + j].reshape(n, n)
-            part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
-            np.add.at(spread, np.ix_(data.index[i], data.index[j]), part)
-    return blocks
 
 
 def _contract(

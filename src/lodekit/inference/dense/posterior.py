@@ -145,7 +145,7 @@ class DensePosterior:
         for number, latent in enumerate(self.data.latents):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
             total += free_variance(latent, values.free[:, number], ell, deviation)[:, None]
-        mode_variance = self._mode_variance()
+        mode_variance = self.mode_variance()
         for i in range(count):
             total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
         reduced = self._whitened(observables, values, basis, times)
@@ -175,9 +175,7 @@ class DensePosterior:
             )
             for number, latent in enumerate(data.latents)
         ]
-        weights = (
-            generator.standard_normal((len(self._mode_variance()), size)) * np.sqrt(self._mode_variance())[:, None]
-        )
+        weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
         count = len(data.times)
         at_data = Paths([draw[:, :count] for draw in draws], weights)
         seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
@@ -190,7 +188,7 @@ class DensePosterior:
         total = Paths(stacks, weights + update.weights)
         return self._combine(observables, values, times, total).transpose(2, 0, 1)
 
-    def _mode_variance(self) -> Array:
+    def mode_variance(self) -> Array:
         """Return the prior variance of the weight of each basis function of the modes, shape (r,)."""
         return self.data.prior.mode_variance(self.hyper.mode_deviations)
 
@@ -225,10 +223,10 @@ class DensePosterior:
                 for b in range(length):
                     stack[a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded[b])
             stacks.append(stack)
-        weights = np.zeros((len(self._mode_variance()), alpha.shape[1]))
+        weights = np.zeros((len(self.mode_variance()), alpha.shape[1]))
         for o in range(len(data.values)):
             weights += self.state.basis[o].T @ scattered[o]
-        return Paths(stacks, self._mode_variance()[:, None] * weights)
+        return Paths(stacks, self.mode_variance()[:, None] * weights)
 
     def _combine(self, observables: Observables, values: Coefficients, times: Array, paths: Paths) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""

@@ -17,7 +17,8 @@ from lodekit.inference.spectral.workspace import OutOfReachError, Workspace
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.spectra import MOST_WAVES, Frequencies, Point
+from lodekit.prior.points import Point
+from lodekit.prior.spectra import MOST_WAVES, Frequencies
 
 __all__ = ["Evaluation", "Functions", "Solution", "evaluate", "log_evidence", "solve"]
 

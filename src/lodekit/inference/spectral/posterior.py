@@ -23,7 +23,8 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_block
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
-from lodekit.prior.spectra import Frequencies, Point
+from lodekit.prior.points import Point
+from lodekit.prior.spectra import Frequencies
 
 __all__ = ["SpectralPosterior"]
 

@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 
 from lodekit.errors import LodekitError
-from lodekit.inference.engine import SearchLimits
+from lodekit.inference.engine import SearchLimits, channel_limits
 from lodekit.inference.spectral.grams import Grams, make_grams
 from lodekit.inference.spectral.nodes import NodeSums, RootSums, SpectralData, SummedData
 from lodekit.prior.compile import Coefficients
+from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
-from lodekit.prior.spectra import (
-    MOST_WAVES,
-    ChannelSpectrum,
-    Frequencies,
-    LatentSpectrum,
-    Point,
-    Spectrum,
-)
+from lodekit.prior.spectra import MOST_WAVES, ChannelSpectrum, Frequencies, LatentSpectrum, Spectrum
 
 __all__ = ["OutOfReachError", "Workspace"]
 
@@ -82,7 +76,8 @@ class Workspace:
         band = self.spectrum.band(prior.observables.compiled.free_shape[-1], 1e-16)
         by_nodes = band * length / (0.9 * data.finest - 120.0)
         by_waves = band * length * max(prior.processes, 1) / (2.0 * np.pi * 0.5 * MOST_WAVES)
-        return SearchLimits(1.3 * max(by_nodes, by_waves), 6.0)
+        make = SearchLimits if prior.channels is None else channel_limits
+        return make(1.3 * max(by_nodes, by_waves), 6.0)
 
     def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
         """Return frequencies for a window; those of the channel prior are dear to find, so the last ones serve again.

@@ -1,0 +1,170 @@
+"""The spectral density of channels that have processes of their own and obey the equations.
+
+With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the free
+functions have the density ``(B* S^-1 B)^-1 = R R*``, and the channels ``B R R* B*``: no more than S, and close to S
+where the equations leave a channel free. Where an undamped system swings by itself it has a peak, the narrower the less
+likely its input is there; B has full rank at all frequencies, so peaks are finite.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.prior.latents import CHANNEL_LATENT
+from lodekit.prior.points import Point, Pulled
+
+__all__ = ["Conditioned"]
+
+Array = NDArray[np.float64]
+ComplexArray = NDArray[np.complex128]
+
+
+class Conditioned:
+    """The density at some frequencies: coefficients of observables, and derivatives in all that it depends on.
+
+    Parameters
+    ----------
+    frequencies : array, shape (f,)
+        Angular, in scaled time.
+    point : Point
+        Operators and hyperparameters.
+    """
+
+    def __init__(self, frequencies: Array, point: Point) -> None:
+        self.frequencies, self.point = frequencies, point
+        channels = point.channels
+        self._powers = _turned_powers(frequencies, max(channels.shape[-1], point.free.shape[-1]))
+        B = self._on_waves(channels)
+        sizes = 2.0 * np.log(point.deviations)[:, None]
+        self.log_density = CHANNEL_LATENT.log_density(frequencies, point.lengthscales[:, None]) + sizes
+        # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
+        floor = float(self.log_density.max(initial=-np.inf)) - 600.0
+        self._weights = np.exp(-0.5 * np.maximum(self.log_density, floor))
+        scaled = B * self._weights[:, None]
+        #: R with ``R R* = (B* S^-1 B)^-1``, shape (q, q, f), and ``S^-1/2 B R``, with orthonormal columns, (c, q, f).
+        self._root, self._units = _factorize(scaled)
+
+    def _on_waves(self, operators: Array) -> ComplexArray:
+        """Return ``W(i w)`` of operators with real coefficients, shape (o, q, f)."""
+        count, width, length = operators.shape
+        flat = operators.reshape(-1, length).astype(complex)
+        return np.asarray((flat @ self._powers[:length]).reshape(count, width, -1))
+
+    @cached_property
+    def _observed(self) -> ComplexArray:
+        return self._on_waves(self.point.free)
+
+    @cached_property
+    def coefficients(self) -> ComplexArray:
+        """``W(i w) R``: what the observables see of whitened waves, shape (o, q, f)."""
+        return _multiply(self._observed, self._root)
+
+    @cached_property
+    def powers(self) -> Array:
+        """The spectral densities of the observables, shape (o, f)."""
+        return np.asarray(np.sum(_squares(self.coefficients), axis=1))
+
+    @cached_property
+    def uncancelled(self) -> Array:
+        """The same for waves that nowhere cancel each other: what rounding errors are measured by, shape (o, f)."""
+        if len(self._root) == 1:
+            return self.powers
+        return np.asarray(np.einsum("olf,lmf->of", _squares(self._observed), _squares(self._root)))
+
+    @cached_property
+    def shares(self) -> Array:
+        """The spectral densities of the channels, relative to those that they would have alone, shape (c, f)."""
+        return np.asarray(np.sum(_squares(self._units), axis=1))
+
+    def pull(self, slope: ComplexArray) -> Pulled:
+        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``, and E depends on densities alone.
+
+        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor, which no density sees.
+
+        Parameters
+        ----------
+        slope : array, shape (o, q, f)
+        """
+        free, channels, root, units = self.point.free, self.point.channels, self._root, self._units
+        through = _multiply(np.conj(slope), root.swapaxes(0, 1))
+        own = (through.reshape(-1, through.shape[-1]) @ self._powers[: free.shape[-1]].T).real
+        if len(root) == 1:
+            Z = np.sum((np.conj(slope) * self.coefficients).real, axis=(0, 1))
+            in_log_density, V = 0.5 * Z * self.shares, np.conj(units) * (root[0, 0] * Z * self._weights)[:, None]
+        else:
+            mixed = np.einsum("omf,onf->mnf", np.conj(slope), self.coefficients)
+            mixed = 0.5 * (mixed + np.conj(mixed.swapaxes(0, 1)))
+            seen = np.einsum("mnf,cnf->cmf", mixed, np.conj(units))
+            in_log_density = 0.5 * np.sum((seen * units).real, axis=1)
+            V = np.einsum("lmf,cmf->clf", root, seen) * self._weights[:, None]
+        in_channels = -(V.reshape(-1, V.shape[-1]) @ self._powers[: channels.shape[-1]].T).real
+        tilt = CHANNEL_LATENT.log_density_tilt(self.frequencies, self.point.lengthscales[:, None])
+        return Pulled(
+            own.reshape(free.shape),
+            in_channels.reshape(channels.shape),
+            np.sum(in_log_density * tilt, axis=1),
+            2.0 * in_log_density.sum(axis=1),
+        )
+
+
+def _turned_powers(frequencies: Array, length: int) -> ComplexArray:
+    """Return ``(i w)^k``, shape (length, f)."""
+    found = np.ones((length, len(frequencies)), dtype=complex)
+    for k in range(1, length):
+        np.multiply(found[k - 1], 1j * frequencies, out=found[k])
+    return found
+
+
+def _squares(values: ComplexArray) -> Array:
+    return values.real**2 + values.imag**2
+
+
+def _multiply(first: ComplexArray, second: ComplexArray) -> ComplexArray:
+    """Return products of matrices at each frequency, from shapes (a, b, f) and (b, c, f)."""
+    if second.shape[0] == 1:
+        return np.asarray(first * second)
+    return np.asarray(np.einsum("abf,bcf->acf", first, second))
+
+
+def _factorize(scaled: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+    """Return ``R^-1`` and Q of tall matrices ``Q R``, shapes (q, q, f) and (c, q, f), by Householder's reflections.
+
+    Channels may differ by hundreds of decades. Largest first, each row of Q is accurate relative to itself, which a
+    product of the matrix with ``R^-1`` is not: so derivatives in the density of a channel that is all but zero are.
+    """
+    width = scaled.shape[1]
+    if width == 1:
+        root = 1.0 / np.sqrt(np.sum(_squares(scaled), axis=0))
+        return np.asarray(root[None], dtype=complex), scaled * root
+    order = np.argsort(-np.abs(scaled).max(axis=1), axis=0)[:, None]
+    A = np.take_along_axis(scaled, order, axis=0)
+    reflections = []
+    for k in range(width):
+        v = A[k:, k].copy()
+        norm, first = np.sqrt(np.sum(_squares(v), axis=0)), np.abs(v[0])
+        v[0] += np.where(first > 0, v[0] / np.where(first > 0, first, 1.0), 1.0) * norm
+        v /= np.sqrt(norm * (norm + first))
+        A[k:, k:] -= v[:, None] * np.einsum("cf,cqf->qf", np.conj(v), A[k:, k:])
+        reflections.append(v)
+    Q = np.zeros_like(A)
+    for k in reversed(range(width)):
+        Q[k, k] = 1.0
+        v = reflections[k]
+        Q[k:, k:] -= v[:, None] * np.einsum("cf,cqf->qf", np.conj(v), Q[k:, k:])
+    units = np.empty_like(Q)
+    np.put_along_axis(units, np.broadcast_to(order, Q.shape), Q, axis=0)
+    return _inverse_triangle(A), units
+
+
+def _inverse_triangle(A: ComplexArray) -> ComplexArray:
+    """Return the inverses of the upper triangles of matrices with q columns, shape (q, q, f)."""
+    width = A.shape[1]
+    found = np.zeros((width, *A.shape[1:]), dtype=complex)
+    for k in reversed(range(width)):
+        found[k, k] = 1.0 / A[k, k]
+        for j in range(k + 1, width):
+            found[k, j] = -found[k, k] * np.sum(A[k, k + 1 : j + 1] * found[k + 1 : j + 1, j], axis=0)
+    return found

@@ -1,0 +1,220 @@
+"""The covariance of the channel prior over all pairs of some times, and derivatives through it.
+
+As a function of the lag it has a band, so it is a short Chebyshev series: it is summed from waves at a few dozen lags,
+and known at all pairs of times by one product of matrices, which depends on no hyperparameter. So an evaluation hardly
+notices how many waves there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.prior.conditioned import Conditioned
+from lodekit.prior.panels import Panels, make_panels
+from lodekit.prior.points import Point, Pulled
+
+__all__ = ["LagCovariance", "Lags", "chebyshev_basis", "chebyshev_size", "chebyshev_transform"]
+
+Array = NDArray[np.float64]
+#: So many numbers of the basis over all pairs of times are kept; of larger ones, pieces are made when they are needed.
+_KEPT = 8_000_000
+
+
+def chebyshev_size(turns: float) -> int:
+    """Return how many terms a series needs for waves up to a frequency; few different numbers.
+
+    Parameters
+    ----------
+    turns : float
+        The highest frequency times half the length of the interval.
+    """
+    needed = turns + 6.0 * turns ** (1 / 3) + 14.0
+    return 2 * int(np.ceil(2.0 ** (np.ceil(8.0 * np.log2(needed)) / 8.0) / 2.0))
+
+
+def chebyshev_basis(x: Array, size: int) -> Array:
+    """Return ``T_0 ... T_(size - 1)`` at points in [-1, 1], shape (size, n), by their recurrence.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+    size : int
+    """
+    found = np.empty((size, len(x)))
+    found[0] = 1.0
+    if size > 1:
+        found[1] = x
+    twice = 2.0 * x
+    for k in range(2, size):
+        np.multiply(twice, found[k - 1], out=found[k])
+        found[k] -= found[k - 2]
+    return found
+
+
+def chebyshev_transform(size: int) -> tuple[Array, Array]:
+    """Return the points of a series, shape (size,), and the matrix from values there to its terms, (size, size).
+
+    Parameters
+    ----------
+    size : int
+    """
+    angles = (np.arange(size) + 0.5) * (np.pi / size)
+    matrix = np.cos(np.outer(np.arange(size), angles)) * (2.0 / size)
+    matrix[0] *= 0.5
+    return np.cos(angles), matrix
+
+
+@dataclass(frozen=True)
+class _Waves:
+    """Waves of some panels at the lags where the covariance is summed, in the terms of its series."""
+
+    panels: Panels
+    size: int
+    #: Cosines and sines at the points of the series above zero, times the weights of the rule, shape (size / 2, f).
+    cosines: Array
+    sines: Array
+    #: From values there to terms of even and of odd order, shape (size / 2, size / 2).
+    to_even: Array
+    to_odd: Array
+
+
+@dataclass(frozen=True)
+class Lags:
+    """All pairs of some times.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Scaled.
+    """
+
+    times: Array
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": {}}
+
+    @property
+    def length(self) -> float:
+        """The longest lag."""
+        return max(float(np.ptp(self.times)), 1e-6)
+
+    def covariance(self, point: Point) -> LagCovariance | None:
+        """Return the covariance at a point; None where it is not finite. Waves of the last point serve again.
+
+        Parameters
+        ----------
+        point : Point
+            Operators and hyperparameters.
+        """
+        waves: _Waves | None = self._kept.get("waves")
+        if waves is not None:
+            own = Conditioned(waves.panels.frequencies, point)
+            if waves.panels.serves(own):
+                return LagCovariance(self, own, waves)
+        panels = make_panels(point, self.length)
+        if panels is None:
+            return None
+        waves = self._kept["waves"] = self._make_waves(panels)
+        return LagCovariance(self, Conditioned(panels.frequencies, point), waves)
+
+    def _make_waves(self, panels: Panels) -> _Waves:
+        size = chebyshev_size(float(panels.highs[-1]) * self.length)
+        points, matrix = chebyshev_transform(size)
+        # Cosines are even and sines are odd, so the points above zero are enough.
+        half = size // 2
+        angle = np.outer(self.length * points[:half], panels.frequencies)
+        cosines, sines = np.cos(angle), np.sin(angle)
+        cosines *= panels.weights
+        sines *= panels.weights
+        return _Waves(panels, size, cosines, sines, 2.0 * matrix[0::2, :half], -2.0 * matrix[1::2, :half])
+
+    def pieces(self, size: int) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield pieces of all pairs of times, and the even and odd terms of a series there, shape (size / 2, pairs).
+
+        Parameters
+        ----------
+        size : int
+            How many terms.
+        """
+        n = len(self.times)
+        rows = max(1, int(_KEPT // max(size * n, 1)))
+        for start in range(0, n, rows):
+            part, key = slice(start * n, min(start + rows, n) * n), (size, start)
+            if key not in self._kept:
+                lag = (self.times[start : start + rows, None] - self.times[None, :]).ravel() / self.length
+                basis = chebyshev_basis(np.clip(lag, -1.0, 1.0), size)
+                terms = np.ascontiguousarray(basis[0::2]), np.ascontiguousarray(basis[1::2])
+                if rows < n:
+                    yield part, *terms
+                    continue
+                self._kept[key] = terms
+            yield part, *self._kept[key]
+
+
+@lru_cache(maxsize=64)
+def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.tril_indices(count)
+
+
+@dataclass(frozen=True)
+class LagCovariance:
+    """The covariance of observables over all pairs of times.
+
+    Parameters
+    ----------
+    lags : Lags
+    own : Conditioned
+        The density at the frequencies of the waves.
+    waves : waves at some lags
+    """
+
+    lags: Lags
+    own: Conditioned
+    waves: _Waves
+
+    def blocks(self) -> Array:
+        """Return the covariance, one row for each pair of observables, shape (o o, n n)."""
+        X, waves, n = self.own.coefficients, self.waves, len(self.lags.times)
+        first, second = _pairs(len(X))
+        P = np.sum(X[first] * np.conj(X[second]), axis=1)
+        even, odd = P.real @ waves.cosines.T @ waves.to_even.T, P.imag @ waves.sines.T @ waves.to_odd.T
+        lower = np.empty((len(first), n * n))
+        for part, on_even, on_odd in self.lags.pieces(waves.size):
+            lower[:, part] = even @ on_even + odd @ on_odd
+        total = np.empty((len(X), len(X), n, n))
+        for number, (i, j) in enumerate(zip(first, second, strict=True)):
+            block = lower[number].reshape(n, n)
+            total[i, j] = block
+            if i != j:
+                total[j, i] = block.T
+        return total.reshape(len(X) ** 2, n * n)
+
+    def pull(self, slopes: Array) -> Pulled:
+        """Return derivatives of E where ``dE = sum slopes d(blocks)``.
+
+        Parameters
+        ----------
+        slopes : array, shape (o o, n n)
+            The transpose for each pair of observables in the other order.
+        """
+        X, waves = self.own.coefficients, self.waves
+        count, (first, second) = len(X), _pairs(len(X))
+        # Both orders of two observables count.
+        lower = slopes[first * count + second] * np.where(first == second, 1.0, 2.0)[:, None]
+        even, odd = (np.zeros((len(first), waves.size // 2)) for _ in range(2))
+        for part, on_even, on_odd in self.lags.pieces(waves.size):
+            even += lower[:, part] @ on_even.T
+            odd += lower[:, part] @ on_odd.T
+        gamma = even @ waves.to_even @ waves.cosines + 1j * (odd @ waves.to_odd @ waves.sines)
+        slope = np.zeros_like(X)
+        for number, (i, j) in enumerate(zip(first, second, strict=True)):
+            slope[i] += gamma[number] * X[j]
+            slope[j] += np.conj(gamma[number]) * X[i]
+        return self.own.pull(slope)

@@ -1,0 +1,225 @@
+"""Frequencies for the channel prior: Gauss-Legendre panels, short ones around the peaks of the density.
+
+A covariance is ``k(tau) = int S(w) cos(w tau) dw / pi``. Equidistant frequencies are exact over a window once their
+period exceeds the window and the memory of the process, which is very long where a peak is narrow; panels that are
+halved around a peak need some ten frequencies more for each halving, whatever the memory. On each panel the density is
+looked at as a Legendre series: what its last terms say of the terms that the rule does not integrate tells whether to
+halve it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import NDArray
+
+from lodekit.prior.conditioned import Conditioned
+from lodekit.prior.latents import CHANNEL_LATENT
+from lodekit.prior.points import Point
+
+__all__ = ["Panels", "make_panels"]
+
+Array = NDArray[np.float64]
+#: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
+_ORDER, _TURN = 16, 4.0
+#: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
+_MADE, _SERVED = 1e-14, 1e-10
+#: Below this share of the variance a panel at the end of the band is left out.
+_NOTHING, _FAR = 1e-17, 1e-28
+#: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
+_HIDDEN = 20.0
+_HALVINGS = 60
+#: No panel is narrower than this, relative to its frequencies.
+_NARROWEST = 1e-13
+#: Rounding of a density where waves cancel each other; the least share of a variance that a hidden peak may have.
+_ROUNDING, _LEAST = 1e-15, 1e-13
+#: So many panels are too many.
+_MOST = 5000
+#: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
+_HIGHEST = 1e5
+
+_NODES, _WEIGHTS = legendre.leggauss(_ORDER)
+#: The mean and the last three coefficients of a Legendre series from values on the nodes, shape (order, 4).
+_SERIES = (_WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5))[:, [0, -3, -2, -1]]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Frequencies and weights of a rule over some panels.
+
+    Parameters
+    ----------
+    lows, highs : arrays, shape (p,)
+        Where each panel begins and ends.
+    """
+
+    lows: Array
+    highs: Array
+
+    @classmethod
+    def joined(cls, several: list[Panels]) -> Panels:
+        """Return all panels in ascending order."""
+        lows, highs = (np.concatenate([getattr(part, side) for part in several]) for side in ("lows", "highs"))
+        order = np.argsort(lows)
+        return cls(lows[order], highs[order])
+
+    def pick(self, which: NDArray[np.bool_]) -> Panels:
+        """Return some of the panels."""
+        return Panels(self.lows[which], self.highs[which])
+
+    def split(self, pieces: int) -> Panels:
+        """Return equal pieces of all panels."""
+        edges = self.lows + (self.highs - self.lows) * (np.arange(pieces + 1) / pieces)[:, None]
+        return Panels(edges[:-1].ravel(), edges[1:].ravel())
+
+    @cached_property
+    def _halves(self) -> Array:
+        return 0.5 * (self.highs - self.lows)
+
+    @cached_property
+    def frequencies(self) -> Array:
+        """All frequencies, shape (16 p,)."""
+        middles = 0.5 * (self.lows + self.highs)
+        return (middles[:, None] + self._halves[:, None] * _NODES).ravel()
+
+    @cached_property
+    def weights(self) -> Array:
+        """The share of the density that each frequency stands for, shape (16 p,)."""
+        return (self._halves[:, None] * _WEIGHTS / np.pi).ravel()
+
+    def look(self, own: Conditioned) -> Look:
+        """Return what the density adds on each panel, and what is not seen of it.
+
+        Parameters
+        ----------
+        own : Conditioned
+            The density at the frequencies.
+        """
+        values = own.powers.reshape(len(own.powers), -1, _ORDER)
+        series = np.abs(values @ _SERIES) * (2.0 / np.pi * self._halves)[:, None]
+        energies = series[..., 0]
+        if own.uncancelled is not own.powers:
+            # What is left where waves cancel each other is rounding; nothing smaller needs to be resolved.
+            whole = own.uncancelled.reshape(values.shape) @ _WEIGHTS * (self._halves / np.pi)
+            energies = energies + _ROUNDING * whole
+        shares = own.shares.reshape(len(own.shares), -1, _ORDER)
+        largest, middle = shares.max(axis=-1), np.partition(shares, _ORDER // 2, axis=-1)[..., _ORDER // 2]
+        alone = np.exp(own.log_density[:, _ORDER // 2 :: _ORDER]) * self._halves
+        # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
+        bound = np.where(largest > _HIDDEN * middle, 0.1 * alone * np.sqrt(largest), 0.0)
+        return Look(energies, series[..., 1:].max(axis=-1), alone * (shares @ _WEIGHTS) / np.pi, bound)
+
+    def serves(self, own: Conditioned) -> bool:
+        """Return whether the rule is still accurate at another point, and no far wider than that.
+
+        Parameters
+        ----------
+        own : Conditioned
+            The density at the frequencies.
+        """
+        look = self.look(own)
+        totals, _ = look.totals
+        # What comes after the last panel is less than this.
+        beyond = own.powers[:, -1] * self._halves[-1]
+        if not np.isfinite(totals).all() or (beyond > _SERVED * totals).any():
+            return False
+        half = look.energies.shape[1] // 2
+        is_wide = (look.energies[:, half:] <= _NOTHING * totals[:, None]).all()
+        return bool(not is_wide and not look.coarse(look.totals, _SERVED).any())
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a rule sees of densities on each panel.
+
+    Parameters
+    ----------
+    energies : array, shape (o, p)
+        The variance that each panel adds to the observables.
+    tails : array, shape (o, p)
+        The same for the last terms of a Legendre series.
+    channels : array, shape (c, p)
+        The variance that each panel adds to the channels, about.
+    hidden : array, shape (c, p)
+        The variance that a peak between the nodes of a panel might have, for each channel.
+    """
+
+    energies: Array
+    tails: Array
+    channels: Array
+    hidden: Array
+
+    @property
+    def totals(self) -> tuple[Array, Array]:
+        """The variances of observables and channels."""
+        return self.energies.sum(axis=1), self.channels.sum(axis=1)
+
+    def coarse(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
+        """Return which panels miss more than a share of the variance, shape (p,).
+
+        The terms of the series beyond those that the rule integrates are about the square of the last ones that it
+        sees, relative to the first.
+
+        Parameters
+        ----------
+        totals : (array, array)
+            Variances of all observables and channels.
+        eps : float
+            The share.
+        """
+        allowed = eps * totals[0][:, None]
+        missed = self.tails**2 > allowed * (self.energies + 1e-4 * allowed)
+        return np.asarray(missed.any(axis=0) | self.peaks(totals, eps))
+
+    def peaks(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
+        """Return which panels may hide a peak of more than a share of a channel's variance, as in `coarse`."""
+        return np.asarray((self.hidden > max(eps, _LEAST) * totals[1][:, None]).any(axis=0))
+
+
+def make_panels(point: Point, length: float) -> Panels | None:
+    """Return panels for all lags up to a length; None where the density is not finite.
+
+    Parameters
+    ----------
+    point : Point
+        Operators and hyperparameters.
+    length : float
+        In scaled time.
+    """
+    order = max(point.free.shape[-1], point.channels.shape[-1])
+    band = CHANNEL_LATENT.band(order, _NOTHING) / float(np.min(point.lengthscales))
+    if not np.isfinite(band) or band * length > _HIGHEST:
+        return None
+    edges = np.linspace(0.0, band, int(np.ceil(band * length / (2.0 * _TURN))) + 5)
+    # Far beyond the band of the data nothing is looked at more closely.
+    powers = Conditioned(edges, point).powers
+    if not np.isfinite(powers).all():
+        return None
+    known = np.flatnonzero((powers > _FAR * powers.sum(axis=1, keepdims=True)).any(axis=0))
+    top = min(int(np.max(known, initial=0)) + 2, len(edges) - 1)
+    todo = Panels(edges[:top], edges[1 : top + 1])
+    done: list[Panels] = []
+    settled, energies = (np.zeros(len(powers)), np.zeros(len(point.channels))), []
+    for _ in range(_HALVINGS):
+        look = todo.look(Conditioned(todo.frequencies, point))
+        totals = settled[0] + look.totals[0], settled[1] + look.totals[1]
+        coarse, peaks = look.coarse(totals, _MADE), look.peaks(totals, _MADE)
+        coarse &= todo.highs - todo.lows > _NARROWEST * todo.highs
+        done.append(todo.pick(~coarse))
+        energies.append(look.energies[:, ~coarse])
+        settled = settled[0] + energies[-1].sum(axis=1), settled[1] + look.channels[:, ~coarse].sum(axis=1)
+        # A peak between the nodes is far narrower than a half.
+        todo = Panels.joined([todo.pick(coarse & ~peaks).split(2), todo.pick(coarse & peaks).split(4)])
+        if not len(todo.lows):
+            break
+        if len(todo.lows) > _MOST:
+            return None
+    needed = (np.concatenate(energies, axis=1) > _NOTHING * settled[0][:, None]).any(axis=0)
+    if not np.isfinite(settled[0]).all() or not needed.any():
+        return None
+    highest = float(np.concatenate([part.highs for part in done])[needed].max())
+    found = Panels.joined(done)
+    return found.pick(found.highs <= highest)
