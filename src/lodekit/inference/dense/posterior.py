@@ -77,7 +77,7 @@ class DensePosterior:
             free_variance(latent, state.coefficients.free[:, k], self.hyper.lengthscales[k], self.hyper.deviations[k])
             for k, latent in enumerate(data.latents)
         ) + np.zeros(len(data.values))
-        by_modes = [np.sum(part**2 * self._mode_variance(), axis=1) for part in state.basis]
+        by_modes = [np.sum(part**2 * self.mode_variance(), axis=1) for part in state.basis]
         deviations = np.sqrt(np.concatenate([free[o] + by_modes[o][index] for o, index in enumerate(data.index)]))
         size = float(np.abs(state.residual).max(initial=0.0))
         spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
