@@ -68,7 +68,7 @@ class DenseEngine:
         shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
         if self.prior.channels is None:
             return SearchLimits(shortest)
-        return channel_limits(max(shortest, _SHORTEST, 0.4 / len(self.data.times)))
+        return channel_limits(max(shortest, _SHORTEST, 1.0 / len(self.data.times)))
 
     @property
     def is_threaded(self) -> bool:
