@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import lodekit as lk
 from lodekit.paper import runner
 from lodekit.paper.claims import claims, differences
 from lodekit.paper.experiments import experiments
+from lodekit.paper.hyperparameters import cells, explanations
 from lodekit.paper.report import write_report
 from lodekit.paper.results import Results, floor, number
 from lodekit.paper.runner import Plan, collect, make_plan
@@ -106,6 +108,8 @@ def test_report_holds_every_table_and_figure(quick: tuple[Plan, Results, Path]) 
     assert "0.06 ± 0.06" in markdown
     for cell in differences(results):
         assert cell.text in markdown
+    for line in explanations(results):
+        assert line in markdown
     assert list(folder.glob("**/*.part")) == []
 
 
@@ -124,7 +128,33 @@ def test_a_worse_result_is_seen(quick: tuple[Plan, Results, Path]) -> None:
     for row in rows:
         if row["method"] == "paper" and row["topic"] == "main":
             row.update(train_rmse=1.0, eval_rmse=9.0, loss=5.0, ode_error=[1.0])
+            row["hyperparameters"] = {name: 1e3 * value for name, value in row["hyperparameters"].items()}
     assert len([cell for cell in differences(Results(rows)) if cell.method == "paper"]) == 12
+    assert len([line for line in explanations(Results(rows)) if "the paper's way" in line]) == 9
+
+
+def test_hyperparameters_are_in_the_published_ranges(quick: tuple[Plan, Results, Path]) -> None:
+    # Those of the three tanks need the paper's free functions, those of the GP the paper's kind of mean.
+    found = {(cell.system, cell.method, cell.name): cell for cell in cells(quick[1])}
+    for system in experiments():
+        for method, name in product(("paper", "baseline"), ("signal variance", "lengthscale")):
+            cell = found[system, method, name]
+            low, high = cell.their_limits
+            assert 0.7 * low < cell.values.median < 1.4 * high, cell.title
+    tanks = found["three_tank", "lodekit", "signal variance"]
+    assert tanks.values.median < 0.7 * tanks.their_limits[0]
+
+
+def test_every_difference_is_explained_or_open(quick: tuple[Plan, Results, Path]) -> None:
+    rows = []
+    for seed, row in product(range(10), quick[1].rows):
+        if row["topic"] == "main" and row["noisy"] and row["seed"] == 0 and row["method"] != "channels":
+            values = {name: 50 * value for name, value in row["hyperparameters"].items()}
+            rows += [{**row, "seed": seed, "noisy": noisy, "hyperparameters": values} for noisy in (True, False)]
+    lines = explanations(Results(rows))
+    assert len(lines) > 30
+    for words in ("Open", "lower bound", "constant zero function", "jitter"):
+        assert any(words in line for line in lines), words
 
 
 def test_runs_are_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

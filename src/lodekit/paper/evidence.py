@@ -20,7 +20,7 @@ _RIVALS = {
     "bipendulum": {
         "equal lengths": _PENDULUMS.format(1, 1),
         "lengths exchanged": _PENDULUMS.format(2, 1),
-        "second pendulum at rest on the rod": "f1'' + 9.81*f1 - u = 0; f2'' + 9.81/2*f2 = 0",
+        "second pendulum free of the rod": "f1'' + 9.81*f1 - u = 0; f2'' + 9.81/2*f2 = 0",
         "no equation for the second": "f1'' + 9.81*f1 - u = 0",
     },
     "heating": {

@@ -13,6 +13,8 @@ from lodekit.paper.results import MODELS, TITLES, WAYS, Results, Spread, number
 __all__ = ["Cell", "cells", "explanations"]
 
 _NAMES = ("noise", "signal variance", "lengthscale")
+#: How many runs a median needs to be put beside a published one.
+_MANY = 10
 _BOUND = (
     "At the lower bound, 1e-11 (errata). What lies above it is left of a start near one after 300 steps of 0.1, and "
     "says how many of these led down: the GP's is off by seven steps. Starts of the noise are not published; another "
@@ -43,6 +45,8 @@ class Cell:
     ----------
     system, method, name : str
     noisy : bool
+    count : int
+        Of runs.
     values : Spread
     limits : (float, float)
         Smallest and largest value.
@@ -54,6 +58,7 @@ class Cell:
     method: str
     name: str
     noisy: bool
+    count: int
     values: Spread
     limits: tuple[float, float]
     theirs: Spread
@@ -90,6 +95,7 @@ def _cells(results: Results) -> Iterator[Cell]:
                         method,
                         name,
                         noisy,
+                        len(values),
                         Spread(float(np.median(values)), float(np.std(values))),
                         (float(values.min()), float(values.max())),
                         Spread(*figures[name][:2]),
@@ -107,6 +113,8 @@ def explanations(results: Results) -> list[str]:
 
 
 def _reason(cell: Cell) -> str:
+    if cell.count < _MANY:
+        return f"{cell.count} runs give no median that could be compared."
     kind = "noisy" if cell.noisy else "exact"
     for key in ((cell.system, cell.method, kind, cell.name), (cell.system, cell.method)):
         if key in _REASONS:
