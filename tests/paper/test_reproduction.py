@@ -15,7 +15,7 @@ import pytest
 import lodekit as lk
 from lodekit.paper import runner
 from lodekit.paper.claims import claims, differences
-from lodekit.paper.experiments import experiments
+from lodekit.paper.experiments import experiments, published
 from lodekit.paper.hyperparameters import cells, explanations
 from lodekit.paper.report import write_report
 from lodekit.paper.results import Results, floor, number
@@ -143,6 +143,16 @@ def test_hyperparameters_are_in_the_published_ranges(quick: tuple[Plan, Results,
             assert 0.7 * low < cell.values.median < 1.4 * high, cell.title
     tanks = found["three_tank", "lodekit", "signal variance"]
     assert tanks.values.median < 0.7 * tanks.their_limits[0]
+
+
+def test_boxes_of_both_equations_are_the_published_ones(quick: tuple[Plan, Results, Path]) -> None:
+    boxes = published()["bipendulum_ode_boxplot"]
+    for method, model in (("paper", "lodegp"), ("lodekit", "lodegp"), ("baseline", "gp")):
+        errors = np.array([row["ode_error"] for row in quick[1].select("main", "bipendulum", method)])
+        for equation in (1, 2):
+            # To an order of magnitude: what is left of a LODE-GP is rounding, which no two machines share.
+            assert errors[:, equation - 1].max() < 10 * boxes[f"{model}_ode{equation}"]["high"]
+            assert errors[:, equation - 1].max() > 0.1 * boxes[f"{model}_ode{equation}"]["q1"]
 
 
 def test_every_difference_is_explained_or_open(quick: tuple[Plan, Results, Path]) -> None:
