@@ -1,6 +1,8 @@
-"""The paper's data, what is measured on models, and three ways to learn."""
+"""The paper's data, what is measured on models, and four ways to learn."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,10 +10,12 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad
 
 import lodekit as lk
-from lodekit.paper import latent_force, measures
+from lodekit.paper import latent_force
 from lodekit.paper.experiments import experiments, find_experiment, published
-from lodekit.paper.measures import count_eigenvalues, measure, ode_error
-from lodekit.paper.methods import train
+from lodekit.paper.measures import count_eigenvalues, measure, measured_error, ode_error
+from lodekit.paper.methods import Trained, train
+
+Array = NDArray[np.float64]
 
 # GPyTorch's own notices are not ours.
 quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*jitter.*")
@@ -39,17 +43,24 @@ def test_published_figures_agree_with_each_other() -> None:
         ("noise_free", "max_relative_error_noise_free"),
     ):
         largest = np.max(np.abs(np.array(heating[runs]) / [3.0, 1.0] - 1))
-        assert largest == pytest.approx(heating[key], abs=1e-4)
+        # Two last digits were wrong once: 3.15 and 3.12 %.
+        assert largest == pytest.approx(heating[key], abs=5e-5)
         assert len(heating[runs]) == heating["runs"]
     for system in experiments():
         for model, kind in (("lodegp", "noisy"), ("gp", "exact")):
             for median, _, low, high in published()["hyperparameters"][system][model][kind].values():
                 assert low <= median <= high
+    for box in published()["bipendulum_ode_boxplot"].values():
+        assert box["low"] <= box["q1"] <= box["median"] <= box["q3"] <= box["high"]
+    figures = published()["hyperparameters"]
+    trained = [figures[system][model]["exact"]["noise"][2] for system in experiments() for model in ("lodegp", "gp")]
+    # The bound that the text gives is above what was trained.
+    assert 1e-10 > min(trained) > published()["protocol"]["noise_bound"]
 
 
 @pytest.mark.parametrize(
     ("name", "limits"),
-    [("bipendulum", (1.2e-3, 4e-4)), ("heating", (1e-4, 1e-4)), ("three_tank", (2e-5, 1e-5, 1e-5))],
+    [("bipendulum", (3e-7, 7e-8)), ("heating", (1e-4, 1e-4)), ("three_tank", (2e-5, 1e-5, 1e-5))],
 )
 def test_differences_of_the_exact_solution_leave_their_own_error(name: str, limits: tuple[float, ...]) -> None:
     experiment = find_experiment(name)
@@ -58,10 +69,51 @@ def test_differences_of_the_exact_solution_leave_their_own_error(name: str, limi
     assert all(0.5 * limit < error < limit for error, limit in zip(found, limits, strict=True))
 
 
+def printed_bipendulum(times: Array) -> Array:
+    """The solution as the paper prints it, with a rounded coefficient."""
+    s, c, r = np.sin(3 * times), np.cos(3 * times), 1 / (times + 1)
+    f1 = -41 / 100 * s * r - 3 / 5 * c * r**2 + 1 / 5 * s * r**3
+    f2 = 81 / 2000 * s * r - 3 / 10 * c * r**2 + 1 / 10 * s * r**3
+    u = -3321 / 10000 * s * r + 987 / 500 * c * r**2 - 3929 / 500 * s * r**3 - 36 / 5 * c * r**4 + 12 / 5 * s * r**5
+    return np.stack([f1, f2, u], axis=1)
+
+
+def test_exact_solution_of_the_bipendulum_has_the_published_error() -> None:
+    experiment, wanted = find_experiment("bipendulum"), published()["symbolic_solution_ode_error"]
+    found = ode_error(experiment, experiment.truth)
+    assert np.mean(found) == pytest.approx(wanted, rel=0.01)
+    # By hand, at each of the three points: it is the one in the middle.
+    step, times = 1e-3, np.linspace(*experiment.evaluate, 333)
+    curves = [experiment.truth(times + k * step) for k in range(3)]
+    second = (curves[2] - 2 * curves[1] + curves[0]) / step**2
+    errors = []
+    for f1, f2, u in (curve.T for curve in curves):
+        left = (second[:, 0] + 9.81 * f1 - u, second[:, 1] + 9.81 / 2 * f2 - u / 2)
+        errors.append([float(np.mean(np.abs(part))) for part in left])
+    assert found == pytest.approx(errors[1], rel=1e-3)
+    assert min(np.mean(errors[0]), np.mean(errors[2])) > 1000 * wanted
+    # And it is not the printed solution, which has a rounded coefficient.
+    assert np.mean(ode_error(experiment, printed_bipendulum)) > 100 * wanted
+    assert 1e-4 < np.abs(printed_bipendulum(times) - curves[0]).max() < 1e-3
+
+
+def test_measured_error_looks_at_the_curve_itself() -> None:
+    for experiment in experiments().values():
+        exact = Trained(experiment.truth, experiment.truth, None, 0.0, 0.0, {})
+        assert measured_error(experiment, exact) < 1e-11
+        scale = np.ones(len(experiment.system.channels))
+        scale[0] = 1.0 + 1e-5
+
+        def wrong(times: Array, truth: Callable[[Array], Array] = experiment.truth, by: Array = scale) -> Array:
+            return np.asarray(truth(times) * by)
+
+        assert 1e-7 < measured_error(experiment, Trained(wrong, wrong, None, 0.0, 0.0, {})) < 1e-4
+
+
 def test_ode_error_sees_a_curve_that_does_not_satisfy_the_equations() -> None:
     experiment = find_experiment("heating")
 
-    def shifted(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shifted(times: Array) -> Array:
         return np.asarray(experiment.truth(times) + np.array([0.0, 0.0, 0.5]))
 
     first, second = ode_error(experiment, shifted)
@@ -98,14 +150,6 @@ def test_latent_force_comparison_has_the_order_of_the_paper() -> None:
     assert means[0] < np.mean(figures["lfm"])
 
 
-def test_closed_form_error_is_none_without_a_closed_form() -> None:
-    experiment = find_experiment("heating")
-    trained = train(experiment, "lodekit", 0)
-    assert measures.closed_form_errors(experiment, trained)[0] is not None
-    object.__setattr__(trained, "gp", None)
-    assert measures.closed_form_errors(experiment, trained) == (None, None)
-
-
 @quiet
 def test_the_papers_way_and_the_baseline_land_where_the_paper_did() -> None:
     pytest.importorskip("gpytorch")
@@ -115,9 +159,8 @@ def test_the_papers_way_and_the_baseline_land_where_the_paper_did() -> None:
         assert outcome.train_rmse < row[0] + 3 * row[1]
         assert outcome.loss < row[4] + 3 * row[5]
     assert abs(paper.parameters["a"] / 3.0 - 1) < 0.1
-    assert paper.strict_error is not None
-    assert native.strict_error is not None
-    assert max(paper.strict_error, native.strict_error) < 1e-9
+    assert max(paper.measured_error, native.measured_error) < 1e-9
+    assert baseline.measured_error > 1e-3
     # The constraint is what makes the difference.
     assert np.mean(paper.ode_error) < 0.1 * np.mean(baseline.ode_error)
     assert native.loss < paper.loss + 1e-3

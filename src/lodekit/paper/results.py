@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from lodekit.paper.experiments import experiments, find_experiment, published
 from lodekit.paper.measures import ode_error
 
-__all__ = ["COLUMNS", "COLUMN_TITLES", "MODELS", "TITLES", "Results", "Spread", "floor", "number", "published_spread"]
+__all__ = [
+    "COLUMNS",
+    "COLUMN_TITLES",
+    "MODELS",
+    "TITLES",
+    "WAYS",
+    "Results",
+    "Spread",
+    "floor",
+    "number",
+    "published_spread",
+]
 
 Array = NDArray[np.float64]
 #: The columns of the main table, in the order of the paper, and what they are called.
@@ -25,7 +36,14 @@ COLUMN_TITLES = {
 }
 COLUMNS = tuple(COLUMN_TITLES)
 #: Which published model belongs to which way of training.
-MODELS = {"paper": "lodegp", "lodekit": "lodegp", "baseline": "gp"}
+MODELS = {"paper": "lodegp", "lodekit": "lodegp", "channels": "lodegp", "baseline": "gp"}
+#: What the ways of training are called.
+WAYS = {
+    "paper": "LODE-GP, the paper's way",
+    "lodekit": "LODE-GP, lodekit's way",
+    "channels": "LODE-GP, lodekit, prior on channels",
+    "baseline": "GP, trained here",
+}
 TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
 
 
@@ -93,6 +111,10 @@ class Results:
         """The systems of the main table that were run, in the order of the paper."""
         return [name for name in experiments() if self.select("main", name)]
 
+    def ways(self, system: str) -> list[str]:
+        """Return the ways of training that were run on noisy data of a `system`, in the order of the tables."""
+        return [method for method in WAYS if self.select("main", system, method)]
+
     def values(self, column: str, system: str, method: str, *, noisy: bool = True) -> Array:
         """Return a `column` of the main table, one value for each data set.
 
@@ -104,6 +126,15 @@ class Results:
         """Return the median and the standard deviation of a `column` on noisy data, for a `system` and a `method`."""
         values = self.values(column, system, method)
         return Spread(float(np.median(values)), float(np.std(values)))
+
+    def pairs(self, column: str, system: str, method: str, other: str) -> tuple[Array, Array]:
+        """Return a `column` on noisy data of a `system`, for a `method` and for an `other`, where both were run."""
+        found = []
+        for way in (method, other):
+            rows = self.select("main", system, way)
+            found.append({row["seed"]: float(np.mean(row[column])) for row in rows})
+        seeds = sorted(found[0].keys() & found[1].keys())
+        return np.array([found[0][seed] for seed in seeds]), np.array([found[1][seed] for seed in seeds])
 
     def heating_errors(self, method: str, *, noisy: bool, most: int = 10) -> Array:
         """Return relative errors of the heating parameters, shape (runs, 2).
@@ -126,8 +157,13 @@ class Results:
 
     def speedup(self, system: str) -> float:
         """Return how many times faster lodekit trains than the paper's way, in the median of pairs of runs."""
-        pairs = zip(self.select("main", system, "paper"), self.select("main", system, "lodekit"), strict=True)
-        return float(np.median([paper["seconds"] / own["seconds"] for paper, own in pairs]))
+        paper, own = self.pairs("seconds", system, "paper", "lodekit")
+        return float(np.median(paper / own))
+
+    @property
+    def jobs(self) -> int:
+        """How many runs were made at the same time, at most."""
+        return max((int(row.get("jobs", 1)) for row in self.rows), default=1)
 
 
 def published_spread(system: str, method: str, column: str) -> Spread:

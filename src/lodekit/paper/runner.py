@@ -15,6 +15,8 @@ from typing import Any
 
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
+from lodekit.paper.construction import construct
+from lodekit.paper.evidence import compare_systems
 from lodekit.paper.experiments import Experiment, experiments
 from lodekit.paper.latent_force import compare
 from lodekit.paper.measures import measure
@@ -24,7 +26,7 @@ from lodekit.version import __version__
 __all__ = ["TOPICS", "Job", "Plan", "collect", "made_by", "make_plan"]
 
 #: What can be asked for, beside everything.
-TOPICS = ("bipendulum", "heating", "three-tank", "lfm", "eigenvalues", "runtime")
+TOPICS = ("bipendulum", "heating", "three-tank", "lfm", "eigenvalues", "runtime", "construction", "evidence")
 
 
 @dataclass(frozen=True)
@@ -36,32 +38,51 @@ class Plan:
     topics : tuple of str
         Some of `TOPICS`.
     noisy, exact : int
-        Repetitions on noisy and on noise-free data.
-    exact_methods : tuple of str
-        Which methods see the noise-free data.
+        Repetitions on noisy data, and on the one noise-free data set: there only what starts at random is repeated,
+        and lodekit's search, which comes out the same every time, is made once.
+    channels : tuple of str
+        Systems that are trained with a prior on the channels.
+    quick : bool
+        Whether the paper's way and the GP leave the noise-free data out.
     """
 
     topics: tuple[str, ...]
     noisy: int
     exact: int
-    exact_methods: tuple[str, ...]
+    channels: tuple[str, ...]
+    quick: bool = False
 
     def jobs(self) -> list[Job]:
-        """Return everything there is to do; the three ways take turns, so that a busy minute meets all of them."""
-        found = []
-        for experiment in experiments().values():
-            named = experiment.name in {topic.replace("-", "_") for topic in self.topics}
-            noisy = self.noisy if named or {"eigenvalues", "runtime"} & set(self.topics) else 0
-            for is_noisy, count in ((True, noisy), (False, self.exact if named else 0)):
-                for seed, method in product(range(count), METHODS if is_noisy else self.exact_methods):
-                    work = partial(_measure, experiment, method, seed, noisy=is_noisy)
-                    found.append(Job("main", experiment.name, method, seed, is_noisy, work))
+        """Return everything there is to do; the ways take turns, so that a busy minute meets all of them."""
+        found = [job for experiment in experiments().values() for job in self._trainings(experiment)]
         if "lfm" in self.topics:
             for is_noisy, count in ((True, self.noisy), (False, 1)):
                 for seed in range(count):
                     work = partial(_compare, seed, noisy=is_noisy)
                     found.append(Job("lfm", "three_tank", "all", seed, is_noisy, work))
+        for experiment in experiments().values():
+            if "construction" in self.topics:
+                found.append(Job("construction", experiment.name, "all", 0, True, partial(construct, experiment)))
+            found += [
+                Job("evidence", experiment.name, "all", seed, True, partial(_weigh, experiment, seed))
+                for seed in range(self.noisy if "evidence" in self.topics else 0)
+            ]
         return found
+
+    def _trainings(self, experiment: Experiment) -> Iterator[Job]:
+        named = experiment.name in {topic.replace("-", "_") for topic in self.topics}
+        noisy = self.noisy if named or {"eigenvalues", "runtime"} & set(self.topics) else 0
+        ways = [way for way in METHODS if way != "channels" or experiment.name in self.channels]
+        for seed, method in product(range(noisy), ways):
+            yield Job(
+                "main", experiment.name, method, seed, True, partial(_measure, experiment, method, seed, noisy=True)
+            )
+        if named:
+            counts = {"paper": self.exact, "lodekit": 1, "baseline": self.exact}
+            for method in ("lodekit",) if self.quick else counts:
+                for seed in range(counts[method]):
+                    work = partial(_measure, experiment, method, seed, noisy=False)
+                    yield Job("main", experiment.name, method, seed, False, work)
 
 
 def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
@@ -69,7 +90,7 @@ def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
     if topic != "all" and topic.replace("_", "-") not in TOPICS:
         raise LodekitError(f"expected one of {', '.join(TOPICS)} or all, got {topic!r}")
     topics = TOPICS if topic == "all" else (topic.replace("_", "-"),)
-    return Plan(topics, 3, 2, ("lodekit",)) if quick else Plan(topics, 20, 10, tuple(METHODS))
+    return Plan(topics, 3, 1, ("heating",), quick=True) if quick else Plan(topics, 20, 10, tuple(experiments()))
 
 
 def made_by() -> str:
@@ -117,23 +138,51 @@ def _compare(seed: int, *, noisy: bool) -> dict[str, Any]:
     return {"ode_errors": compare(seed, noisy=noisy)}
 
 
-def collect(plan: Plan, folder: Path) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """Yield every run of a `plan` with its result, running what is not in the `folder` yet.
+def _weigh(experiment: Experiment, seed: int) -> dict[str, Any]:
+    return {"log_evidence": compare_systems(experiment, seed)}
+
+
+def collect(plan: Plan, folder: Path, jobs: int = 1) -> Iterator[tuple[Job, dict[str, Any]]]:
+    """Yield every run of a plan with its result, running what is not in a folder yet.
 
     Each result is a file of its own, written whole: an interrupted run goes on where it was.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is run.
+    folder : Path
+        Where the results are.
+    jobs : int
+        How many runs are made at the same time, -1 for one on each core; each in a process of its own with one
+        thread. Results are the same; seconds are not, because runs that share a machine wait for each other.
     """
     need_gpytorch()
     make_folder(folder)
-    for job in plan.jobs():
-        path = folder / f"{job.name}.json"
-        found = _read(path, job.labels) if path.exists() else None
-        if found is None:
-            with warnings.catch_warnings():
-                # GPyTorch tells of the jitter that it adds; the paper's models need it, and nobody can act on it here.
-                warnings.simplefilter("ignore")
-                found = job.labels | job.work()
-            write_file(path, json.dumps(found, indent=1) + "\n")
-        yield job, found
+    if jobs < 1 and jobs != -1:
+        raise LodekitError(f"expected a positive number of jobs, or -1 for all cores, got {jobs}")
+    if jobs == 1:
+        for job in plan.jobs():
+            yield job, _run(job, folder, jobs)
+        return
+    from joblib import Parallel, delayed, effective_n_jobs
+
+    todo, count = plan.jobs(), int(effective_n_jobs(jobs))
+    several = Parallel(n_jobs=count, return_as="generator")(delayed(_run)(job, folder, count) for job in todo)
+    yield from zip(todo, several, strict=True)
+
+
+def _run(job: Job, folder: Path, jobs: int) -> dict[str, Any]:
+    """Return the result of a job, from its file or by running it."""
+    path = folder / f"{job.name}.json"
+    found = _read(path, job.labels) if path.exists() else None
+    if found is None:
+        with warnings.catch_warnings():
+            # GPyTorch tells of the jitter that it adds; the paper's models need it, and nobody can act on it here.
+            warnings.simplefilter("ignore")
+            found = job.labels | {"jobs": jobs} | job.work()
+        write_file(path, json.dumps(found, indent=1) + "\n")
+    return found
 
 
 def _read(path: Path, labels: dict[str, Any]) -> dict[str, Any] | None:

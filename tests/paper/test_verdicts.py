@@ -1,0 +1,43 @@
+"""Verdicts have margin: ties are ties, few data sets decide nothing, intervals are those of the binomial."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from lodekit.paper.verdicts import bound, compare_pairs, coverage_interval, decide
+
+
+def test_a_race_is_decided_by_a_paired_test() -> None:
+    generator = np.random.default_rng(0)
+    theirs = generator.standard_normal(20)
+    apart = generator.standard_normal(20)
+    assert compare_pairs(theirs - 1.0, theirs).verdict == "yes"
+    assert compare_pairs(theirs + 1.0, theirs).verdict == "no"
+    # Ten wins of twenty, of the same size.
+    even = np.where(np.arange(20) % 2, 1.0, -1.0) * np.abs(apart)
+    assert compare_pairs(theirs + even, theirs).verdict == "tie"
+    assert compare_pairs(theirs[:5] - 1.0, theirs[:5]).verdict == "open"
+
+
+def test_the_same_optimum_is_a_tie() -> None:
+    losses = np.linspace(-2.0, -1.0, 20)
+    found = compare_pairs(losses - 1e-5, losses)
+    assert (found.verdict, found.wins, found.ties, found.probability) == ("tie", 0, 20, 1.0)
+    assert str(found) == "0 wins and 20 ties of 20, p = 1"
+
+
+def test_coverage_is_that_of_the_beta_distribution() -> None:
+    low, high = coverage_interval(35, 40)
+    assert low == pytest.approx(beta.ppf(0.025, 35, 6))
+    assert high == pytest.approx(beta.ppf(0.975, 36, 5))
+    assert low <= 0.95 <= high
+    assert coverage_interval(30, 40)[1] < 0.95
+
+
+def test_bounds_are_coarse() -> None:
+    assert [bound(value) for value in (1e-8, 9e-8, 3.4e-8)] == [1e-6] * 3
+    for value in 10.0 ** np.linspace(-12, -2, 41):
+        assert 9.99 * value <= bound(value) <= 1001 * value
+    assert (decide(True), decide(False)) == ("yes", "no")
