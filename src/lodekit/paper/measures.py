@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.certificate.measure import measure_curve
+from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
 from lodekit.paper.experiments import Experiment
 from lodekit.paper.methods import Trained, train
@@ -20,8 +22,8 @@ Array = NDArray[np.float64]
 _STEP = 1e-3
 _POINTS = 1000
 _THRESHOLD = 1e-6
-#: Pieces of the evaluation interval, and points of each, where the returned curve is interpolated by polynomials.
-_PIECES, _NODES = (6, 12), 24
+#: At how many times of the evaluation interval the returned curve is put into the equations.
+_MEASURED = 201
 
 
 @dataclass(frozen=True)
@@ -130,47 +132,21 @@ def _truth(experiment: Experiment) -> Array:
 def measured_error(experiment: Experiment, trained: Trained) -> float:
     """Return the largest residual of a returned mean, for each equation relative to its largest terms.
 
-    The mean is taken as it is given to users, interpolated by polynomials on pieces of the evaluation interval, and
-    these are differentiated: nothing is known of where the mean came from, so the same measure does for any model. At
-    the learned parameters where there are some. What interpolation and rounding add is part of the result; of two
-    divisions the smaller one counts.
+    The measure of the certificate: the mean is taken as it is given to users, differentiated by polynomials and put
+    into the equations as they are written, at the learned parameters where there are some. Nothing is known of where
+    the mean came from, so the same measure does for any model.
 
     Parameters
     ----------
     experiment : Experiment
     trained : Trained
     """
-    names = experiment.system.operator.ring.parameters
-    theta = np.array([trained.parameters.get(name, experiment.parameters[name]) for name in names])
-    return min(_interpolated(experiment, trained.mean, theta, count) for count in _PIECES)
-
-
-def _interpolated(experiment: Experiment, mean: Callable[[Array], Array], theta: Array, pieces: int) -> float:
-    """Return the largest relative residual of polynomials through a `mean`, on equal pieces."""
-    from numpy.polynomial import chebyshev
-
-    equations = equation_terms(experiment.system)
-    ends = np.linspace(*experiment.evaluate, pieces + 1)
-    half = 0.5 * (ends[1] - ends[0])
-    nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-    # Derivatives of a polynomial are poor at the ends of its piece; the pieces are longer than what is looked at.
-    times = (0.5 * (ends[:-1] + ends[1:]))[:, None] + 1.3 * half * nodes
-    inner = np.linspace(-1.0, 1.0, 15) / 1.3
-    values = mean(times.ravel()).reshape(pieces, _NODES, -1)
-    coefficients = np.linalg.solve(
-        chebyshev.chebvander(nodes, _NODES - 1), values.transpose(1, 0, 2).reshape(_NODES, -1)
-    )
-    features = []
-    for channel, order in equations.derivatives:
-        slopes = chebyshev.chebder(coefficients, order) / (1.3 * half) ** order if order else coefficients
-        found = chebyshev.chebval(inner, slopes).reshape(pieces, values.shape[2], len(inner))
-        features.append(found[:, channel].ravel())
-    stacked = np.stack(features, axis=-1)[None]
-    where = ((0.5 * (ends[:-1] + ends[1:]))[:, None] + 1.3 * half * inner).ravel()
-    left = np.abs(equations.residual(theta, where, stacked, relative=False)[0])
-    share = np.abs(equations.residual(theta, where, stacked, relative=True)[0])
-    sizes = np.divide(left, share, out=np.zeros_like(left), where=share > 0)
-    return float(np.max(left.max(axis=0) / sizes.max(axis=0)))
+    system = experiment.system
+    values = {name: trained.parameters.get(name, experiment.parameters[name]) for name in system.parameters}
+    written = WrittenEquations(system.written, system.channels, values)
+    times = np.linspace(*experiment.evaluate, _MEASURED)
+    span = experiment.train[1] - experiment.train[0]
+    return measure_curve(written, trained.mean, times, span, np.zeros(0)).residual
 
 
 def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:

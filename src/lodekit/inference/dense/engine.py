@@ -61,7 +61,7 @@ class DenseEngine:
     def limits(self) -> SearchLimits:
         """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate.
 
-        Waves cost the more the shorter a lengthscale is; one well below the distance of the data is noise to them, and
+        Waves cost the more the shorter a lengthscale is; one below the distance of the data is noise to them, and
         ends a search of the channel prior.
         """
         gaps = np.diff(self.data.scaled_times)
