@@ -23,7 +23,7 @@ _STEP = 1e-3
 _POINTS = 1000
 _THRESHOLD = 1e-6
 #: At how many times of the evaluation interval the returned curve is put into the equations.
-_MEASURED = 201
+_MEASURED = 41
 
 
 @dataclass(frozen=True)

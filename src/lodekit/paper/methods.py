@@ -22,6 +22,7 @@ from lodekit.paper.experiments import Experiment, published
 __all__ = ["METHODS", "NATIVE", "Trained", "need_gpytorch", "one_thread", "train"]
 
 Array = NDArray[np.float64]
+_BLOCK = 250
 
 
 @dataclass(frozen=True)
@@ -268,8 +269,12 @@ def _predictors(model: Any) -> tuple[Callable[[Array], Array], Callable[[Array],
     import torch
 
     def mean(times: Array) -> Array:
+        found = []
         with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8), gpytorch.settings.skip_posterior_variances():
-            return np.asarray(model(torch.as_tensor(times)[:, None]).mean.numpy())
+            # GPyTorch writes out the covariance of all times with each other, which a mean does not need.
+            for start in range(0, len(times), _BLOCK):
+                found.append(model(torch.as_tensor(times[start : start + _BLOCK])[:, None]).mean.numpy())
+        return np.concatenate(found)
 
     def std(times: Array) -> Array:
         with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8):
