@@ -269,11 +269,10 @@ def _predictors(model: Any) -> tuple[Callable[[Array], Array], Callable[[Array],
     import torch
 
     def mean(times: Array) -> Array:
-        found = []
+        # GPyTorch writes out the covariance of all times with each other, which a mean does not need.
+        blocks = [times[start : start + _BLOCK] for start in range(0, len(times), _BLOCK)]
         with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8), gpytorch.settings.skip_posterior_variances():
-            # GPyTorch writes out the covariance of all times with each other, which a mean does not need.
-            for start in range(0, len(times), _BLOCK):
-                found.append(model(torch.as_tensor(times[start : start + _BLOCK])[:, None]).mean.numpy())
+            found = [model(torch.as_tensor(block)[:, None]).mean.numpy() for block in blocks]
         return np.concatenate(found)
 
     def std(times: Array) -> Array:
