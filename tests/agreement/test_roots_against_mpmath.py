@@ -67,6 +67,9 @@ def test_roots_of_random_polynomials_agree_with_mpmath_at_50_digits(seed: int) -
     with mpmath.workdps(50):
         expected = mpmath.polyroots(list(reversed(coefficients)), maxsteps=500, extraprec=400)
     found = enclose_roots(RING, [RING.integer(value) for value in coefficients])
+    # Every root, and none twice.
+    assert [count for _, count in found] == [1] * 9
+    assert len({min(range(9), key=lambda k: abs(expected[k] - mpmath.mpc(root))) for root, _ in found}) == 9
     for root, _ in found:
         nearest = min(expected, key=lambda z: abs(z - mpmath.mpc(root)))
         with mpmath.workdps(50):
@@ -92,8 +95,9 @@ def test_roots_with_constants_agree_with_mpmath() -> None:
     (mode,) = lk.System("x''' + pi*x'' + sqrt(3)*x' + exp(1)*x = 0").modes
     with mpmath.workdps(50):
         expected = mpmath.polyroots([1, mpmath.pi, mpmath.sqrt(3), mpmath.e], maxsteps=200, extraprec=200)
-        for root in mode.roots:
-            assert min(abs(z - mpmath.mpc(complex(root))) / abs(z) for z in expected) < mpmath.mpf(2) ** -52
+        for z in expected:
+            assert min(abs(z - mpmath.mpc(complex(root))) / abs(z) for root in mode.roots) < mpmath.mpf(2) ** -52
+    assert len(mode.roots) == 3
 
 
 def test_roots_at_values_cross_from_complex_to_real() -> None:
