@@ -59,10 +59,13 @@ GUARDS: dict[str, tuple[str, str]] = {
         "tests/cli/test_using.py::test_simulated_solutions_have_no_residual_and_the_variance_that_was_meant",
     ),
     "inference": (
-        "src/lodekit/inference tests/agreement/test_engines.py tests/agreement/test_low_noise.py",
-        "tests/inference tests/prior/test_toy_latent.py tests/learning/test_objective.py "
+        "src/lodekit/inference tests/inference/test_beside_the_evidence.py tests/agreement/test_engines.py "
+        "tests/agreement/test_low_noise.py",
+        "tests/inference/test_device.py tests/prior/test_toy_latent.py tests/learning/test_objective.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py tests/model "
-        "tests/integrations/test_gpytorch.py tests/agreement/test_spectral.py tests/test_many_measurements.py",
+        "tests/integrations/test_gpytorch.py tests/agreement/test_spectral.py tests/test_many_measurements.py "
+        "tests/certificate/test_certificate.py::test_little_noise_is_answered_on_waves "
+        "tests/certificate/test_certificate.py::test_where_waves_cannot_reach_the_matrix_answers",
     ),
 }
 #: Seconds each; what they guard, others do as well.
