@@ -105,3 +105,27 @@ def test_roots_at_values_cross_from_complex_to_real() -> None:
     assert mode.roots_at({"c": 2, "k": 1}) == (-1 + 0j, -1 + 0j)
     assert mode.roots_at({"c": 2, "k": 2}) == (-1 - 1j, -1 + 1j)
     assert mode.roots_at({"c": 3, "k": 2}) == (-2 + 0j, -1 + 0j)
+
+
+CONSTANTS = {
+    "exp(pi)": lambda: mpmath.exp(mpmath.pi),
+    "exp(pi/3)": lambda: mpmath.exp(mpmath.pi / 3),
+    "exp(-pi/3)": lambda: mpmath.exp(-mpmath.pi / 3),
+    "exp(-2)": lambda: mpmath.exp(-2),
+    "exp(3)": lambda: mpmath.exp(3),
+    "exp(-1/2)": lambda: mpmath.exp(mpmath.mpf(-0.5)),
+    "cos(0.3)": lambda: mpmath.cos(mpmath.mpf(3) / 10),
+    "sin(-0.3)": lambda: -mpmath.sin(mpmath.mpf(3) / 10),
+    "cos(2*pi/5)": lambda: mpmath.cos(2 * mpmath.pi / 5),
+    "sin(-7*pi/12)": lambda: mpmath.sin(-7 * mpmath.pi / 12),
+    "sqrt(8/3)": lambda: mpmath.sqrt(mpmath.mpf(8) / 3),
+    "pi^2/6": lambda: mpmath.pi**2 / 6,
+}
+
+
+@pytest.mark.parametrize("text", CONSTANTS)
+def test_constants_have_their_values(text: str) -> None:
+    (mode,) = lk.System(f"x' = ({text})*x").modes
+    with mpmath.workdps(50):
+        expected = float(CONSTANTS[text]())
+    assert mode.roots == (pytest.approx(expected, rel=1e-15),)

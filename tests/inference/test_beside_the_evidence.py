@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +20,7 @@ from lodekit.inference.choice import KINDS, choose
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Case
 from lodekit.inference.spectral.engine import SpectralEngine
+from lodekit.prior.hyperparameters import Hyperparameters
 from tests.inference.fitted import make_case, prior_of, series_of, system_of
 
 Array = NDArray[np.float64]
@@ -72,17 +75,87 @@ def test_lengthscales_stay_above_a_third_of_the_smallest_gap() -> None:
     assert KINDS["dense"].make(prior, one, Case(1, prior.latents)).limits.shortest == pytest.approx(1e-3)
 
 
-def test_sums_resolve_the_shortest_lengthscale_and_not_much_less() -> None:
+@pytest.fixture(scope="module")
+def summed() -> tuple[SpectralEngine, Hyperparameters]:
+    """An engine on sums over many measurements, and hyperparameters where all is well."""
     times = np.linspace(0.0, 5.0, 6000)
-    series = [Series(name, times, np.cos(times), np.full(6000, np.nan)) for name in ("f1", "f2", "u")]
-    many = Measurements(series)
+    many = Measurements([Series(name, times, np.cos(times), np.full(6000, np.nan)) for name in ("f1", "f2", "u")])
     prior = prior_of(system_of("heating")[0], many)
-    engine = SpectralEngine.of(prior, many, 1e-10)
-    _, _, _, hyper = make_case("heating")
+    return SpectralEngine.of(prior, many, 1e-10), make_case("heating")[3]
+
+
+def test_sums_resolve_the_shortest_lengthscale_and_not_much_less(
+    summed: tuple[SpectralEngine, Hyperparameters],
+) -> None:
+    engine, hyper = summed
     shortest = engine.limits.shortest
     assert 0.001 < shortest < 0.05
     assert engine.trouble(replace(hyper, lengthscales=np.full(1, shortest))) == ""
     assert "half oscillations" in engine.trouble(replace(hyper, lengthscales=np.full(1, 0.3 * shortest)))
+
+
+def test_waves_warn_of_noise_and_lengthscales_that_they_cannot_see(
+    summed: tuple[SpectralEngine, Hyperparameters],
+) -> None:
+    engine, hyper = summed
+    assert engine.posterior(hyper).warnings() == []
+    quiet = replace(hyper, noise=1e-7 * engine.prior.noise.units)
+    assert ["below what sums over the data can tell" in text for text in engine.posterior(quiet).warnings()] == [True]
+    short = replace(hyper, lengthscales=np.full(1, engine.limits.shortest))
+    assert ["shortest one that the spectral" in text for text in engine.posterior(short).warnings()] == [True]
+    # Measurements themselves show any noise.
+    _, data, *_ = make_case("heating")
+    few = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    assert few.posterior(quiet).warnings() == []
+
+
+def test_what_an_engine_has_computed_does_not_travel() -> None:
+    """Parallel searches send engines to other processes: products of waves are made anew there."""
+    _, data, _, hyper = make_case("heating")
+    engine = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    before = len(pickle.dumps(engine.workspace.prior))
+    value = engine.value(hyper)
+    sent = pickle.dumps(engine)
+    assert len(sent) < before + 10_000
+    assert pickle.loads(sent).value(hyper) == pytest.approx(value, rel=1e-12)  # noqa: S301
+
+
+@pytest.mark.parametrize("example", ["heating", "free_decay"])
+@pytest.mark.parametrize("kind", ["dense", "dense on cpu", "spectral"])
+def test_where_nothing_is_finite_the_evidence_is_none_and_the_posterior_says_so(kind: str, example: str) -> None:
+    _, data, _, hyper = make_case(example, count=5)
+    name, _, device = kind.partition(" on ")
+    case = Case(data.size, data.latents, device=device or None)
+    engine = KINDS[name].make(data.prior, Measurements(series_of(data)), case)
+    endless = hyper.map(lambda part: np.full_like(part, np.inf))
+    broken = replace(hyper, deviations=endless.deviations, mode_deviations=endless.mode_deviations)
+    assert engine.value(broken) == -np.inf
+    found = engine.evaluate(broken)
+    assert found.value == -np.inf
+    for part, own in zip(found.gradient.parts, hyper.parts, strict=True):
+        np.testing.assert_array_equal(part, np.zeros(len(own)))
+    with pytest.raises(LodekitError, match="not finite at these values"):
+        engine.posterior(broken).mean(data.observables, data.times)
+
+
+def test_a_matrix_that_is_nearly_singular_says_what_was_added() -> None:
+    _, data, _, hyper = make_case("heating", count=8)
+    flat = replace(hyper, lengthscales=np.full(1, 50.0), noise=np.zeros(1))
+    (text,) = DenseEngine(data).posterior(flat).warnings()
+    assert re.fullmatch(r"a jitter of 1e-\d\d was added to factorize the covariance", text)
+    assert DenseEngine(data).posterior(hyper).warnings() == []
+
+
+def test_a_system_without_any_freedom_is_known_exactly() -> None:
+    times = np.linspace(0.0, 3.0, 8)
+    gp = lk.LODEGP(lk.System("x = sin(t)"), random_state=0)
+    gp.fit(times, np.sin(times) + 0.01 * np.cos(9 * times))
+    mean, covariance = gp.predict(times, return_cov=True)
+    np.testing.assert_allclose(mean[:, 0], np.sin(times), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(covariance, np.zeros((8, 1, 8, 1)))
+    np.testing.assert_array_equal(gp.sample(times, 2, random_state=0), np.stack([mean, mean]))
+    rms = np.sqrt(np.mean((0.01 * np.cos(9 * times)) ** 2))
+    assert gp.noise_["shared"] == pytest.approx(rms, rel=1e-3)
 
 
 def test_choices_speak_of_one_or_many_measurements() -> None:
