@@ -91,7 +91,7 @@ PATIENCE, GRACE = 2.0, 5.0
 WAITING = 10.0
 ARITHMETIC = {"Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow"}
 ALIKE = {"Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"}
-GUARDING = {"strict", "frozen", "slots", "stacklevel"}
+GUARDING = {"strict", "frozen", "slots", "stacklevel", "overwrite_a", "overwrite_b", "overwrite_c"}
 SILENT_DECORATORS = {"overload", "abstractmethod", "runtime_checkable", "override", "cache", "lru_cache"}
 
 
@@ -280,11 +280,6 @@ def time_right_code(workers: list[Worker], packages: list[str]) -> dict[str, lis
     return seconds
 
 
-def put(worker: Worker, mutant: Mutant, code: str) -> None:
-    """Write the fault down; it is newer than what was compiled from the right code, which is therefore not read."""
-    (worker.folder / mutant.file).write_text(code, encoding="utf-8")
-
-
 def mend(worker: Worker) -> None:
     """Put the right code back, with its time, so that what was compiled from it is valid."""
     if worker.mutant is not None:
@@ -299,14 +294,13 @@ def package_of(mutant: Mutant) -> str:
 def give_work(worker: Worker, queue: Iterator[Mutant], seconds: dict[str, list[float]]) -> None:
     """Start the tests of the next mutant that is Python."""
     for mutant in queue:
-        code = change_code(mutant)
-        if code is None:
-            continue
-        put(worker, mutant, code)
-        worker.mutant, worker.stage = mutant, 0
-        package = package_of(mutant)
-        start(worker, package, PATIENCE * seconds[package][0] + GRACE)
-        return
+        if (code := change_code(mutant)) is not None:
+            # Newer than what was compiled from the right code, which is therefore not read.
+            (worker.folder / mutant.file).write_text(code, encoding="utf-8")
+            worker.mutant, worker.stage = mutant, 0
+            package = package_of(mutant)
+            start(worker, package, PATIENCE * seconds[package][0] + GRACE)
+            return
 
 
 def settle(worker: Worker, seconds: dict[str, list[float]]) -> bool:

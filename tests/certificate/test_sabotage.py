@@ -15,6 +15,7 @@ import pytest
 import lodekit as lk
 from lodekit.data.units import Units
 from lodekit.inference.spectral import posterior as spectral_posterior
+from lodekit.inference.spectral.waves import waves_at
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.latents import Matern, SquaredExponential
 from lodekit.prior.observables import Observables
@@ -83,8 +84,7 @@ def change_scalars(found: Any, *_: Any) -> Any:
 
 
 def tune_waves(patch: pytest.MonkeyPatch) -> None:
-    original = spectral_posterior.waves_at
-    patch.setattr(spectral_posterior, "waves_at", lambda f, t: original(f * (1 + PART), t))
+    patch.setattr(spectral_posterior, "waves_at", lambda f, t: waves_at(f * (1 + PART), t))
 
 
 WAVES, ROUGH = {"engine": "spectral"}, {"latent": "matern-13/2"}
