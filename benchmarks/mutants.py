@@ -91,7 +91,8 @@ PATIENCE, GRACE = 2.0, 5.0
 WAITING = 10.0
 ARITHMETIC = {"Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow"}
 ALIKE = {"Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"}
-GUARDING = {"strict", "frozen", "slots", "stacklevel", "overwrite_a", "overwrite_b", "overwrite_c"}
+GUARDING = {"strict", "stacklevel", "frozen", "slots", "init", "repr", "compare"}
+GUARDING |= {"overwrite_a", "overwrite_b", "overwrite_c"}
 SILENT_DECORATORS = {"overload", "abstractmethod", "runtime_checkable", "override", "cache", "lru_cache"}
 
 
@@ -369,7 +370,8 @@ def main() -> None:
     packages = [name for name in GUARDS if any(file.startswith(f"{(HOUSE / name).as_posix()}/") for file in files)]
     queue = spread(files, random.Random(options.seed))
     for name in HEAVY:
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     with tempfile.TemporaryDirectory() as place:
         workers = [Worker(Path(place, str(number))) for number in range(options.workers)]
         for worker in workers:
