@@ -234,8 +234,7 @@ def run_tests(folder: Path, tests: list[str], limit: float) -> None:
     options += [f"--deselect={file}::{name}" for file, names in LEFT_OUT.items() for name in names]
     code = pytest.main([*options, *tests])
     (folder / "seconds").write_text(str(time.process_time()))
-    sys.stdout.flush()
-    os._exit(int(code))
+    sys.exit(int(code))
 
 
 def start(worker: Worker, package: str, limit: float) -> None:
