@@ -59,9 +59,10 @@ def test_covariance_is_the_symbolic_derivative(name: str, latent: str) -> None:
 
 def test_matern_of_high_order_approaches_the_squared_exponential() -> None:
     u = np.linspace(-2, 2, 9)
-    smooth = list(SquaredExponential().stack(np, u, 2))
-    for m, part in enumerate(Matern(60).stack(np, u, 2)):
-        np.testing.assert_allclose(part, smooth[m], atol=0.02)
+    smooth, rough = list(SquaredExponential().stack(np, u, 2)), list(Matern(60).stack(np, u, 2))
+    assert len(smooth) == 3
+    for expected, part in zip(smooth, rough, strict=True):
+        np.testing.assert_allclose(part, expected, atol=0.02)
 
 
 def test_a_matern_that_is_too_rough_names_the_order_needed() -> None:

@@ -67,6 +67,9 @@ def test_roots_of_random_polynomials_agree_with_mpmath_at_50_digits(seed: int) -
     with mpmath.workdps(50):
         expected = mpmath.polyroots(list(reversed(coefficients)), maxsteps=500, extraprec=400)
     found = enclose_roots(RING, [RING.integer(value) for value in coefficients])
+    # Every root, and none twice.
+    assert [count for _, count in found] == [1] * 9
+    assert len({min(range(9), key=lambda k: abs(expected[k] - mpmath.mpc(root))) for root, _ in found}) == 9
     for root, _ in found:
         nearest = min(expected, key=lambda z: abs(z - mpmath.mpc(root)))
         with mpmath.workdps(50):
@@ -92,8 +95,9 @@ def test_roots_with_constants_agree_with_mpmath() -> None:
     (mode,) = lk.System("x''' + pi*x'' + sqrt(3)*x' + exp(1)*x = 0").modes
     with mpmath.workdps(50):
         expected = mpmath.polyroots([1, mpmath.pi, mpmath.sqrt(3), mpmath.e], maxsteps=200, extraprec=200)
-        for root in mode.roots:
-            assert min(abs(z - mpmath.mpc(complex(root))) / abs(z) for z in expected) < mpmath.mpf(2) ** -52
+        for z in expected:
+            assert min(abs(z - mpmath.mpc(complex(root))) / abs(z) for root in mode.roots) < mpmath.mpf(2) ** -52
+    assert len(mode.roots) == 3
 
 
 def test_roots_at_values_cross_from_complex_to_real() -> None:
@@ -101,3 +105,27 @@ def test_roots_at_values_cross_from_complex_to_real() -> None:
     assert mode.roots_at({"c": 2, "k": 1}) == (-1 + 0j, -1 + 0j)
     assert mode.roots_at({"c": 2, "k": 2}) == (-1 - 1j, -1 + 1j)
     assert mode.roots_at({"c": 3, "k": 2}) == (-2 + 0j, -1 + 0j)
+
+
+CONSTANTS = {
+    "exp(pi)": lambda: mpmath.exp(mpmath.pi),
+    "exp(pi/3)": lambda: mpmath.exp(mpmath.pi / 3),
+    "exp(-pi/3)": lambda: mpmath.exp(-mpmath.pi / 3),
+    "exp(-2)": lambda: mpmath.exp(-2),
+    "exp(3)": lambda: mpmath.exp(3),
+    "exp(-1/2)": lambda: mpmath.exp(mpmath.mpf(-0.5)),
+    "cos(0.3)": lambda: mpmath.cos(mpmath.mpf(3) / 10),
+    "sin(-0.3)": lambda: -mpmath.sin(mpmath.mpf(3) / 10),
+    "cos(2*pi/5)": lambda: mpmath.cos(2 * mpmath.pi / 5),
+    "sin(-7*pi/12)": lambda: mpmath.sin(-7 * mpmath.pi / 12),
+    "sqrt(8/3)": lambda: mpmath.sqrt(mpmath.mpf(8) / 3),
+    "pi^2/6": lambda: mpmath.pi**2 / 6,
+}
+
+
+@pytest.mark.parametrize("text", CONSTANTS)
+def test_constants_have_their_values(text: str) -> None:
+    (mode,) = lk.System(f"x' = ({text})*x").modes
+    with mpmath.workdps(50):
+        expected = float(CONSTANTS[text]())
+    assert mode.roots == (pytest.approx(expected, rel=1e-15),)

@@ -33,6 +33,11 @@ SYSTEMS = [
     # Over an extension by a square root only one branch of a^2 - 2 matters, whichever it is.
     ("x1' = -sqrt(2)*x1 + u; x2' = a*x2 + u", ["a"], ["a**2 - 2"]),
     ("x1' = sqrt(2)*x1 + u; x2' = a*x2 + u", ["a"], ["a**2 - 2"]),
+    # A sine has a cosine beside it, and their squares make one.
+    ("x1' = -sin(0.3)*x1 + u; x2' = a*x2 + u", ["a"], ["a**2 - 1 + cos(3/10)**2"]),
+    # A constant in a denominator is no parameter.
+    ("pi*x' + x = 0; y' = a*u", ["a"], ["a"]),
+    ("pi*x' + x = 0; a*y' = y", ["a"], ["a", "a + pi"]),
     # Many square roots must not make harmless factors look harmful.
     ("x' = sqrt(2)*sqrt(3)*sqrt(5)*sqrt(7)*u; x + u + a*v + b*w = 0", ["a", "b"], []),
     ("x1' = x2 + a*u; x2' = -x1 + u", ["a"], []),

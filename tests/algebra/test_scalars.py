@@ -64,3 +64,14 @@ def test_constants_are_enclosed() -> None:
 def test_rationals_are_shown_as_people_write_them(value: Fraction, text: str) -> None:
     assert format_rational(value) == text
     assert Fraction(text) == value
+
+
+@pytest.mark.parametrize("denominator", [1, 2, 5, 8, 10, 20, 25, 40, 125, 3, 6, 15, 10**12, 5**12, 2**12])
+def test_decimals_are_written_where_they_are_exact(denominator: int) -> None:
+    for numerator in (1, -1, 7, -1234567):
+        value = Fraction(numerator, denominator)
+        text = format_rational(value)
+        assert Fraction(text) == value
+        assert ("/" in text) == (10**12 % value.denominator != 0)
+        # As few digits as there can be.
+        assert "." not in text or text[-1] not in ".0"

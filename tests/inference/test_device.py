@@ -53,6 +53,19 @@ def test_a_batch_is_many_single_evaluations(name: str) -> None:
         scale = np.abs(gradient_vector(alone)).max()
         np.testing.assert_allclose(gradient_vector(found), gradient_vector(alone), rtol=0, atol=1e-6 * scale)
     assert together[-1].value == -np.inf
+    assert [found.value for found in evaluate_batch(engine, hypers[-1:])] == [-np.inf]
+
+
+def test_a_batch_leaves_what_would_lose_digits_to_single_evaluations() -> None:
+    _, data, _, hyper = make_case("heating", count=40)
+    engine = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    quiet = replace(hyper, noise=1e-6 * hyper.noise)
+    loud, found = evaluate_batch(engine, [hyper, quiet])
+    alone = engine.evaluate(quiet)
+    # The same computation, where normal equations would leave about eight digits.
+    assert found.value == pytest.approx(alone.value, rel=1e-13)
+    np.testing.assert_allclose(gradient_vector(found), gradient_vector(alone), rtol=1e-12)
+    assert loud.value == pytest.approx(engine.value(hyper), rel=1e-8)
 
 
 def test_a_fleet_of_data_sets_in_one_batch() -> None:

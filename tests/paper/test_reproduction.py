@@ -85,6 +85,7 @@ def test_heating_parameters(quick: tuple[Plan, Results, Path]) -> None:
     assert results.heating_errors("lodekit", noisy=False).max() < 1e-4
     assert results.heating_errors("lodekit", noisy=True).max() < 0.05
     inside, count = results.heating_coverage()
+    assert count == 2 * quick[0].noisy
     assert inside >= count - 1
 
 

@@ -80,6 +80,7 @@ def test_the_log_density_is_that_of_the_density_and_its_slope_is_right(latent: L
 def test_derivatives_of_the_squared_exponential_are_hermite_functions() -> None:
     points = (-2.3, 0.0, 0.4, 1.0, 5.0)
     stack = list(SquaredExponential().stack(np, np.array(points), 9))
+    assert len(stack) == 10
     for number, point in enumerate(points):
         for m, part in enumerate(stack):
             u = mpmath.mpf(point)

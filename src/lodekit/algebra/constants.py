@@ -20,7 +20,7 @@ def format_rational(value: Fraction) -> str:
     ('9.81', '2/3', '1/1099511627776')
     """
     rest, digits = value.denominator, 0
-    while rest % 10 == 0 or rest % 5 == 0 or rest % 2 == 0:
+    while rest % 5 == 0 or rest % 2 == 0:
         rest //= 10 if rest % 10 == 0 else 5 if rest % 5 == 0 else 2
         digits += 1
     if rest != 1 or digits == 0 or digits > 12:

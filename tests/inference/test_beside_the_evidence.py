@@ -1,0 +1,225 @@
+"""What engines say beside evidence and posterior: sizes of data, limits of searches, their reasons, and who answers."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import sympy
+from numpy.typing import NDArray
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
+from lodekit.errors import LodekitError
+from lodekit.inference.accurate import RefinedPosterior
+from lodekit.inference.choice import KINDS, choose
+from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.engine import Case
+from lodekit.inference.spectral.engine import SpectralEngine
+from lodekit.prior.hyperparameters import Hyperparameters
+from tests.inference.fitted import make_case, prior_of, series_of, system_of
+
+Array = NDArray[np.float64]
+
+
+def particular_at(system: lk.System, theta: Array, times: Array) -> Array:
+    """The particular solution by SymPy, shape (channels, n)."""
+    values = dict(zip(map(sympy.Symbol, system.parameters), theta.tolist(), strict=True))
+    functions = [signal.to_sympy().subs(values) for signal in system.particular_solution]
+    columns = [[float(function.subs(sympy.Symbol("t"), time)) for time in times] for function in functions]
+    return np.array(columns)
+
+
+@pytest.mark.parametrize("name", ["shaken_oscillator", "two_room", "three_tank", "heating"])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_powers_are_mean_squares(kind: str, name: str) -> None:
+    """Searches start from them; no evidence would tell that they are wrong."""
+    _, data, _, hyper = make_case(name, count=7)
+    engine = KINDS[kind].make(data.prior, Measurements(series_of(data)), Case(data.size, data.latents))
+    observables = data.observables
+    coefficients = observables.evaluate(hyper.theta)
+    target, modes = engine.powers(coefficients)
+    scales = observables.units.scales
+    means = particular_at(system_of(name)[0], hyper.theta, data.times)
+    expected = [np.mean(((y - m) / s) ** 2) for y, m, s in zip(data.values, means, scales, strict=True)]
+    np.testing.assert_allclose(target, expected, rtol=1e-10)
+    basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
+    assert len(modes) == sum(group.size for group in data.groups)
+    for k, found in enumerate(modes):
+        assert found == pytest.approx(np.mean([part[:, k] ** 2 for part in basis]), rel=1e-10)
+
+
+def test_powers_of_known_noise_are_those_of_the_data() -> None:
+    """Weights are no part of a mean square where the noise is the same for all."""
+    _, data, _, hyper = make_case("heating", count=7)
+    known = [replace(item, std=np.full(len(item.values), 0.3)) for item in series_of(data)]
+    coefficients = data.observables.evaluate(hyper.theta)
+    found, _ = SpectralEngine.of(data.prior, Measurements(known), 1e-10).powers(coefficients)
+    np.testing.assert_allclose(found, DenseEngine(data).powers(coefficients)[0], rtol=1e-10)
+
+
+def test_lengthscales_stay_above_a_third_of_the_smallest_gap() -> None:
+    _, data, *_ = make_case("heating", count=6)
+    engine = DenseEngine(data)
+    gap = np.diff(data.times).min() / (data.times[-1] - data.times[0])
+    assert engine.limits.shortest == pytest.approx(0.3 * gap)
+    # No lengthscale is dearer than another.
+    assert engine.limits.stride == np.inf
+    series = [Series("f1", np.array([2.0]), np.array([1.0]), np.array([np.nan]))]
+    one = Measurements(series)
+    prior = prior_of(system_of("heating")[0], one)
+    assert KINDS["dense"].make(prior, one, Case(1, prior.latents)).limits.shortest == pytest.approx(1e-3)
+
+
+@pytest.fixture(scope="module")
+def summed() -> tuple[SpectralEngine, Hyperparameters]:
+    """An engine on sums over many measurements, and hyperparameters where all is well."""
+    times = np.linspace(0.0, 5.0, 6000)
+    many = Measurements([Series(name, times, np.cos(times), np.full(6000, np.nan)) for name in ("f1", "f2", "u")])
+    prior = prior_of(system_of("heating")[0], many)
+    return SpectralEngine.of(prior, many, 1e-10), make_case("heating")[3]
+
+
+def test_sums_resolve_the_shortest_lengthscale_and_not_much_less(
+    summed: tuple[SpectralEngine, Hyperparameters],
+) -> None:
+    engine, hyper = summed
+    shortest = engine.limits.shortest
+    assert 0.001 < shortest < 0.05
+    assert engine.trouble(replace(hyper, lengthscales=np.full(1, shortest))) == ""
+    assert "half oscillations" in engine.trouble(replace(hyper, lengthscales=np.full(1, 0.3 * shortest)))
+
+
+def test_waves_warn_of_noise_and_lengthscales_that_they_cannot_see(
+    summed: tuple[SpectralEngine, Hyperparameters],
+) -> None:
+    engine, hyper = summed
+    assert engine.posterior(hyper).warnings() == []
+    quiet = replace(hyper, noise=1e-7 * engine.prior.noise.units)
+    assert ["below what sums over the data can tell" in text for text in engine.posterior(quiet).warnings()] == [True]
+    short = replace(hyper, lengthscales=np.full(1, engine.limits.shortest))
+    assert ["shortest one that the spectral" in text for text in engine.posterior(short).warnings()] == [True]
+    # Measurements themselves show any noise.
+    _, data, *_ = make_case("heating")
+    few = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    assert few.posterior(quiet).warnings() == []
+
+
+def test_what_an_engine_has_computed_does_not_travel() -> None:
+    """Parallel searches send engines to other processes: products of waves are made anew there."""
+    _, data, _, hyper = make_case("heating")
+    engine = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
+    # Short, so that there are hundreds of waves.
+    hyper = replace(hyper, lengthscales=np.full(1, 0.02))
+    before = len(pickle.dumps(engine))
+    value = engine.value(hyper)
+    sent = pickle.dumps(engine)
+    assert len(sent) < before + 10_000
+    assert pickle.loads(sent).value(hyper) == pytest.approx(value, rel=1e-12)  # noqa: S301
+
+
+@pytest.mark.parametrize("example", ["heating", "free_decay"])
+@pytest.mark.parametrize("kind", ["dense", "dense on cpu", "spectral"])
+def test_where_nothing_is_finite_the_evidence_is_none_and_the_posterior_says_so(kind: str, example: str) -> None:
+    _, data, _, hyper = make_case(example, count=5)
+    name, _, device = kind.partition(" on ")
+    case = Case(data.size, data.latents, device=device or None)
+    engine = KINDS[name].make(data.prior, Measurements(series_of(data)), case)
+    endless = hyper.map(lambda part: np.full_like(part, np.inf))
+    broken = replace(hyper, deviations=endless.deviations, mode_deviations=endless.mode_deviations)
+    assert engine.value(broken) == -np.inf
+    found = engine.evaluate(broken)
+    assert found.value == -np.inf
+    for part, own in zip(found.gradient.parts, hyper.parts, strict=True):
+        np.testing.assert_array_equal(part, np.zeros(len(own)))
+    with pytest.raises(LodekitError, match="not finite at these values"):
+        engine.posterior(broken).mean(data.observables, data.times)
+
+
+def test_a_matrix_that_is_nearly_singular_says_what_was_added() -> None:
+    _, data, _, hyper = make_case("heating", count=8)
+    flat = replace(hyper, lengthscales=np.full(1, 50.0), noise=np.zeros(1))
+    (text,) = DenseEngine(data).posterior(flat).warnings()
+    assert re.fullmatch(r"a jitter of 1e-\d\d was added to factorize the covariance", text)
+    assert DenseEngine(data).posterior(hyper).warnings() == []
+
+
+def test_a_system_without_any_freedom_is_known_exactly() -> None:
+    times = np.linspace(0.0, 3.0, 8)
+    gp = lk.LODEGP(lk.System("x = sin(t)"), random_state=0)
+    gp.fit(times, np.sin(times) + 0.01 * np.cos(9 * times))
+    mean, covariance = gp.predict(times, return_cov=True)
+    np.testing.assert_allclose(mean[:, 0], np.sin(times), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(covariance, np.zeros((8, 1, 8, 1)))
+    np.testing.assert_array_equal(gp.sample(times, 2, random_state=0), np.stack([mean, mean]))
+    rms = np.sqrt(np.mean((0.01 * np.cos(9 * times)) ** 2))
+    assert gp.noise_["shared"] == pytest.approx(rms, rel=1e-3)
+
+
+def test_choices_speak_of_one_or_many_measurements() -> None:
+    assert str(choose("auto", Case(size=1, latents=()))).startswith("dense: 1 measurement; ")
+    assert str(choose("auto", Case(size=200, latents=()))).startswith("dense: 200 measurements; ")
+    assert str(choose("auto", Case(size=201, latents=()))) == "spectral: 201 measurements; more than 200"
+    assert str(choose("dense", Case(size=12_345, latents=(), device="cuda"))) == (
+        "dense: 12 345 measurements on cuda; asked for"
+    )
+    # Only the dense engine goes where a device is named.
+    assert "cuda" not in str(choose("spectral", Case(size=12_345, latents=(), device="cuda")))
+
+
+def test_a_matrix_has_a_largest_size_which_a_device_lifts() -> None:
+    assert choose("dense", Case(size=40_000, latents=())).name == "dense"
+    with pytest.raises(LodekitError, match=r"40 001 measurements are too many .* use engine='auto' or 'spectral'"):
+        choose("dense", Case(size=40_001, latents=()))
+    assert choose("dense", Case(size=40_001, latents=(), device="cuda")).name == "dense"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A posterior that says one number to everything."""
+
+    number: float
+    rounding: float = 0.0
+    refuses: bool = False
+
+    @property
+    def value(self) -> float:
+        return self.number
+
+    def warnings(self) -> list[str]:
+        return [f"warned by {self.number}"]
+
+    def check_exact_values(self) -> None:
+        raise LodekitError(f"checked by {self.number}")
+
+    def _say(self, *_: object) -> Array:
+        if self.refuses:
+            raise LodekitError("out of reach")
+        return np.array([0.0, self.number])
+
+    mean = variance = covariance = sample = _say
+
+
+@pytest.mark.parametrize(
+    ("second", "heard"),
+    [(Answer(2.0, 0.5), 2.0), (Answer(np.nan, 0.5), 1.0), (Answer(np.inf, 0.5), 1.0), (Answer(2.0, 0.5, True), 1.0)],
+)
+def test_the_second_engine_answers_wherever_it_can(second: Answer, heard: float) -> None:
+    both = RefinedPosterior(Answer(1.0, 0.7), second)
+    _, data, *_ = make_case("heating", count=3)
+    observables, times, generator = data.observables, data.times, np.random.default_rng(0)
+    for found in (
+        both.mean(observables, times),
+        both.variance(observables, times),
+        both.covariance(observables, times),
+        both.sample(observables, times, 1, generator),
+    ):
+        assert found.tolist() == [0.0, heard]
+    # The evidence, its warnings and exact values are those of the engine that was chosen.
+    assert (both.value, both.rounding, both.warnings()) == (1.0, 0.5, ["warned by 1.0"])
+    with pytest.raises(LodekitError, match=r"checked by 1\.0"):
+        both.check_exact_values()
