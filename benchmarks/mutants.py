@@ -53,7 +53,7 @@ GUARDS: dict[str, tuple[str, str]] = {
         "tests/agreement/test_roots_against_mpmath.py tests/model tests/learning/test_objective.py "
         "tests/agreement/test_catalog_solutions.py tests/integrations/test_gpytorch.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py "
-        "tests/agreement/test_covariance.py tests/agreement/test_spectral.py "
+        "tests/agreement/test_covariance.py tests/agreement/test_channels.py tests/agreement/test_spectral.py "
         "tests/test_figures.py::test_the_area_below_a_spectrum_is_the_prior_variance "
         "tests/test_figures.py::test_without_free_functions_there_is_no_spectrum "
         "tests/cli/test_using.py::test_simulated_solutions_have_no_residual_and_the_variance_that_was_meant",
@@ -64,6 +64,7 @@ GUARDS: dict[str, tuple[str, str]] = {
         "tests/inference/test_device.py tests/prior/test_toy_latent.py tests/learning/test_objective.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py tests/model "
         "tests/integrations/test_gpytorch.py tests/agreement/test_spectral.py tests/test_many_measurements.py "
+        "tests/agreement/test_channels.py "
         "tests/certificate/test_certificate.py::test_little_noise_is_answered_on_waves "
         "tests/certificate/test_certificate.py::test_where_waves_cannot_reach_the_matrix_answers",
     ),
