@@ -29,6 +29,7 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
+from lodekit.learning.uncertainty import Uncertainty
 from lodekit.prior.families import read_latent
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import Latent
@@ -312,6 +313,11 @@ class Fit:
     def covariance(self) -> Array:
         """The covariance of everything learned, on the scale of the search, shape (n, n)."""
         return covariance_from_curvature(self.curvature, ~self.optimum.at_bound)
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """What everything learned could be as well, and what that does to predictions."""
+        return Uncertainty(self.setup.objective, self.optimum, self.curvature, self.setup.posterior)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
