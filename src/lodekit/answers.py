@@ -192,8 +192,9 @@ def residual(
     """
     equations, times = equation_terms(fit.system), read_times(t)
     if not samples:
-        values = np.asarray(predict(fit, times, equations.observables))[None]
-        return equations.residual(fit.hyperparameters.theta, times, values, relative=relative)[0]
+        mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
+        left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
+        return left
     values, own = sample(fit, times, samples, random_state, equations.observables, return_parameters=True)
     theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
     parts = [

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Measurements
 from lodekit.data.units import Units
 from lodekit.errors import FitError
-from lodekit.fitted import Arguments, Fit, Labels, Setup
+from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
+from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
 from lodekit.learning.search import Optimum

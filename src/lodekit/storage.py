@@ -18,8 +18,9 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
-from lodekit.fitted import Arguments, Fit, Labels
+from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import make_fit, prepare
+from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.search import Optimum
 from lodekit.system.system import System

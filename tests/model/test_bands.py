@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,9 +178,20 @@ def test_the_score_is_the_density_under_the_bands(decay: lk.LODEGP) -> None:
 
 
 def test_unknown_words_for_parameters_are_refused(decay: lk.LODEGP) -> None:
+    request: Callable[[], object]
     for request in (lambda: decay.predict(GRID, parameters="learned"), lambda: decay.sample(GRID, parameters="all")):
         with pytest.raises(lk.LodekitError, match="expected parameters='uncertain' or 'fixed'"):
             request()
+
+
+def test_errors_count_that_noise_was_learned_from_the_same_data(decay: lk.LODEGP) -> None:
+    """Three numbers bend the curve to 30 measurements: c, k and the deviation of the modes."""
+    learned = lk.LODEGP(DECAY.system, random_state=0).fit(TIMES, decay_data()).fit_
+    assert learned.layout.size == 4
+    np.testing.assert_allclose(learned.information, learned.curvature * 27 / 30)
+    spread = np.sqrt(np.linalg.inv(learned.curvature)[0, 0] * 30 / 27)
+    assert learned.estimates["c"].std_error == pytest.approx(learned.estimates["c"].value * spread, rel=1e-6)
+    np.testing.assert_array_equal(decay.fit_.information, decay.fit_.curvature)
 
 
 def test_roots_of_covariances_are_finite_whatever_the_curvature() -> None:
