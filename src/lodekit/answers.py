@@ -17,6 +17,7 @@ from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
+from lodekit.prior.observables import Observables
 
 __all__ = [
     "log_evidence",
@@ -145,19 +146,26 @@ def sample(
     generator = np.random.default_rng(random_state)
     with np.errstate(all="ignore"):
         if uncertain and fit.layout.size:
-            # Every function has a generator of its own, so that it does not depend on the times of the others.
-            points, parts = [], []
-            others = generator.spawn(int(size))
-            for (point, posterior), own in zip(fit.uncertainty.draw(int(size), generator), others, strict=True):
-                points.append(fit.layout.unpack(point).theta)
-                parts.append(posterior.sample(observables, times, 1, own))
-            drawn, theta = np.concatenate(parts), np.array(points)
+            drawn, theta = _draw_at_own_points(fit, observables, times, int(size), generator)
         else:
             drawn = fit.posterior.sample(observables, times, int(size), generator)
             theta = np.tile(fit.hyperparameters.theta, (int(size), 1))
     check_finite(drawn.transpose(1, 0, 2), times)
     found = drawn[:, :, 0] if single else drawn
     return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
+
+
+def _draw_at_own_points(
+    fit: Fit, observables: Observables, times: Array, size: int, generator: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return functions, each drawn at a point of its own, shape (size, n, o), and their parameters, (size, p)."""
+    theta, parts = [], []
+    # Every function has a generator of its own, so that it does not depend on the times of the others.
+    others = generator.spawn(size)
+    for (point, posterior), own in zip(fit.uncertainty.draw(size, generator), others, strict=True):
+        theta.append(fit.layout.unpack(point).theta)
+        parts.append(posterior.sample(observables, times, 1, own))
+    return np.concatenate(parts), np.array(theta)
 
 
 def residual(

@@ -63,7 +63,7 @@ def sample(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
 ) -> None:
-    """Draw whole solutions, each at parameters of its own, as CSV: a number for each, times and channels.
+    """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """
