@@ -177,6 +177,22 @@ def test_the_score_is_the_density_under_the_bands(decay: lk.LODEGP) -> None:
     assert decay.score(TIMES[:5], {"x": new}) == pytest.approx(expected, rel=1e-12)
 
 
+def test_no_times_and_nothing_that_can_move(decay: lk.LODEGP) -> None:
+    assert [part.shape for part in decay.predict([], return_std=True)] == [(0, 1), (0, 1)]
+    mean, cov = decay.predict([], "x", return_cov=True)
+    assert (mean.shape, cov.shape) == ((0,), (0, 0))
+    # What sits at a limit of the search stays there.
+    fixed = replace(
+        decay.fit_, optimum=replace(decay.fit_.optimum, at_bound=np.ones(decay.fit_.layout.size, dtype=bool))
+    )
+    kept = lk.LODEGP.from_fit(fixed)
+    np.testing.assert_allclose(
+        kept.predict(GRID, return_std=True)[1], decay.predict(GRID, return_std=True, parameters="fixed")[1]
+    )
+    _, own = kept.sample(GRID, 2, 0, return_parameters=True)
+    np.testing.assert_allclose(own["k"], decay.parameters_["k"].value)
+
+
 def test_unknown_words_for_parameters_are_refused(decay: lk.LODEGP) -> None:
     request: Callable[[], object]
     for request in (lambda: decay.predict(GRID, parameters="learned"), lambda: decay.sample(GRID, parameters="all")):

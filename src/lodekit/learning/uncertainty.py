@@ -150,7 +150,7 @@ class Uncertainty:
             (above.mean(observables, times) - below.mean(observables, times)) / (2.0 * step)
             for step, above, below in self._pairs()
         ]
-        return np.array(found).reshape(-1, len(times), observables.count)
+        return np.stack(found) if found else np.zeros((0, len(times), observables.count))
 
     def draw(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.
