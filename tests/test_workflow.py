@@ -94,7 +94,9 @@ def test_predictions_and_samples_are_columns(product: Product) -> None:
     assert list(table) == ["t", "T", "std(T)", "T'", "std(T')"]
     np.testing.assert_allclose(table["T"], product.gp.predict(times, "T").ravel())
     drawn = sample_columns(product.gp, times, size=2, seed=1)
-    assert list(drawn) == ["sample", "t", "T"]
+    learned = [product.gp.fit_.layout.names[number] for number in product.gp.fit_.layout.learned]
+    assert list(drawn) == ["sample", "t", "T", *learned]
+    assert len(set(drawn[learned[0]][:5])) == 1 < len(set(drawn[learned[0]]))
     assert drawn["sample"] == [1] * 5 + [2] * 5
     with pytest.raises(lk.LodekitError, match="two columns would be called 'T'"):
         predict_columns(product.gp, times, ["T", "T"])

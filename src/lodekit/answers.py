@@ -20,6 +20,7 @@ from lodekit.fitted import Fit
 from lodekit.learning.diagnosis import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
+from lodekit.prior.observables import Observables
 
 __all__ = [
     "log_evidence",
@@ -61,10 +62,14 @@ def predict(
     observable: str | Sequence[str] | None = None,
     return_std: bool = False,
     return_cov: bool = False,
+    *,
+    parameters: str = "uncertain",
 ) -> Any:
-    """Return the posterior mean, and the standard deviation or covariance of the posterior on request.
+    """Return the posterior mean, and standard deviations or covariances on request.
 
-    All are of the observables themselves, without noise, and in the user's units.
+    All are of the observables themselves, without noise, and in the user's units. Deviations count that everything was
+    estimated: to the posterior covariance is added what the uncertainty of parameters, lengthscales, deviations and
+    noise does to the mean.
 
     Parameters
     ----------
@@ -74,6 +79,9 @@ def predict(
         Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default.
     return_std, return_cov : bool
         Whether standard deviations, or covariances, are wanted as well.
+    parameters : {"uncertain", "fixed"}
+        Whether deviations count the uncertainty of all that was learned, or hold at the learned values. The former
+        take two more means for each learned number, and as many posteriors the first time.
 
     Returns
     -------
@@ -92,15 +100,18 @@ def predict(
     ((2,), (2,))
     """
     texts, single = _read_observables(fit, observable)
-    times, observables = read_times(t), fit.observables(texts)
+    times, observables, uncertain = read_times(t), fit.observables(texts), _is_uncertain(parameters)
     with np.errstate(all="ignore"):
         mean = fit.posterior.mean(observables, times)
         found: list[Array] = [mean[:, 0] if single else mean]
+        slopes = np.zeros((0, *mean.shape))
+        if uncertain and (return_std or return_cov):
+            slopes = fit.uncertainty.slopes(observables, times)
         if return_std:
-            std = np.sqrt(fit.posterior.variance(observables, times))
+            std = np.sqrt(fit.posterior.variance(observables, times) + np.sum(slopes**2, axis=0))
             found.append(std[:, 0] if single else std)
         if return_cov:
-            covariance = fit.posterior.covariance(observables, times)
+            covariance = fit.posterior.covariance(observables, times) + np.tensordot(slopes, slopes, axes=(0, 0))
             found.append(covariance[:, 0, :, 0] if single else covariance)
     for part in found:
         check_finite(part, times)
@@ -113,8 +124,14 @@ def sample(
     size: int = 1,
     random_state: int | None = None,
     observable: str | Sequence[str] | None = None,
-) -> Array:
+    *,
+    parameters: str = "uncertain",
+    return_parameters: bool = False,
+) -> Any:
     """Return functions drawn from the posterior, without noise and in the user's units.
+
+    Each is drawn at parameters and hyperparameters of its own, drawn from what the data say about them: it is a
+    solution of the equations at these parameters.
 
     Parameters
     ----------
@@ -126,26 +143,54 @@ def sample(
         Seed of the draws.
     observable : str or sequence of str, optional
         As in `predict`.
+    parameters : {"uncertain", "fixed"}
+        Whether each function has parameters of its own, or all have the learned ones. The former takes a posterior
+        for each function.
+    return_parameters : bool
+        Whether the parameters of the system are wanted as well, of each function.
 
     Returns
     -------
-    array, shape (size, n, channels), or (size, n) for an observable given as text
+    drawn : array, shape (size, n, channels), or (size, n) for an observable given as text
+    parameters : dict of str to array, shape (size,), where they are asked for
 
     Examples
     --------
     >>> import lodekit as lk
-    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    >>> gp.sample([0.0, 1.0, 2.0], size=5, random_state=0).shape
-    (5, 3, 2)
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> drawn, own = gp.sample([0.0, 1.0, 2.0], size=5, random_state=0, return_parameters=True)
+    >>> drawn.shape, own["a"].shape
+    ((5, 3, 1), (5,))
     """
     texts, single = _read_observables(fit, observable)
     times, observables = read_times(t), fit.observables(texts)
+    uncertain = _is_uncertain(parameters)
     check_count("size", size)
     check_seed(random_state)
+    generator = np.random.default_rng(random_state)
     with np.errstate(all="ignore"):
-        drawn = fit.posterior.sample(observables, times, int(size), np.random.default_rng(random_state))
+        if uncertain and fit.layout.size:
+            drawn, theta = _draw_at_own_points(fit, observables, times, int(size), generator)
+        else:
+            drawn = fit.posterior.sample(observables, times, int(size), generator)
+            theta = np.tile(fit.hyperparameters.theta, (int(size), 1))
     check_finite(drawn.transpose(1, 0, 2), times)
-    return drawn[:, :, 0] if single else drawn
+    found = drawn[:, :, 0] if single else drawn
+    return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
+
+
+def _draw_at_own_points(
+    fit: Fit, observables: Observables, times: Array, size: int, generator: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return functions, each drawn at a point of its own, shape (size, n, o), and their parameters, (size, p)."""
+    theta, parts = [], []
+    # Every function has a generator of its own, so that it does not depend on the times of the others.
+    others = generator.spawn(size)
+    for (point, posterior), own in zip(fit.uncertainty.draw(size, generator), others, strict=True):
+        theta.append(fit.layout.unpack(point).theta)
+        parts.append(posterior.sample(observables, times, 1, own))
+    return np.concatenate(parts), np.array(theta)
 
 
 def residual(
@@ -161,7 +206,7 @@ def residual(
     t : array-like, shape (n,)
         Times.
     samples : int
-        How many samples to take instead of the mean; zero takes the mean.
+        How many samples to take instead of the mean, each with its own parameters; zero takes the mean.
     random_state : int, optional
         Seed of the samples.
     relative : bool
@@ -179,12 +224,17 @@ def residual(
     True
     """
     equations, times = equation_terms(fit.system), read_times(t)
-    if samples:
-        values = sample(fit, times, samples, random_state, equations.observables)
-    else:
-        values = np.asarray(predict(fit, times, equations.observables))[None]
-    found = equations.residual(fit.hyperparameters.theta, times, values, relative=relative)
-    return found if samples else found[0]
+    if not samples:
+        mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
+        left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
+        return left
+    values, own = sample(fit, times, samples, random_state, equations.observables, return_parameters=True)
+    theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
+    parts = [
+        equations.residual(each, times, value[None], relative=relative)
+        for each, value in zip(theta, values, strict=True)
+    ]
+    return np.asarray(np.concatenate(parts))
 
 
 def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:
@@ -221,7 +271,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
 
 
 def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> float:
-    """Return the mean log predictive density of new measurements, noise included.
+    """Return the mean log predictive density of new measurements: noise, and the uncertainty of all that was learned.
 
     Parameters
     ----------
@@ -245,7 +295,8 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
         observables = fit.observables([series.observable])
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
-        variance = fit.posterior.variance(observables, series.times)[:, 0] + noise**2
+        slopes = fit.uncertainty.slopes(observables, series.times)[:, :, 0]
+        variance = fit.posterior.variance(observables, series.times)[:, 0] + np.sum(slopes**2, axis=0) + noise**2
         if not (variance > 0).all():
             raise DataError("the predictive density is infinite without noise; give noise_std= for the new data")
         total += float(np.sum(-0.5 * (series.values - mean) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)))
@@ -275,6 +326,13 @@ def summary(fit: Fit) -> str:
     others = {f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in fit.notes)])
+
+
+def _is_uncertain(parameters: str) -> bool:
+    """Return whether the uncertainty of what was learned counts."""
+    if parameters not in ("uncertain", "fixed"):
+        raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
+    return parameters == "uncertain"
 
 
 def _read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:

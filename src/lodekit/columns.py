@@ -54,7 +54,9 @@ def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]
 def sample_columns(
     gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None, *, size: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return functions drawn from the posterior as columns: a number for each, times, dates, and channels.
+    """Return functions drawn from the posterior as columns: a number for each, times, dates, channels, and parameters.
+
+    Each function solves the equations at parameters of its own; those that were learned are columns, too.
 
     Parameters
     ----------
@@ -69,12 +71,14 @@ def sample_columns(
         Of the draws.
     """
     names = list(gp.system.channels) if names is None else names
-    drawn = gp.sample(times, size, seed, names)
+    drawn, own = gp.sample(times, size, seed, names, return_parameters=True)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
     dates = date_column(gp.labels_.get("origin", ""), times)
     columns |= {name: values * size for name, values in dates.items()}
     for number, name in enumerate(names):
         add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
+    learned = [gp.fit_.layout.names[number] for number in gp.fit_.layout.learned]
+    add_columns(columns, {name: own[name].repeat(len(times)).tolist() for name in learned})
     return columns
 
 

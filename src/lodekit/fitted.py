@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
@@ -22,13 +21,15 @@ from lodekit.inference.accurate import accurate_posterior
 from lodekit.inference.choice import Choice, check_engine
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import Case, Engine, Posterior
-from lodekit.learning.curvature import covariance_from_curvature
+from lodekit.labels import Labels
+from lodekit.learning.curvature import covariance_from_curvature, reduced_curvature
 from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
 from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
+from lodekit.learning.uncertainty import Uncertainty
 from lodekit.prior.families import read_latent
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import Latent
@@ -118,67 +119,6 @@ class Arguments:
     def to_dict(self) -> dict[str, Any]:
         """Return all arguments by name."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The words that figures, reports and files use: a title, units, and the date of time zero.
-
-    Parameters
-    ----------
-    title : str
-        Of reports; empty where there is none.
-    units : dict of str to str
-        Units of channels, parameters and the time ``t``, by name.
-    origin : str
-        The date that is time zero, where times are seconds since then; empty where times are numbers.
-    """
-
-    title: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
-    origin: str = ""
-
-    @classmethod
-    def read(cls, labels: Mapping[str, Any]) -> Labels:
-        """Return labels from plain values; raise where these are no labels.
-
-        Parameters
-        ----------
-        labels : dict
-            What `to_dict` returns; empty for no labels.
-        """
-        if not labels:
-            return cls()
-        found = cls(labels["title"], dict(labels["units"]), labels["origin"])
-        if not all(isinstance(text, str) for text in (found.title, found.origin, *found.units, *found.units.values())):
-            raise TypeError("labels are texts")
-        if found.origin:
-            datetime.fromisoformat(found.origin)
-        return found
-
-    def changed(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
-        """Return other labels; raise where they are no texts, or the origin is no date.
-
-        Parameters
-        ----------
-        title : str
-        units : dict of str to str, or None
-        origin : str or None
-            None keeps the origin, and with it seconds as the unit of time.
-        """
-        kept = self.origin if origin is None else origin
-        try:
-            own = {**({"t": "s"} if kept else {}), **dict(units or {})}
-            return Labels.read({"title": title, "units": own, "origin": kept})
-        except (TypeError, ValueError):
-            raise LodekitError(
-                "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
-                f"title={title!r}, units={units!r}, origin={origin!r}"
-            ) from None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all labels by name."""
-        return {"title": self.title, "units": dict(self.units), "origin": self.origin}
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,14 +254,24 @@ class Fit:
         return self.posterior.value
 
     @cached_property
+    def information(self) -> Array:
+        """The curvature, less the share of the measurements that learning has used up; errors come from it."""
+        return reduced_curvature(self.curvature, self.layout, self.setup.engine.size, self.optimum.at_bound)
+
+    @cached_property
     def covariance(self) -> Array:
         """The covariance of everything learned, on the scale of the search, shape (n, n)."""
-        return covariance_from_curvature(self.curvature, ~self.optimum.at_bound)
+        return covariance_from_curvature(self.information, ~self.optimum.at_bound)
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """What everything learned could be as well, and what that does to predictions."""
+        return Uncertainty(self.setup.objective, self.optimum, self.information, self.setup.posterior)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
-        return estimate_parameters(self.layout, self.optimum.x, self.curvature, self.optimum.at_bound)
+        return estimate_parameters(self.layout, self.optimum.x, self.information, self.optimum.at_bound)
 
     @cached_property
     def noise(self) -> dict[str, float]:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Measurements
 from lodekit.data.units import Units
 from lodekit.errors import FitError
-from lodekit.fitted import Arguments, Fit, Labels, Setup
+from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
+from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
 from lodekit.learning.search import Optimum
@@ -98,7 +99,7 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
             scatter=None if scatter is None else setup.prior.noise.medians(scatter),
             known=known,
         )
-        curvature = _curvature(setup, optimum.x)
+        curvature = curvature_at(setup.objective, optimum.x)
     return make_fit(setup, optimum, curvature, labels)
 
 
@@ -115,7 +116,7 @@ def keep_point(setup: Setup, x: Array, labels: Labels | None = None) -> Fit:
     """
     with setup.threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
-        curvature = _curvature(setup, x)
+        curvature = curvature_at(setup.objective, x)
     return make_fit(setup, optimum, curvature, labels)
 
 
@@ -166,12 +167,3 @@ def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | 
         raise FitError("the evidence is not finite at the optimum; check units and starting values")
     posterior.check_exact_values()
     return fit
-
-
-def _curvature(setup: Setup, x: Array) -> Array:
-    """Return the curvature of the objective at a point; zeros where no parameter is learned."""
-    layout = setup.layout
-    if not layout.learned:
-        # Standard errors are those of the parameters: without these nobody asks for the curvature.
-        return np.zeros((layout.size, layout.size))
-    return curvature_at(setup.objective, x)

@@ -14,8 +14,9 @@ from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
-from lodekit.fitted import Arguments, Fit, Labels
+from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import extend, fit_measurements, prepare
+from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.system import System

@@ -18,8 +18,10 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
-from lodekit.fitted import Arguments, Fit, Labels
+from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import make_fit, prepare
+from lodekit.labels import Labels
+from lodekit.learning.curvature import curvature_at
 from lodekit.learning.search import Optimum
 from lodekit.system.system import System
 
@@ -88,6 +90,9 @@ def load_fit(path: str | Path) -> Fit:
         size = setup.layout.size
         if (x.shape, curvature.shape, at_bound.shape) != ((size,), (size, size), (size,)):
             raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
+        if size and not curvature.any():
+            # Earlier versions left it out where no parameter of the system was learned.
+            curvature = curvature_at(setup.objective, x)
         value, converged, message, evaluations = state["optimum"]
         # Format 2 held the negative, without the constants of priors.
         value = setup.objective.value(x) if state["format"] == 2 else value

@@ -51,10 +51,11 @@ def test_samples_satisfy_the_equations(fitted: Fitted) -> None:
     shown = [part for observable in ("f2'", "f1", "f2") for part in ("--observable", observable)]
     done = run("sample", fitted.model, *options, *shown)
     names, table = columns(done.stdout)
-    assert names == ["sample", "t", "f2'", "f1", "f2"]
+    assert names == ["sample", "t", "f2'", "f1", "f2", "a", "b"]
     assert table[:, 0].tolist() == [1.0] * 5 + [2.0] * 5
-    b = lk.LODEGP.load(Path(fitted.model) / "model.lodekit").parameters_["b"].value
-    assert np.allclose(table[:, 2], -b * (table[:, 4] - table[:, 3]), atol=1e-9)
+    # Each at the parameters that were drawn with it.
+    assert np.allclose(table[:, 2], -table[:, 6] * (table[:, 4] - table[:, 3]), atol=1e-9)
+    assert len(set(table[:, 6].tolist())) == 2
     # The same seed, the same draws, up to the rounding of another process.
     again, other = (run("sample", fitted.model, *options, *shown, *seed).stdout for seed in ((), ("--seed", "4")))
     assert np.allclose(columns(again)[1], table, rtol=0, atol=1e-7)

@@ -112,7 +112,7 @@ def test_a_fitted_model_goes_to_gpytorch_and_back(noise: str) -> None:
     with torch.no_grad(), gpytorch.settings.max_cholesky_size(10_000):
         posterior = model(torch.as_tensor(new)[:, None])
         noisy = likelihood(posterior)
-    mean, std = fitted.predict(new, return_std=True)
+    mean, std = fitted.predict(new, return_std=True, parameters="fixed")
     np.testing.assert_allclose(posterior.mean.numpy(), mean, atol=1e-5)
     np.testing.assert_allclose(posterior.variance.clamp_min(0).sqrt().numpy(), std, atol=1e-4)
     levels = np.broadcast_to(list(fitted.noise_.values()), 3)
@@ -177,7 +177,7 @@ def test_a_single_observable_with_known_noise() -> None:
     model.eval()
     with torch.no_grad():
         found = model(torch.linspace(-6, 6, 5, dtype=torch.float64)[:, None])
-    mean, deviation = fitted.predict(np.linspace(-6, 6, 5), "f1", return_std=True)
+    mean, deviation = fitted.predict(np.linspace(-6, 6, 5), "f1", return_std=True, parameters="fixed")
     np.testing.assert_allclose(found.mean.numpy(), mean, atol=1e-6)
     np.testing.assert_allclose(found.variance.sqrt().numpy(), deviation, atol=1e-5)
     with pytest.raises(lk.LodekitError, match="name it"):

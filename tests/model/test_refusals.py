@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def test_a_channel_that_the_equations_force_to_zero_is_refused_where_the_data_ar
 
 
 def test_bad_prediction_requests_are_refused(heated: lk.LODEGP) -> None:
+    request: Callable[[], object]
     for request, match in (
         (lambda: heated.predict([np.nan]), "finite times"),
         (lambda: heated.predict("soon"), "times as numbers"),
@@ -110,6 +112,7 @@ def test_predictions_that_overflow_are_refused() -> None:
 def test_derivatives_that_a_matern_process_does_not_have_are_refused() -> None:
     gp = lk.LODEGP(lk.System("x' = -x + u"), latent="matern-5/2", random_state=0)
     gp.fit(SHORT, {"x": np.sin(SHORT) + 0.01 * WIGGLE})
+    request: Callable[[], object]
     for request in (lambda: gp.predict(SHORT, "D(x, 5)"), lambda: gp.sample(SHORT, 1, 0, "D(x, 5)")):
         with pytest.raises(lk.LodekitError, match="too rough"):
             request()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,11 +40,14 @@ class Certificate:
     mean : Measured
         What the posterior mean leaves of the equations.
     samples : Measured or None
-        What functions drawn from the posterior leave of them; None where none were drawn.
+        What functions drawn from the posterior leave of them, each at the parameters that were drawn with it; None
+        where none were drawn.
     size : int
         How many functions were drawn.
     why : str
         Why no samples were measured, where some were asked for.
+    own : bool
+        Whether every sample has parameters of its own, which its equations were taken at.
     """
 
     identities: tuple[str, ...]
@@ -51,6 +55,7 @@ class Certificate:
     samples: Measured | None = None
     size: int = 0
     why: str = ""
+    own: bool = False
 
     @property
     def residual(self) -> float:
@@ -79,6 +84,8 @@ class Certificate:
         if self.samples is not None:
             noun = "sample " if self.size == 1 else "samples"
             lines.append(f"  {self.size} {noun}  {_describe(self.samples)}")
+            if self.own:
+                lines.append("  Every sample is put into the equations at the parameters that were drawn with it.")
         if self.why:
             lines.append(f"  no samples: {self.why}")
         return "\n".join(lines)
@@ -126,7 +133,7 @@ def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, rando
         drawn = _measure_samples(fit, mean, int(samples), random_state)
     except LodekitError as problem:
         return Certificate(identities, mean, why=str(problem))
-    return Certificate(identities, mean, drawn, int(samples))
+    return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.learned))
 
 
 def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
@@ -152,12 +159,18 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
     if _is_rough(fit):
         times = times[np.linspace(0, len(times) - 1, min(len(times), _ROUGH_TIMES) + 2).round().astype(int)][1:-1]
         lengths = [mean.length / 8.0]
-    return measure_draws(_written(fit), lambda at: sample(fit, at, size, seed), times, lengths, _breaks(fit))
+
+    def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
+        drawn, own = sample(fit, at, size, seed, return_parameters=True)
+        return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
+
+    return measure_draws(draw, times, lengths, _breaks(fit))
 
 
-def _written(fit: Fit) -> WrittenEquations:
-    values = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
-    return WrittenEquations(fit.system.written, fit.system.channels, values)
+def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
+    """Return the equations at some values of the parameters, the learned ones by default."""
+    learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
+    return WrittenEquations(fit.system.written, fit.system.channels, learned if values is None else values)
 
 
 def _is_rough(fit: Fit) -> bool:

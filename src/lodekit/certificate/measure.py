@@ -91,7 +91,7 @@ def measure_curve(
     problem: LodekitError | None = None
     for pieces, length in _halved(times, longest, breaks):
         try:
-            found = _measure(written, pieces, curve(pieces.nodes)[None], length)
+            found = _measure([written], pieces, curve(pieces.nodes)[None], length)
         except LodekitError as raised:
             # A long piece reaches far beyond the times; there the curve may not be finite.
             problem = raised
@@ -108,8 +108,7 @@ def measure_curve(
 
 
 def measure_draws(
-    written: WrittenEquations,
-    draw: Callable[[Array], Array],
+    draw: Callable[[Array], tuple[Array, Sequence[WrittenEquations]]],
     times: Array,
     lengths: Sequence[float],
     breaks: Array,
@@ -118,9 +117,8 @@ def measure_draws(
 
     Parameters
     ----------
-    written : WrittenEquations
     draw : function
-        From times to the channels of s functions, shape (s, n, channels); called once.
+        From times to the channels of s functions, shape (s, n, channels), and the equations of each; called once.
     times : array, shape (n,)
     lengths : sequence of float
         Of pieces; the one on which the two ways to differentiate agree best is taken.
@@ -129,7 +127,8 @@ def measure_draws(
     """
     choices = [make_pieces(times, length, breaks) for length in lengths]
     nodes = [pieces.nodes for pieces in choices]
-    values = np.split(draw(np.concatenate(nodes)), np.cumsum([len(part) for part in nodes])[:-1], axis=1)
+    drawn, written = draw(np.concatenate(nodes))
+    values = np.split(drawn, np.cumsum([len(part) for part in nodes])[:-1], axis=1)
     found = [_measure(written, *item) for item in zip(choices, values, lengths, strict=True)]
     return min(found, key=lambda item: item.uncertainty)
 
@@ -144,11 +143,19 @@ def _halved(times: Array, longest: float, breaks: Array) -> Iterator[tuple[Piece
         yield pieces, length
 
 
-def _measure(written: WrittenEquations, pieces: Pieces, values: Array, length: float) -> Measured:
-    """Return what is left over on pieces, from the values at their nodes, shape (s, nodes, channels)."""
+def _measure(written: Sequence[WrittenEquations], pieces: Pieces, values: Array, length: float) -> Measured:
+    """Return what is left over of the equations of each curve on pieces, from its values at their nodes.
+
+    Values have shape (s, nodes, channels); there are s sets of equations.
+    """
     # All terms may vanish at one time; what they are measured by are the largest ones nearby.
     wide = pieces.with_probes()
-    (rough, _), (fine, sizes) = (written.apply(wide.times, part) for part in wide.derivatives(values, written.order))
+    both = [
+        [each.apply(wide.times, part[:, i : i + 1]) for i, each in enumerate(written)]
+        for part in wide.derivatives(values, written[0].order)
+    ]
+    rough, fine = (np.concatenate([left for left, _ in found], axis=1) for found in both)
+    sizes = np.concatenate([size for _, size in both[1]], axis=1)
     scale = np.max(sizes, axis=(1, 2))
     scale = np.where(scale > 0, scale, 1.0)
     count = len(pieces.times)

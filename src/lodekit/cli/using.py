@@ -42,7 +42,7 @@ def predict(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print means and standard deviations at new times, as CSV.
+    """Print means and standard deviations at new times, as CSV; they count the uncertainty of all that was learned.
 
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
@@ -63,7 +63,7 @@ def sample(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
 ) -> None:
-    """Draw whole solutions from the posterior, as CSV: a number for each, times and channels.
+    """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """

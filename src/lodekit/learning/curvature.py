@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
+from lodekit.learning.transforms import Layout
 
-__all__ = ["covariance_from_curvature", "curvature_at"]
+__all__ = ["covariance_from_curvature", "curvature_at", "reduced_curvature"]
 
 Array = NDArray[np.float64]
 
@@ -42,6 +43,30 @@ def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array
             width = max(1e-9, min(0.1 * width, 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0))
             found[k] = difference(k, width)
     return 0.5 * (found + found.T)
+
+
+def reduced_curvature(curvature: Array, layout: Layout, size: int, at_bound: NDArray[np.bool_]) -> Array:
+    """Return a curvature from which unbiased errors follow, shape (n, n).
+
+    Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
+    measurements and p such numbers its variance comes out too small by the share p/N, and the curvature too large by as
+    much: the same correction as in the variance of a regression. Known noise needs none.
+
+    Parameters
+    ----------
+    curvature : array, shape (n, n)
+        Minus the Hessian at the optimum.
+    layout : Layout
+        Which entries are levels of noise.
+    size : int
+        Number of measurements, N.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search, and bends nothing.
+    """
+    if not layout.noise_levels:
+        return curvature
+    used = int(np.sum(~at_bound[: layout.blocks.noise.start]))
+    return curvature * (max(size - used, 1) / size)
 
 
 def covariance_from_curvature(curvature: Array, keep: NDArray[np.bool_]) -> Array:

@@ -36,7 +36,10 @@ def add_curves(page: Page, subject: Subject) -> None:
     page.section("The channels")
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
     panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
-    caption = "The mean of all curves that fit, and the band in which 95 % of them lie (without noise)."
+    caption = (
+        "The mean of all curves that fit, and the band in which 95 % of them lie, without noise; all that was learned "
+        "counts as uncertain."
+    )
     start, stop = subject.gp.fit_.measurements.window
     if subject.span[0] < start or subject.span[1] > stop:
         caption += " Grey: before the first and after the last measurement."

@@ -240,6 +240,7 @@ def _add_certificate(page: Page, subject: Subject) -> None:
         "Proved, by exact algebra: every curve of this model is a solution, and every solution is one of its curves."
     )
     subjects = "the mean" if found.samples is None else f"the mean and {count(found.size, 'sample')}"
+    subjects += " (each at the parameters drawn with it)" if found.own else ""
     text = (
         f"at the {len(found.mean.times)} times of the plot, {subjects} leave over at most {found.residual:.1g} of the "
         f"size of the terms of an equation. The measurement itself can be wrong by {found.uncertainty:.1g}: it "

@@ -1,0 +1,73 @@
+"""Labels: the words that figures, reports and files use for a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lodekit.errors import LodekitError
+
+__all__ = ["Labels"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The words that figures, reports and files use: a title, units, and the date of time zero.
+
+    Parameters
+    ----------
+    title : str
+        Of reports; empty where there is none.
+    units : dict of str to str
+        Units of channels, parameters and the time ``t``, by name.
+    origin : str
+        The date that is time zero, where times are seconds since then; empty where times are numbers.
+    """
+
+    title: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+
+    @classmethod
+    def read(cls, labels: Mapping[str, Any]) -> Labels:
+        """Return labels from plain values; raise where these are no labels.
+
+        Parameters
+        ----------
+        labels : dict
+            What `to_dict` returns; empty for no labels.
+        """
+        if not labels:
+            return cls()
+        found = cls(labels["title"], dict(labels["units"]), labels["origin"])
+        if not all(isinstance(text, str) for text in (found.title, found.origin, *found.units, *found.units.values())):
+            raise TypeError("labels are texts")
+        if found.origin:
+            datetime.fromisoformat(found.origin)
+        return found
+
+    def changed(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
+        """Return other labels; raise where they are no texts, or the origin is no date.
+
+        Parameters
+        ----------
+        title : str
+        units : dict of str to str, or None
+        origin : str or None
+            None keeps the origin, and with it seconds as the unit of time.
+        """
+        kept = self.origin if origin is None else origin
+        try:
+            own = {**({"t": "s"} if kept else {}), **dict(units or {})}
+            return Labels.read({"title": title, "units": own, "origin": kept})
+        except (TypeError, ValueError):
+            raise LodekitError(
+                "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
+                f"title={title!r}, units={units!r}, origin={origin!r}"
+            ) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all labels by name."""
+        return {"title": self.title, "units": dict(self.units), "origin": self.origin}

@@ -1,0 +1,209 @@
+"""What it does to predictions that everything was estimated: how means move with the estimates, and draws of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.inference.engine import Posterior
+from lodekit.learning.objective import Objective
+from lodekit.learning.search import Optimum
+from lodekit.learning.transforms import Layout
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import Observables
+
+__all__ = ["REACH", "Uncertainty", "roots_of_covariance"]
+
+Array = NDArray[np.float64]
+#: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
+REACH = 3.0
+#: The same for parameters that may have either sign, in units of their own size.
+_REACH_UNBOUNDED = 10.0
+#: Relative to the largest one, a curvature below this is rounding.
+_ROUNDING = 1e-9
+#: Means are differenced between points so many standard deviations to either side of the estimate.
+_STEP = 0.1
+#: A drawn point may be this much less likely than the normal distribution has it; how often it is taken half as far.
+_SLACK, _HALVINGS = 3.0, 8
+#: Posteriors at neighbouring points are kept as long as their matrices have fewer numbers than this.
+_MOST_KEPT = 1e8
+
+
+def _reaches(layout: Layout, x: Array) -> Array:
+    """Return how far from an estimate anything may be that the data say nothing about, shape (n,)."""
+    found = np.full(layout.size, REACH)
+    for position, number in enumerate(layout.learned):
+        transform, point = layout.transforms[number], float(x[position])
+        if transform.is_unbounded:
+            # Near zero the scale of the search is arbitrarily fine.
+            size = max(abs(transform.forward(point)), 100.0 * transform.scale)
+            found[position] = _REACH_UNBOUNDED * size / transform.slope(point)
+    return found
+
+
+def roots_of_covariance(curvature: Array, keep: NDArray[np.bool_], reaches: Array) -> Array:
+    """Return a root L of the covariance of what was learned, ``L L^T = (H + diag(reaches)^-2)^-1``, shape (n, k).
+
+    The second term is what one knows without any data. It changes nothing where the data speak, and keeps finite what
+    they say nothing about; a direction in which the evidence grows is taken to be flat.
+
+    Parameters
+    ----------
+    curvature : array, shape (n, n)
+        Minus the Hessian H at the optimum.
+    keep : array of bool, shape (n,)
+        What does not sit at a bound; all else has no variance, and neither has what has no finite curvature.
+    reaches : array, shape (n,)
+        The deviation of each entry where the data say nothing.
+
+    Examples
+    --------
+    >>> root = roots_of_covariance(np.diag([4.0, 0.0]), np.array([True, True]), np.array([1e6, 3.0]))
+    >>> (root @ root.T).round(6)
+    array([[0.25, 0.  ],
+           [0.  , 9.  ]])
+    """
+    inner = np.flatnonzero(keep & np.isfinite(curvature).all(axis=0) & np.isfinite(reaches))
+    total = np.zeros((len(curvature), len(inner)))
+    if not len(inner):
+        return total
+    part, alone = curvature[np.ix_(inner, inner)], reaches[inner] ** -2.0
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(part), 0.0) + alone)
+    curvatures, vectors = np.linalg.eigh(part * np.outer(scale, scale))
+    curvatures[curvatures < _ROUNDING * max(float(curvatures.max()), 1.0)] = 0.0
+    known = (vectors * curvatures) @ vectors.T + np.diag(alone * scale**2)
+    sharpness, directions = np.linalg.eigh(known)
+    total[inner] = scale[:, None] * directions / np.sqrt(np.maximum(sharpness, 1e-3 * _ROUNDING))
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """Everything that was learned as a normal distribution around the optimum, and what follows for predictions.
+
+    It is normal on the scale of the search, on which positive parameters, lengthscales, deviations and levels are
+    logarithms; in parameters that may have either sign it is normal in these themselves, like their intervals.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The centre.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    posterior : function
+        From hyperparameters to the posterior there.
+    """
+
+    objective: Objective
+    optimum: Optimum
+    curvature: Array
+    posterior: Callable[[Hyperparameters], Posterior]
+
+    @cached_property
+    def roots(self) -> Array:
+        """A root of the covariance, shape (n, k): each column is one standard deviation in its direction."""
+        layout, optimum = self.objective.layout, self.optimum
+        return roots_of_covariance(self.curvature, ~optimum.at_bound, _reaches(layout, optimum.x))
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance, shape (n, n); always finite."""
+        return np.asarray(self.roots @ self.roots.T)
+
+    def moved(self, move: Array) -> Array:
+        """Return the point that lies by a move, shape (n,), away from the optimum.
+
+        Parameters
+        ----------
+        move : array, shape (n,)
+            On the scale of the search.
+        """
+        layout, centre = self.objective.layout, self.optimum.x
+        found = centre + move
+        for position, number in enumerate(layout.learned):
+            transform, point = layout.transforms[number], float(centre[position])
+            if transform.is_unbounded:
+                value = transform.forward(point) + transform.slope(point) * float(move[position])
+                found[position] = transform.inverse(value)
+        return np.asarray(found)
+
+    def slopes(self, observables: Observables, times: Array) -> Array:
+        """Return by how much the posterior mean moves with each column of `roots`, shape (k, n, o).
+
+        Summed over k, their products are the covariance that the estimates add to that of the posterior. The posteriors
+        at the neighbouring points are computed once; after that it takes 2 k plain means.
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them.
+        times : array, shape (n,)
+            In the user's units.
+        """
+        found = [
+            (above.mean(observables, times) - below.mean(observables, times)) / (2.0 * step)
+            for step, above, below in self._pairs()
+        ]
+        return np.stack(found) if found else np.zeros((0, len(times), observables.count))
+
+    def draw(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
+        """Yield points drawn from the distribution, each with the posterior there.
+
+        A point that the evidence all but rules out, though the normal distribution does not, is taken nearer to the
+        optimum.
+
+        Parameters
+        ----------
+        size : int
+            How many.
+        generator : numpy.random.Generator
+        """
+        for z in generator.standard_normal((size, self.roots.shape[1])):
+            for number in range(_HALVINGS):
+                step = z / 2.0**number
+                point = self.moved(self.roots @ step)
+                posterior = self._try(point)
+                if posterior is None:
+                    continue
+                height = posterior.value + self.objective.log_prior(point)[0]
+                if height >= self.optimum.value - 0.5 * float(step @ step) - _SLACK:
+                    yield point, posterior
+                    break
+            else:
+                yield self.optimum.x, self._at(self.optimum.x)
+
+    def _pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        """Return neighbouring posteriors on either side of the optimum, one pair for each column of `roots`."""
+        engine = self.objective.engine
+        numbers = 2.0 * self.roots.shape[1] * engine.size**2 if engine.is_threaded else 0.0
+        return iter(self._kept_pairs) if numbers < _MOST_KEPT else self._make_pairs()
+
+    @cached_property
+    def _kept_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
+        return list(self._make_pairs())
+
+    def _make_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        for column in self.roots.T:
+            for step in (_STEP, 0.1 * _STEP):
+                above, below = (self._try(self.moved(sign * step * column)) for sign in (1.0, -1.0))
+                if above is not None and below is not None:
+                    yield step, above, below
+                    break
+
+    def _at(self, point: Array) -> Posterior:
+        return self.posterior(self.objective.layout.unpack(point))
+
+    def _try(self, point: Array) -> Posterior | None:
+        """Return the posterior at a point; None where nothing finite can be said there."""
+        try:
+            with np.errstate(all="ignore"):
+                found = self._at(point)
+        except LodekitError:
+            return None
+        return found if np.isfinite(found.value) else None
