@@ -8,6 +8,7 @@ from typing import Any, final
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.system import display, explanation, matrices
+from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.facts import Facts
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
@@ -297,6 +298,18 @@ class System(Facts):
         The system is not controllable: one constant mode, f1 - f2 + f3, cannot be influenced.
         """
         return "\n".join(explanation.sentences(self))
+
+    def dimensions(self) -> Dimensions:
+        """Return the dimension of each parameter in terms of time and channels, as the equations imply it.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> found = lk.System("x'' + c*x' + k*x = b*u", parameters=["c", "k", "b"]).dimensions()
+        >>> found["k"] == {"t": -2}, found.format("b")
+        (True, 'x/(u*t^2)')
+        """
+        return find_dimensions(self)
 
     def latex(self) -> str:
         r"""Return equations, Smith form and all solutions as LaTeX.
