@@ -16,7 +16,9 @@ from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
+from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum
+from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import make_prior
@@ -34,6 +36,7 @@ def prepare(
     *,
     time: Units | None = None,
     scales: Mapping[str, float] | None = None,
+    sizes: Array | None = None,
 ) -> Setup:
     """Return everything that is settled before anything is learned: engine, prior and layout.
 
@@ -47,6 +50,8 @@ def prepare(
         Whose scaled time is kept, from an earlier fit; that of the data otherwise.
     scales : dict of str to float, optional
         The scales of observables that are kept, from an earlier fit; those of the data otherwise.
+    sizes : array, shape (p,), optional
+        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
     """
     latents = arguments.latents(system)
     on_channels = arguments.prior == "channels" and bool(latents)
@@ -66,8 +71,8 @@ def prepare(
     )
     engine = choice.kind.make(prior, measurements, case)
     names = prior.observables.compiled.parameters
-    unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
-    fixed, transforms = parameter_transforms(names, system.parameters, unit)
+    own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
+    fixed, transforms = parameter_transforms(names, system.parameters, own)
     layout = Layout(names, fixed, transforms, prior.processes, len(prior.groups), prior.noise.count)
     return Setup(system, arguments, measurements, choice, engine, layout, case)
 
@@ -97,6 +102,7 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
             known=known,
         )
         curvature = _curvature(setup, optimum.x)
+        optimum, curvature = polish(setup.objective, optimum, curvature)
     return make_fit(setup, optimum, curvature, labels)
 
 

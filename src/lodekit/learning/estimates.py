@@ -80,7 +80,7 @@ def estimate_parameters(layout: Layout, x: Array, curvature: Array, at_bound: ND
         constrained = not transform.is_unbounded
         error = abs(transform.slope(point)) * spread
         # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
-        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), 1.0)
+        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), transform.size)
         if not math.isfinite(error) or spread == 0.0 or flat:
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")

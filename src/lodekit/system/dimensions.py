@@ -1,4 +1,4 @@
-"""Dimensions from the equations themselves: under ``t -> T t``, ``f_i -> s_i f_i`` the terms of an equation scale alike.
+"""Dimensions from the equations themselves: under ``t -> T t``, ``f -> s f`` all terms of an equation scale alike.
 
 For the logarithms of the scales of time, channels and parameters that is a linear system over the rationals: one line
 for each two terms of an equation. What it leaves free are the base quantities; all else is a product of powers of them.
