@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 _STEPS, _LONGEST = 8, 1.0
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-12, 1e-15
+#: A search has converged where nothing promises more than this.
+_SETTLED = 1e-3
 #: What the objective may lose, relative to its size, where its gradient says that a step gains.
 _DIGITS = 1e-9
 #: Gains above this, relative to the size of the objective, are clear of its rounding errors.
@@ -27,6 +29,9 @@ _FAR = 0.03
 _NARROW = 1e-2
 #: Differences go so far in standard errors, and no farther than that on the scale of the search.
 _SHARE, _REACH = 0.03, 3e-4
+#: Rounding errors of the gradient that ask for wider differences: so many times wider, up to that on the scale of the
+#: search. They show in a step of so many standard errors.
+_QUIET, _CLEAR_OF, _WIDEST, _NEXT = 1e-5, 100.0, 0.3, 1e-7
 #: Directions with less curvature than this, relative to the sharpest, cannot be told from flat ones.
 _FLAT = 1e-9
 
@@ -52,8 +57,13 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     best, slope = optimum, objective.evaluate(optimum.x)[1]
     part = curvature[np.ix_(inner, inner)]
     roots, is_narrow = _axes(part)
-    if is_narrow:
-        part, roots = _measure(objective, best.x, part, inner, roots)
+    noise = _noise(objective, best.x, slope, inner, roots)
+    for _ in range(3 if noise > _QUIET else int(is_narrow)):
+        # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
+        old, (part, roots) = roots, _measure(objective, best.x, part, inner, roots, noise)
+        if np.allclose(old.T @ part @ old, np.eye(len(inner)), atol=0.2):
+            break
+        noise = _noise(objective, best.x, slope, inner, roots)
     for _ in range(_STEPS):
         z = roots.T @ slope[inner]
         promise = 0.5 * float(z @ z)
@@ -67,9 +77,13 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         # Where a step does not gain what it has promised, the curvature has changed.
         surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR * (1.0 + abs(best.value))
         if surprise or float(np.max(np.abs(z))) > _FAR:
-            part, roots = _measure(objective, best.x, part, inner, roots)
+            part, roots = _measure(objective, best.x, part, inner, roots, noise)
     curvature = curvature.copy()
     curvature[np.ix_(inner, inner)] = part
+    z = roots.T @ slope[inner]
+    if not best.converged and 0.5 * float(z @ z) < _SETTLED + 10.0 * len(z) * noise**2:
+        # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
+        best = replace(best, converged=True, message="the evidence does not grow any more")
     return best, curvature
 
 
@@ -82,18 +96,28 @@ def _axes(part: Array) -> tuple[Array, bool]:
     return scale[:, None] * vectors / np.sqrt(sizes), float(eigenvalues.min()) < _NARROW * largest
 
 
+def _noise(objective: Objective, x: Array, slope: Array, inner: NDArray[np.intp], roots: Array) -> float:
+    """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
+    moved = x.copy()
+    moved[inner] += _NEXT * roots.sum(axis=1)
+    change = np.abs(roots.T @ (objective.evaluate(moved)[1] - slope)[inner])
+    return max(0.0, float(np.max(change)) - 10.0 * _NEXT) if np.isfinite(change).all() else 0.0
+
+
 def _measure(
-    objective: Objective, x: Array, part: Array, inner: NDArray[np.intp], roots: Array
+    objective: Objective, x: Array, part: Array, inner: NDArray[np.intp], roots: Array, noise: float
 ) -> tuple[Array, Array]:
     """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
 
     Differences are taken along given directions, in which it is about the identity: so the curvature along a narrow
-    valley is measured along it, and is no difference of large numbers.
+    valley is measured along it, and is no difference of large numbers. Where the data have next to no noise, gradients
+    have few digits, and differences are wide enough to be clear of that.
     """
     count = roots.shape[1]
     found = np.zeros((count, count))
     for k in range(count):
-        width = min(_SHARE, _REACH / float(np.max(np.abs(roots[:, k]))))
+        size = float(np.max(np.abs(roots[:, k])))
+        width = min(max(min(_SHARE, _REACH / size), _CLEAR_OF * noise), max(_SHARE, _WIDEST / size))
         sides = []
         for sign in (1.0, -1.0):
             moved = x.copy()

@@ -19,6 +19,8 @@ __all__ = ["Blocks", "Layout", "Transform", "parameter_transforms"]
 Array = NDArray[np.float64]
 #: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
 _SMALL = 1e-2
+#: How far first guesses of parameters are apart, as logarithms.
+_APART = 0.1
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ class Layout:
         transform = self.transforms[number]
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
-        shift = 0.0 if first else float(generator.uniform(-2.3, 2.3))
+        # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
+        shift = _APART * math.sin(number + 1.0) if first else float(generator.uniform(-2.3, 2.3))
         if not unbounded:
             return transform.forward(transform.centre + shift)
         negative = attempt == 1 if first else generator.random() < 0.5
