@@ -1,7 +1,7 @@
 """Claim: a fit does not depend on the units of time and of the channels.
 
 Every system of the catalog is fitted to noisy data, and again in other units: the equations are rewritten exactly, the
-data multiplied. Evidence (less the Jacobian) and parameters should be the same; the table shows by how much they differ.
+data multiplied. Evidence (less the Jacobian) and parameters should be the same; the table shows how far they are apart.
 
     python benchmarks/search.py [--quick] [--json FILE]
 """

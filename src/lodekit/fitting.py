@@ -102,7 +102,8 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
             known=known,
         )
         curvature = _curvature(setup, optimum.x)
-        optimum, curvature = polish(setup.objective, optimum, curvature)
+        if setup.layout.learned:
+            optimum, curvature = polish(setup.objective, optimum, curvature)
     return make_fit(setup, optimum, curvature, labels)
 
 

@@ -53,6 +53,12 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     inner = np.flatnonzero(~optimum.at_bound)
     if not len(inner) or not np.isfinite(curvature[np.ix_(inner, inner)]).all():
         return optimum, curvature
+    with np.errstate(all="ignore"):
+        return _polish(objective, optimum, curvature, inner)
+
+
+def _polish(objective: Objective, optimum: Optimum, curvature: Array, inner: NDArray[np.intp]) -> tuple[Optimum, Array]:
+    """Return the same for entries of the vector that sit at no limit."""
     low, high = limits_around(objective, optimum.x)
     best, slope = optimum, objective.evaluate(optimum.x)[1]
     part = curvature[np.ix_(inner, inner)]
