@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 #: How many steps there are at most, and how long each may be on the scale of the search.
 _STEPS, _LONGEST = 8, 1.0
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
-_GAIN, _ROUNDING = 1e-12, 1e-15
+_GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
 _SETTLED = 1e-3
 #: What the objective may lose, relative to its size, where its gradient says that a step gains.
