@@ -110,8 +110,7 @@ def test_data_without_noise_determine_the_parameters_of_a_driven_system() -> Non
 def test_one_single_time_determines_no_rate(times: list[float], known: float | None) -> None:
     system = lk.System("x' = -a*x + u", parameters=["a"])
     data = {name: np.full(len(times), 2.0) for name in ("x", "u")}
-    noise = {} if known is None else {"noise_std": known}
-    gp = lk.LODEGP(system, random_state=0).fit(times, data, **noise)
+    gp = lk.LODEGP(system, random_state=0).fit(times, data, noise_std=known)
     assert not gp.parameters_["a"].identified
     assert any("not identified" in warning for warning in gp.warnings_)
 
