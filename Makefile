@@ -48,6 +48,7 @@ bench: $(DEV)
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/priors.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/cli.py
 
 docs: $(DEV)

@@ -271,7 +271,8 @@ class Fit:
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
-        return estimate_parameters(self.layout, self.optimum.x, self.information, self.optimum.at_bound)
+        points = self.measurements.distinct
+        return estimate_parameters(self.layout, self.optimum.x, self.information, self.optimum.at_bound, points)
 
     @cached_property
     def noise(self) -> dict[str, float]:

@@ -17,7 +17,9 @@ from lodekit.inference.engine import Case
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
+from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum
+from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import make_prior
@@ -35,6 +37,7 @@ def prepare(
     *,
     time: Units | None = None,
     scales: Mapping[str, float] | None = None,
+    sizes: Array | None = None,
 ) -> Setup:
     """Return everything that is settled before anything is learned: engine, prior and layout.
 
@@ -48,6 +51,8 @@ def prepare(
         Whose scaled time is kept, from an earlier fit; that of the data otherwise.
     scales : dict of str to float, optional
         The scales of observables that are kept, from an earlier fit; those of the data otherwise.
+    sizes : array, shape (p,), optional
+        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
     """
     latents = arguments.latents(system)
     on_channels = arguments.prior == "channels" and bool(latents)
@@ -67,8 +72,8 @@ def prepare(
     )
     engine = choice.kind.make(prior, measurements, case)
     names = prior.observables.compiled.parameters
-    unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
-    fixed, transforms = parameter_transforms(names, system.parameters, unit)
+    own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
+    fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
     deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
     layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
@@ -100,6 +105,8 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
             known=known,
         )
         curvature = curvature_at(setup.objective, optimum.x)
+        if setup.layout.learned:
+            optimum, curvature = polish(setup.objective, optimum, curvature)
     return make_fit(setup, optimum, curvature, labels)
 
 

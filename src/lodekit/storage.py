@@ -65,6 +65,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "labels": fit.labels.to_dict(),
         "scaling": [units.start, units.span],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
+        "sizes": {fit.layout.names[number]: each.size for number, each in fit.layout.transforms.items()},
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
     _write_state(path, state | data, arrays)
@@ -85,7 +86,8 @@ def load_fit(path: str | Path) -> Fit:
         arguments = Arguments(**state["arguments"])
         system = System.from_definition(state["system"])
         time, scales = Units(start, span, np.zeros(0)), state["scales"]
-        setup = prepare(system, arguments, measurements, time=time, scales=scales)
+        sizes = _read_sizes(state, system, measurements)
+        setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes)
         x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
         size = setup.layout.size
         if (x.shape, curvature.shape, at_bound.shape) != ((size,), (size, size), (size,)):
@@ -100,6 +102,16 @@ def load_fit(path: str | Path) -> Fit:
         return make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
         raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
+
+
+def _read_sizes(state: Mapping[str, Any], system: System, measurements: Measurements) -> Any:
+    """Return the sizes to expect of parameters, which the vector of the search counts in, shape (p,)."""
+    known = state.get("sizes")
+    if known is None:
+        # Before sizes came from the equations, and were saved: a start value, or the size of the data, up to one.
+        unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
+        known = {name: abs(each.start or 0.0) or min(unit, 1.0) for name, each in system.parameters.items()}
+    return np.array([known.get(name, 1.0) for name in system.operator.ring.parameters])
 
 
 def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:

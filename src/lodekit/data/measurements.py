@@ -115,6 +115,11 @@ class Measurements:
         return sum(len(item.times) for item in self.series) if self.sums is None else self.sums.size
 
     @property
+    def distinct(self) -> int:
+        """Number of measurements, those of one observable at one time counted once."""
+        return self.size if self.sums is not None else sum(len(np.unique(item.times)) for item in self.series)
+
+    @property
     def window(self) -> tuple[float, float]:
         """The first and the last time."""
         if self.sums is not None:

@@ -46,7 +46,9 @@ class Estimate:
     note: str = ""
 
 
-def estimate_parameters(layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_]) -> dict[str, Estimate]:
+def estimate_parameters(
+    layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_], points: int | None = None
+) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
     Parameters
@@ -58,7 +60,11 @@ def estimate_parameters(layout: Layout, x: Array, curvature: Array, at_bound: ND
         Minus the Hessian of the objective there.
     at_bound : array of bool, shape (n,)
         What sits at a limit of the search.
+    points : int, optional
+        How many measurements there are at different times. Fewer than what is learned determine nothing: something
+        fits them exactly, and its curvature says nothing of the rest. None stands for enough.
     """
+    enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
     theta = layout.unpack(x).theta
     found = {}
@@ -80,8 +86,8 @@ def estimate_parameters(layout: Layout, x: Array, curvature: Array, at_bound: ND
         constrained = not transform.is_unbounded
         error = abs(transform.slope(point)) * spread
         # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
-        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), 1.0)
-        if not math.isfinite(error) or spread == 0.0 or flat:
+        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), transform.size)
+        if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
             continue

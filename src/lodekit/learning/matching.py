@@ -66,12 +66,13 @@ def match_derivatives(
     def parameters(x: Array, others: float) -> Array:
         theta = np.where(np.isnan(layout.fixed), others, layout.fixed)
         for position, number in enumerate(involved):
-            theta[number] = layout.transforms[number].forward(float(x[position]))
+            transform = layout.transforms[number]
+            theta[number] = transform.forward(transform.centre + float(x[position]))
         return theta
 
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(3, count)):
-        x0 = np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in involved])
+        x0 = np.array([_place(layout, n, layout.guess(n, attempt, generator)) for n in involved])
         result = least_squares(lambda x: equations.mismatch(parameters(x, 1.0)), x0, bounds=(-30.0, 30.0), max_nfev=60)
         found.append((float(result.cost), attempt, result.x))
         lowest = min(cost for cost, *_ in found)
@@ -86,6 +87,12 @@ def match_derivatives(
         if all(np.nanmax(np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300)) > 0.02 for other in starts):
             starts.append(theta)
     return starts[:count]
+
+
+def _place(layout: Layout, number: int, value: float) -> float:
+    """Return where a value of a parameter stands, counted from where starts are sought: the same in any unit."""
+    transform = layout.transforms[number]
+    return transform.inverse(value) - transform.centre
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["HOPELESS", "Optimum", "search"]
+__all__ = ["HOPELESS", "Optimum", "limits_around", "search"]
 
 Array = NDArray[np.float64]
 
@@ -91,8 +91,9 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
     for number, x, middle in zip(layout.learned, x0[blocks.theta], centre[blocks.theta], strict=True):
         low, high = float(x) - _STRIDE, float(x) + _STRIDE
         if layout.transforms[number].is_unbounded:
-            # Around zero the scale of the search is fine: from there to one may be many strides.
-            far = max(abs(float(x)), abs(layout.transforms[number].inverse(1.0)))
+            # Around zero the scale of the search is fine: from there to the size to expect may be many strides.
+            transform = layout.transforms[number]
+            far = max(abs(float(x)), abs(transform.inverse(transform.size)))
             low, high = min(low, -far), max(high, far)
         limits.append((max(float(middle) - _FAR, low), min(float(middle) + _FAR, high)))
     floors = np.maximum(np.log(reach.shortest), x0[blocks.lengthscales] - np.log(reach.stride))
@@ -102,6 +103,18 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
     for unit in engine.prior.noise.units[: layout.noise_levels]:
         limits.append((float(np.log(1e-6 * unit)), float(np.log(1e2 * unit))))
     return limits
+
+
+def limits_around(objective: Objective, x: Array) -> tuple[Array, Array]:
+    """Return lower and upper limits of a search that starts at a point, each of shape (n,).
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+    """
+    limits = np.array(_bounds(objective, x, x)).reshape(len(x), 2)
+    return limits[:, 0], limits[:, 1]
 
 
 def search(

@@ -42,7 +42,8 @@ def starting_points(
     ----------
     objective : Objective
     guesses : sequence of arrays, shape (p,)
-        Start values of the parameters, NaN where there are none: these are drawn around one, over two decades.
+        Start values of the parameters, NaN where there are none: these are drawn around the size to
+        expect, over two decades.
     count : int
         How many starts are wanted.
     generator : numpy.random.Generator
@@ -199,5 +200,5 @@ def match_sizes(
         deviations = np.sqrt(np.where(variance > 0, variance, 1.0))
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(sizes.power, ends) if prior.groups else []
-    modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-12)) for piece in pieces])
+    modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces])
     return Hyperparameters(sizes.theta, lengthscales, deviations, layout.fix_modes(modes), noise)

@@ -17,6 +17,10 @@ from lodekit.system.parameters import Parameter
 __all__ = ["Blocks", "Layout", "Transform", "parameter_transforms"]
 
 Array = NDArray[np.float64]
+#: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
+_SMALL = 1e-2
+#: How far first guesses of parameters are apart, as logarithms.
+_APART = 0.1
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,8 @@ class Transform:
     low, high : float
         The limits; infinite where there are none.
     scale : float
-        For an unbounded parameter, ``value = scale sinh(x)``: below this size it is searched linearly, above it
-        logarithmically, with either sign. So its unit does not matter.
+        A hundredth of the size to expect. For an unbounded parameter, ``value = scale sinh(x)``: below this size it is
+        searched linearly, above it logarithmically, with either sign. So its unit does not matter.
     """
 
     low: float
@@ -40,6 +44,19 @@ class Transform:
     def is_unbounded(self) -> bool:
         """Whether the parameter may be anything."""
         return math.isinf(self.low) and math.isinf(self.high)
+
+    @property
+    def size(self) -> float:
+        """The size to expect of the parameter, or of its distance from its only limit."""
+        return self.scale / _SMALL
+
+    @property
+    def centre(self) -> float:
+        """The point of the real line around which starts are sought."""
+        if math.isinf(self.low) == math.isinf(self.high):
+            return 0.0
+        distance = math.log(max(self.size, abs(self.low if math.isinf(self.high) else self.high)))
+        return distance if math.isinf(self.high) else -distance
 
     def forward(self, x: float) -> float:
         """Return the parameter at a point `x` of the real line."""
@@ -172,7 +189,7 @@ class Layout:
         return self.transforms.get(self.names.index(name))
 
     def guess(self, number: int, attempt: int, generator: np.random.Generator) -> float:
-        """Return a start value around one; what may be negative is tried with either sign.
+        """Return a start value around the size to expect; what may be negative is tried with either sign.
 
         Parameters
         ----------
@@ -186,11 +203,12 @@ class Layout:
         transform = self.transforms[number]
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
-        shift = 0.0 if first else float(generator.uniform(-2.3, 2.3))
+        # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
+        shift = _APART * math.sin(number + 1.0) if first else float(generator.uniform(-2.3, 2.3))
         if not unbounded:
-            return transform.forward(shift)
+            return transform.forward(transform.centre + shift)
         negative = attempt == 1 if first else generator.random() < 0.5
-        return -math.exp(shift) if negative else math.exp(shift)
+        return (-1.0 if negative else 1.0) * transform.size * math.exp(shift)
 
     def unpack(self, x: Array) -> Hyperparameters:
         """Return what is learned at a vector of shape (n,): values, no logarithms."""
@@ -236,7 +254,7 @@ class Layout:
 
 
 def parameter_transforms(
-    names: Sequence[str], parameters: Mapping[str, Parameter], unit: float = 1.0
+    names: Sequence[str], parameters: Mapping[str, Parameter], sizes: Array | None = None
 ) -> tuple[Array, dict[int, Transform]]:
     """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones, by number.
 
@@ -246,13 +264,8 @@ def parameter_transforms(
         All parameters, in order.
     parameters : dict of str to Parameter
         By name.
-    unit : float
-        The typical size of the data, in the user's units.
-
-    Notes
-    -----
-    A start value tells the size of a parameter. Without one, what is small against the data, of typical size `unit`,
-    and against one, is small for a parameter.
+    sizes : array, shape (p,), optional
+        The size to expect of each, in the user's units; one by default.
     """
     fixed = np.full(len(names), np.nan)
     transforms = {}
@@ -262,6 +275,5 @@ def parameter_transforms(
             fixed[number] = parameter.fixed
             continue
         low, high = parameter.interval
-        scale = 1e-2 * (abs(parameter.start) if parameter.start else min(unit, 1.0))
-        transforms[number] = Transform(low, high, scale)
+        transforms[number] = Transform(low, high, _SMALL * (1.0 if sizes is None else float(sizes[number])))
     return fixed, transforms

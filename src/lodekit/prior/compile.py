@@ -64,6 +64,11 @@ class ScalarTable:
         # For each parameter the exponents of the derivative, its own lowered by one.
         self._lowered = [np.maximum(self._exponents - row, 0.0) for row in np.eye(len(ring.parameters))]
 
+    @property
+    def occurring(self) -> Array:
+        """One for each element that is not zero for all values of the parameters, zero for others, shape (s,)."""
+        return np.asarray(self._top.any(axis=1), dtype=float)
+
     @cached_property
     def _constant(self) -> tuple[Array, Array]:
         values = self._top.sum(axis=1) / self._bottom.sum(axis=1) if len(self._top) else np.zeros(0)

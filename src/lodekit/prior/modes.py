@@ -284,6 +284,8 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
         if slope.any():
             block = np.zeros((2 * size, 2 * size))
             block[:size, :size] = block[size:, size:] = system.matrix
-            block[:size, size:] = slope
-            slopes[p] += _see(np, weights, exponentials_of_matrix(np, block, times)[:, :size, size:])
+            # The derivative is linear in the slope, whose unit is the user's: at the size of one it costs no digits.
+            unit = float(np.max(np.abs(slope)))
+            block[:size, size:] = slope / unit
+            slopes[p] += unit * _see(np, weights, exponentials_of_matrix(np, block, times)[:, :size, size:])
     return _see(np, weights, flow), slopes

@@ -19,8 +19,6 @@ from lodekit.prior.observables import ObservableReader, Observables
 __all__ = ["Prior", "make_prior"]
 
 Array = NDArray[np.float64]
-#: A value of parameters at which no coefficient vanishes by accident: no short rational number.
-_GENERIC = 0.7310585786
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,8 @@ def make_prior(
 def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
     """Raise where the equations determine an observable completely and the data say otherwise."""
     compiled = prior.observables.compiled
-    theta = np.full(len(compiled.parameters), _GENERIC)
-    values = compiled.evaluate(theta)
+    # Exactly, and not at some values of the parameters: others might be the exception.
+    values = compiled.take_apart(np, compiled.table.occurring)
     for o, item in enumerate(summaries):
         if values.free[o].any() or any(column[o].any() for column in values.columns) or compiled.signals[o].count:
             continue

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lodekit.errors import LodekitError, SystemFileError
+from lodekit.errors import EquationError, LodekitError, SystemFileError
+from lodekit.system.dimensions import check_units
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
@@ -58,7 +59,8 @@ class SystemFile:
     system : System
         Equations, channels and parameters.
     units : dict of str to str
-        Units of channels, parameters and the time, for labels; empty ones are left out.
+        Units of channels, parameters and the time, for labels, and checked against the equations; empty ones are left
+        out.
     title : str
         For the reader.
     noise : {"shared", "channel"} or dict of observable to float
@@ -125,6 +127,10 @@ def read_system_file(path: str | Path) -> SystemFile:
     unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
     if unknown:
         raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
+    try:
+        check_units(system, units)
+    except EquationError as problem:
+        raise SystemFileError(f"{place}: [units]: {problem}") from None
     columns = _read_columns(place, content.get("columns", {}))
     return SystemFile(
         system,
@@ -283,7 +289,7 @@ def format_system_file(
         "[parameters]",
         *(f"{_key(name)} = {{}}  # any value; for example {{ positive = true }}" for name in system.parameters),
         "",
-        '# For labels, such as t = "s".',
+        '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
         "[units]",
         *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
         "",

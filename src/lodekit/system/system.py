@@ -11,6 +11,7 @@ from lodekit.errors import EquationError
 from lodekit.system import display, matrices
 from lodekit.system.basis import Basis, choose, read_basis
 from lodekit.system.choice import Choice
+from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
 from lodekit.system.names import check_all_used, check_channels, order_channels
@@ -356,3 +357,15 @@ class System(Shown):
         parameters = {name: Parameter.from_definition(entry) for name, entry in content["parameters"].items()}
         equations, channels, notes = (content[name] for name in ("equations", "channels", "notes"))
         return cls._from_equations(parse_equations(equations), parameters, channels, notes, basis=content.get("basis"))
+
+    def dimensions(self) -> Dimensions:
+        """Return the dimension of each parameter in terms of time and channels, as the equations imply it.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> found = lk.System("x'' + c*x' + k*x = b*u", parameters=["c", "k", "b"]).dimensions()
+        >>> found["k"] == {"t": -2}, found.format("b")
+        (True, 'x/(u*t^2)')
+        """
+        return find_dimensions(self)

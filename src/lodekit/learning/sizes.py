@@ -1,0 +1,119 @@
+"""The size to expect of each parameter, from the equations and the data: the unit in which it is searched.
+
+Time counts in a share of the span of the data, measured channels in their spread. All terms of an equation should be of
+one size then: a linear system for the logarithms of the sizes of parameters and of channels that are not measured.
+Numbers count with their logarithms. Where these contradict each other, least squares give the nearest sizes. So another
+unit of time, or of a channel, gives the same search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Summary
+from lodekit.prior.observables import ObservableReader
+from lodekit.system.parameters import LogNormal, Normal, Parameter
+from lodekit.system.signals import Signal
+from lodekit.system.system import System
+from lodekit.system.terms import Term, balances, terms_of
+
+__all__ = ["parameter_sizes"]
+
+Array = NDArray[np.float64]
+#: What happens in the data takes about this share of their span.
+_PACE = 0.125
+#: Sizes are kept where floats can take their powers.
+_LARGEST = 1e60
+
+
+def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -> Array:
+    """Return the size to expect of each parameter, in the user's units, shape (p,); all positive.
+
+    Parameters
+    ----------
+    system : System
+    summaries : sequence of Summary
+        Of what was measured.
+    span : float
+        Of time.
+    """
+    names = system.operator.ring.parameters
+    known = {"t": float(np.log(_PACE * span))}
+    known |= {item.observable: float(np.log(item.scale)) for item in summaries if item.observable in system.channels}
+    for name in names:
+        size = _stated_size(system.parameters[name])
+        known |= {} if size is None else {name: float(np.log(size))}
+    groups = balances(system)
+    unknown = [name for name in (*names, *system.channels) if name not in known]
+    index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
+    lines: list[tuple[dict[int, float], float]] = []
+    offsets = {item.observable: _offset(item) for item in summaries}
+    for number, group in enumerate(groups):
+        # What does not change balances what channels are on average, not how much they change.
+        shift = max((offsets.get(term.channel, 0.0) for term in group.terms if not term.order), default=0.0)
+        for term in group.terms:
+            line, size = _line(term, known, index)
+            if not group.pure:
+                line[index[number]] = -1.0
+                size -= 0.0 if term.channel else shift
+            elif not term.powers:
+                continue
+            lines.append((line, -size))
+    for item in summaries:
+        lines += _observed_lines(system, item, known, index)
+    solved = _least_squares(lines, len(index))
+    logs = [known[name] if name in known else solved[index[name]] for name in names]
+    return np.asarray(np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST))))
+
+
+def _stated_size(parameter: Parameter) -> float | None:
+    """Return the size that the user has stated, if any: a value, a start, a prior or bounds."""
+    value = parameter.fixed if parameter.fixed is not None else parameter.start
+    if value is None and isinstance(parameter.prior, LogNormal):
+        value = parameter.prior.median
+    if value is None and isinstance(parameter.prior, Normal):
+        value = abs(parameter.prior.mean) + parameter.prior.std
+    low, high = parameter.interval
+    if value is None and np.isfinite(low) and np.isfinite(high):
+        value = max(abs(low), abs(high))
+    return abs(value) or None if value is not None else None
+
+
+def _offset(item: Summary) -> float:
+    """Return by how much a channel is larger than its changes, on average and as a logarithm."""
+    return float(np.log(max(1.0, abs(item.mean) / item.scale)))
+
+
+def _line(term: Term, known: Mapping[str, float], index: Mapping[str | int, int]) -> tuple[dict[int, float], float]:
+    """Return the weights of unknown logarithms in the size of a term, and the part that is known."""
+    line, size = {}, term.log_number
+    for name, power in term.powers.items():
+        if name in known:
+            size += float(power) * known[name]
+        else:
+            line[index[name]] = float(power)
+    return line, size
+
+
+def _observed_lines(
+    system: System, item: Summary, known: Mapping[str, float], index: Mapping[str | int, int]
+) -> list[tuple[dict[int, float], float]]:
+    """Return what a measured combination of channels says about the sizes of channels that are not measured."""
+    if item.observable in system.channels:
+        return []
+    operator, _ = ObservableReader(system).read([item.observable])
+    row = [operator.coefficients(0, j) for j in range(operator.width)]
+    terms, _ = terms_of(operator.ring, row, Signal(operator.ring), system.channels)
+    lines = [_line(term, known, index) for term in terms]
+    return [(line, float(np.log(item.scale)) - size) for line, size in lines if line]
+
+
+def _least_squares(lines: Sequence[tuple[Mapping[int, float], float]], count: int) -> Array:
+    """Return the smallest of the logarithms that come closest to all lines, shape (count,)."""
+    matrix, right = np.zeros((len(lines), count)), np.zeros(len(lines))
+    for row, (line, value) in enumerate(lines):
+        matrix[row, list(line)], right[row] = list(line.values()), value
+    return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-9)[0]) if len(lines) else np.zeros(count)

@@ -1,0 +1,168 @@
+"""Units as users write them, such as ``kg*m/s^2``: products of powers of base units, of prime numbers and of words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+__all__ = ["Powers", "format_powers", "read_unit"]
+
+#: Exponents by base; words that are no known unit are quoted, so that they cannot be mistaken for one.
+Powers = dict[str, Fraction]
+
+#: Units in terms of others: numbers are factors, and a kelvin more is a degree more.
+_UNITS = {
+    "g": "", "m": "", "s": "", "A": "", "K": "", "mol": "", "cd": "", "rad": "1", "sr": "1",
+    "N": "kg*m/s^2", "J": "N*m", "W": "J/s", "Pa": "N/m^2", "Hz": "1/s", "C": "A*s", "V": "W/A", "Ohm": "V/A",
+    "ohm": "V/A", "Ω": "V/A", "F": "C/V", "H": "V*s/A", "S": "A/V", "T": "V*s/m^2", "Wb": "V*s", "L": "1/1000*m^3",
+    "l": "1/1000*m^3", "bar": "100000*Pa", "eV": "", "min": "60*s", "h": "3600*s", "d": "86400*s", "day": "86400*s",
+    "degC": "K", "°C": "K", "deg": "1/180*pi", "°": "1/180*pi", "%": "1/100", "rpm": "1/30*pi/s", "pi": "",
+}  # fmt: skip
+_PREFIXES = {"T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9}
+_PREFIXES["p"] = -12
+#: Units that take no prefix: minutes, days, and what is a number.
+_PLAIN = ("min", "h", "d", "day", "degC", "°C", "deg", "°", "%", "rpm", "pi", "rad", "sr")
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<word>[^\W\d_]+|[%°][A-Za-z]?)|(?P<power>\^|\*\*)|(?P<sign>[-*/()·⋅]))"
+)
+
+
+def read_unit(text: str) -> Powers | None:
+    """Return a unit as exponents by base; None where the text is no product of powers.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``m/s^2``, ``kg m^2``, ``W/(m^2*K)`` or ``1/s``.
+
+    Examples
+    --------
+    >>> read_unit("N") == read_unit("kg*m/s^2"), read_unit("mm") == read_unit("m")
+    (True, False)
+    >>> format_powers(read_unit("pigs/m^2"))
+    "'pigs'/m^2"
+    """
+    tokens = []
+    place, text = 0, re.sub(r"([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", r"^\1", text).translate(_RAISED).strip()
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            return None
+        tokens.append((str(found.lastgroup), str(found[found.lastgroup or 0])))
+        place = found.end()
+    reader = _Tokens(tokens)
+    try:
+        powers = reader.product()
+    except (ValueError, ZeroDivisionError):
+        return None
+    return powers if not reader.tokens else None
+
+
+def format_powers(powers: Powers) -> str:
+    """Return a product of powers as text: ``u*t/x``, ``1/t^2``; ``1`` where there are none.
+
+    Parameters
+    ----------
+    powers : dict of str to Fraction
+        Exponents by base.
+
+    Examples
+    --------
+    >>> format_powers({"u": Fraction(1), "t": Fraction(-2), "x": Fraction(-1, 2)})
+    'u/(t^2*x^(1/2))'
+    """
+
+    def show(items: Iterable[tuple[str, Fraction]]) -> list[str]:
+        shown = []
+        for name, power in items:
+            size = str(abs(power)) if power.denominator == 1 else f"({abs(power)})"
+            shown.append(name if abs(power) == 1 else f"{name}^{size}")
+        return shown
+
+    above = show((name, power) for name, power in powers.items() if power > 0)
+    below = show((name, power) for name, power in powers.items() if power < 0)
+    bottom = "*".join(below)
+    if not below:
+        return "*".join(above) or "1"
+    return f"{'*'.join(above) or '1'}/{f'({bottom})' if len(below) > 1 else bottom}"
+
+
+class _Tokens:
+    """What is left of a unit to read; `tokens` are kinds and texts."""
+
+    def __init__(self, tokens: list[tuple[str, str]]) -> None:
+        self.tokens = tokens
+
+    def _take(self, *texts: str) -> str:
+        return self.tokens.pop(0)[1] if self.tokens and self.tokens[0][1] in texts else ""
+
+    def product(self) -> Powers:
+        total, sign = self._factor(), 1
+        while self.tokens and self.tokens[0][1] != ")":
+            operator = self._take("*", "·", "⋅", "/")
+            sign = -1 if operator == "/" else 1
+            for base, power in self._factor().items():
+                total[base] = total.get(base, Fraction(0)) + sign * power
+        return {base: power for base, power in total.items() if power}
+
+    def _factor(self) -> Powers:
+        if self._take("("):
+            inner = self.product()
+            if not self._take(")"):
+                raise ValueError("a bracket is missing")
+        else:
+            kind, text = self.tokens.pop(0) if self.tokens else ("", "")
+            if kind not in ("number", "word"):
+                raise ValueError("expected a unit or a number")
+            inner = _primes(Fraction(text)) if kind == "number" else _word(text)
+        # m2 and s-1 are powers, too.
+        follows = bool(self.tokens) and (self.tokens[0][0] == "number" or self.tokens[0][1] == "-")
+        if not self._take("^", "**") and not follows:
+            return inner
+        power = self._exponent()
+        return {base: value * power for base, value in inner.items()}
+
+    def _exponent(self) -> Fraction:
+        bracket, sign = self._take("("), -1 if self._take("-") else 1
+        kind, text = self.tokens.pop(0) if self.tokens else ("", "")
+        if kind != "number":
+            raise ValueError("expected an exponent")
+        value = sign * Fraction(text)
+        if bracket and self._take("/"):
+            value /= Fraction(self.tokens.pop(0)[1] if self.tokens else "0")
+        if bracket and not self._take(")"):
+            raise ValueError("a bracket is missing")
+        return value
+
+
+def _word(word: str) -> Powers:
+    """Return a word as powers: a known unit, one with a prefix, or a base of its own."""
+    if word in _UNITS:
+        meaning = _UNITS[word]
+        return {word: Fraction(1)} if not meaning else read_unit(meaning) or {}
+    prefix, rest = word[:1], word[1:]
+    if prefix in _PREFIXES and rest in _UNITS and rest not in _PLAIN:
+        total = _word(rest)
+        for prime in ("2", "5"):
+            total[prime] = total.get(prime, Fraction(0)) + _PREFIXES[prefix]
+        return {base: power for base, power in total.items() if power}
+    return {f"'{word}'": Fraction(1)}
+
+
+def _primes(value: Fraction) -> Powers:
+    """Return a positive number as a product of primes."""
+    if value <= 0:
+        raise ValueError("expected a positive number")
+    found: Powers = {}
+    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
+        rest, prime = number, 2
+        while rest > 1:
+            while rest % prime == 0:
+                found[str(prime)] = found.get(str(prime), Fraction(0)) + sign
+                rest //= prime
+            prime += 1
+            if prime > 1000:
+                raise ValueError("expected a number with small factors")
+    return found

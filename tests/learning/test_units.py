@@ -1,0 +1,132 @@
+"""Fits do not depend on the units of time and of the channels, and "not identified" is said of what is not."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning.sizes import parameter_sizes
+from lodekit.learning.transforms import Transform
+
+
+def decay(factor: float, equations: str, names: Sequence[str]) -> lk.LODEGP:
+    times = np.linspace(0, 60, 60)
+    values = np.exp(-0.02 * times) * np.sin(2 * np.pi * times / 20)
+    values += 0.01 * np.random.default_rng(0).standard_normal(60)
+    system = lk.System(equations, parameters=names)
+    return lk.LODEGP(system, random_state=0).fit(factor * times, {"x": values})
+
+
+@pytest.mark.parametrize("factor", [86400.0, 1e4, 1e-6])
+@pytest.mark.parametrize(("equations", "names"), [("x'' + c*x' + k*x = 0", "ck"), ("x'' + k*x = 0", "k")])
+def test_another_unit_of_time_gives_the_same_fit(factor: float, equations: str, names: str) -> None:
+    first, other = decay(1.0, equations, list(names)), decay(factor, equations, list(names))
+    assert other.log_evidence_ == pytest.approx(first.log_evidence_, abs=1e-6)
+    for name, order in (("c", 1), ("k", 2)):
+        if name in names:
+            value = other.parameters_[name].value * factor**order
+            assert value == pytest.approx(first.parameters_[name].value, rel=1e-6)
+            assert other.parameters_[name].identified
+    # The period is 20: that is what the data were made with.
+    assert first.parameters_["k"].value == pytest.approx((2 * np.pi / 20) ** 2, rel=0.02)
+
+
+def test_other_units_of_channels_give_the_same_fit() -> None:
+    example, times = lk.catalog.coupled_tanks(), np.linspace(0, 8, 30)
+    exact = example.solution_at(times)
+    data = exact + 0.02 * exact.std(axis=0) * np.random.default_rng(1).standard_normal(exact.shape)
+    scales = {"h1": 1e-6, "h2": 1e-6, "q": 1e5}
+    own = np.array([scales[name] for name in example.system.channels])
+    first, other = (
+        lk.LODEGP(example.system, noise="channel", random_state=0).fit(times, data * factors)
+        for factors in (np.ones(3), own)
+    )
+    # All four are flows over levels, two of them times time.
+    for name in example.values:
+        assert other.parameters_[name].value * 1e-6 / 1e5 == pytest.approx(first.parameters_[name].value, rel=1e-6)
+    assert other.log_evidence_ + 30 * np.log(own).sum() == pytest.approx(first.log_evidence_, abs=1e-5)
+
+
+def test_sizes_follow_from_equations_and_data() -> None:
+    system = lk.System("y'' = K*u + c", parameters=["K", "c"])
+    times = np.linspace(0, 80, 50)
+    gp_data = {"y": 1e3 * np.sin(times), "u": 5.0 + 1e-2 * np.cos(times)}
+    measured = lk.LODEGP(system, restarts=1, random_state=0).fit(times, gp_data).fit_.measurements
+    K, c = parameter_sizes(system, measured.summaries, 80.0)
+    y, u = (item.scale for item in measured.summaries)
+    assert pytest.approx(y / u / 100.0) == K
+    # A constant balances the mean of the input, 5, and not its changes.
+    assert c == pytest.approx(5.0 * K, rel=0.01)
+
+
+def test_hidden_channels_get_the_size_that_the_equations_give_them() -> None:
+    system = lk.System("x' = v; m*v' = F - c*v", parameters={"m": lk.Parameter(fixed=1e6), "c": lk.Parameter()})
+    times = np.linspace(0, 8, 30)
+    gp = lk.LODEGP(system, restarts=1, random_state=0).fit(times, {"x": np.sin(times), "F": 1e6 * np.cos(times)})
+    m, c = parameter_sizes(system, gp.fit_.measurements.summaries, 8.0)
+    # Sine and cosine differ a little in their spread here.
+    assert m == pytest.approx(1e6)
+    assert c == pytest.approx(1e6, rel=0.1)
+
+
+def test_guesses_lie_around_the_size_to_expect() -> None:
+    generator = np.random.default_rng(0)
+    for transform, low in ((Transform(0.0, np.inf, 1e-9), 0.0), (Transform(-np.inf, np.inf, 1e-9), 0.0)):
+        layout = lk.learning.transforms.Layout(("a",), np.array([np.nan]), {0: transform}, 0, 0, 0)
+        found = [abs(layout.guess(0, attempt, generator)) - low for attempt in range(20)]
+        assert 1e-8 < min(found) < max(found) < 1e-6
+
+
+def oscillation(positive: bool) -> lk.System:
+    return lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=positive) for n in "ck"})
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_data_without_noise_determine_their_parameters(positive: bool) -> None:
+    times = np.linspace(0, 10, 40)
+    values = np.exp(-0.25 * times) * np.cos(np.sqrt(4 - 0.0625) * times)
+    gp = lk.LODEGP(oscillation(positive), random_state=0).fit(times, {"x": values})
+    for name, truth in (("c", 0.5), ("k", 4.0)):
+        estimate = gp.parameters_[name]
+        assert estimate.identified
+        assert estimate.interval[0] < truth < estimate.interval[1]
+        assert estimate.std_error < 1e-4
+    assert gp.converged_
+
+
+def test_data_without_noise_determine_the_parameters_of_a_driven_system() -> None:
+    example, times = lk.catalog.heating(), np.linspace(0, 10, 40)
+    gp = lk.LODEGP(example.system, random_state=0).fit(times, example.solution_at(times))
+    for name, truth in example.values.items():
+        estimate = gp.parameters_[name]
+        assert estimate.identified
+        assert abs(estimate.value - float(truth)) < 5 * estimate.std_error < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("times", "known"), [([1.0], None), ([1.0], 0.01), ([1.0, 1.0, 1.0], None)], ids=["once", "known", "thrice"]
+)
+def test_one_single_time_determines_no_rate(times: list[float], known: float | None) -> None:
+    system = lk.System("x' = -a*x + u", parameters=["a"])
+    data = {name: np.full(len(times), 2.0) for name in ("x", "u")}
+    gp = lk.LODEGP(system, random_state=0).fit(times, data, noise_std=known)
+    assert not gp.parameters_["a"].identified
+    assert any("not identified" in warning for warning in gp.warnings_)
+
+
+def test_channels_that_two_inputs_drive_are_not_forced_to_zero() -> None:
+    """At equal values of all parameters b11*b22 - b12*b21 vanishes, and the inputs are forced; nowhere else."""
+    system = lk.System(
+        "y1' + p1*y1 = b11*u1 + b12*u2; y2' + p2*y2 = b21*u1 + b22*u2",
+        parameters=["p1", "p2", "b11", "b12", "b21", "b22"],
+    )
+    t = np.linspace(0, 10, 30)
+    y1, y2 = np.sin(t), np.cos(0.7 * t)
+    r1, r2 = np.cos(t) + y1, -0.7 * np.sin(0.7 * t) + 0.5 * y2
+    # Solved for the inputs, with p = (1, 0.5) and b = ((2, 0.5), (0.3, -1.2)).
+    u1, u2 = np.linalg.solve(np.array([[2.0, 0.5], [0.3, -1.2]]), np.stack([r1, r2]))
+    noise = 0.01 * np.random.default_rng(0).standard_normal((4, 30))
+    data = dict(zip(("y1", "y2", "u1", "u2"), np.stack([y1, y2, u1 + 3.0, u2]) + noise, strict=True))
+    gp = lk.LODEGP(system, random_state=0, restarts=1).fit(t, data)
+    assert np.isfinite(gp.log_evidence_)
