@@ -38,8 +38,9 @@ types: $(DEV)
 layers: $(DEV)
 	$(BIN)/lint-imports --no-cache
 
+# Files stay whole: what the tests of a file share is made once.
 unit: $(DEV)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/algebra.py

@@ -24,8 +24,6 @@ from lodekit.paper.tables import tables
 
 pytest.importorskip("gpytorch")
 pytest.importorskip("matplotlib")
-# All on one worker: the runs take more than a minute, and are made once.
-pytestmark = pytest.mark.xdist_group("reproduction")
 
 
 @pytest.fixture(scope="module")

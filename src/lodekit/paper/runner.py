@@ -90,7 +90,7 @@ def make_plan(topic: str = "all", *, quick: bool = False) -> Plan:
     if topic != "all" and topic.replace("_", "-") not in TOPICS:
         raise LodekitError(f"expected one of {', '.join(TOPICS)} or all, got {topic!r}")
     topics = TOPICS if topic == "all" else (topic.replace("_", "-"),)
-    return Plan(topics, 3, 1, tuple(experiments()), quick=True) if quick else Plan(topics, 20, 10, tuple(experiments()))
+    return Plan(topics, 3, 1, ("heating",), quick=True) if quick else Plan(topics, 20, 10, tuple(experiments()))
 
 
 def made_by() -> str:
