@@ -74,4 +74,6 @@ def test_densities_reach_as_far_as_there_is_something_to_see(latent: str, length
     expected = free_variance(prior.latents[0], rows, lengthscale, 1.3)
     area = trapezoid(density, frequencies, axis=1) + density[:, 0] * frequencies[0]
     np.testing.assert_allclose(area, expected, rtol=3e-3)
+    # What falls by a power only is shown further out.
+    assert (density[:, -1] < 1e-5 * density.max(axis=1)).all()
     np.testing.assert_allclose(density[1], 4.0 * density[0], rtol=1e-12)
