@@ -45,6 +45,7 @@ GUARDS: dict[str, tuple[str, str]] = {
     "algebra": (
         "src/lodekit/algebra tests/algebra src/lodekit/system tests/system/test_matrices.py",
         "tests/system/test_parameters.py tests/system/test_particular.py tests/system/test_system.py "
+        "tests/system/test_basis.py tests/model/test_basis.py "
         "tests/agreement/test_roots_against_mpmath.py tests/prior/test_modes.py "
         "tests/properties/test_random_systems.py tests/agreement/test_catalog_solutions.py",
     ),
@@ -52,6 +53,7 @@ GUARDS: dict[str, tuple[str, str]] = {
         "src/lodekit/prior tests/prior tests/agreement/test_engines.py",
         "tests/agreement/test_roots_against_mpmath.py tests/model tests/learning/test_objective.py "
         "tests/agreement/test_catalog_solutions.py tests/integrations/test_gpytorch.py "
+        "tests/inference/test_beside_the_evidence.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py "
         "tests/agreement/test_covariance.py tests/agreement/test_channels.py tests/agreement/test_spectral.py "
         "tests/test_figures.py::test_the_area_below_a_spectrum_is_the_prior_variance "
@@ -59,8 +61,8 @@ GUARDS: dict[str, tuple[str, str]] = {
         "tests/cli/test_using.py::test_simulated_solutions_have_no_residual_and_the_variance_that_was_meant",
     ),
     "inference": (
-        "src/lodekit/inference tests/inference/test_beside_the_evidence.py tests/agreement/test_engines.py "
-        "tests/agreement/test_low_noise.py",
+        "src/lodekit/inference tests/inference/test_beside_the_evidence.py tests/inference/test_products.py "
+        "tests/agreement/test_engines.py tests/agreement/test_low_noise.py",
         "tests/inference/test_device.py tests/prior/test_toy_latent.py tests/learning/test_objective.py "
         "tests/agreement/test_posterior.py tests/agreement/test_evidence.py tests/model "
         "tests/integrations/test_gpytorch.py tests/agreement/test_spectral.py tests/test_many_measurements.py "

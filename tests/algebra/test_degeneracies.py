@@ -6,6 +6,9 @@ import pytest
 import sympy
 
 import lodekit as lk
+from lodekit.algebra.degeneracy import exceptional_factors, unsuitable_factors
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import ScalarRing
 
 
 def test_bipendulum_reports_equal_lengths_and_substituting_them_gives_the_uncontrollable_form() -> None:
@@ -102,3 +105,33 @@ def test_factors_that_cannot_vanish_for_positive_parameters_are_left_out() -> No
     assert [str(f) for f in free.degeneracies] == ["a + b"]
     positive = lk.System("x' = (a + b)*u", parameters={n: lk.Parameter(positive=True) for n in "ab"})
     assert positive.degeneracies == ()
+
+
+def test_a_vanishing_leading_coefficient_is_exceptional() -> None:
+    """Of ``m x'' + c x' + k x = 0`` nothing but d_1 knows m."""
+    system = lk.System("m*x'' + c*x' + k*x = 0", parameters=["m", "c", "k"])
+    assert [system.operator.ring.format(factor) for factor in exceptional_factors(system.parametrization)] == ["m"]
+
+
+def columns_and_inverse() -> tuple[OperatorMatrix, OperatorMatrix]:
+    """Return ``(d + a, d + 1)`` as a column, and its left inverse ``(1, -1) / (a - 1)``."""
+    ring = ScalarRing(("a",), ())
+    one, a = ring.rational(1), ring.parameter("a")
+    column = OperatorMatrix.from_scalars(ring, [[[a, one]], [[one, one]]], 1)
+    inverse = OperatorMatrix.from_scalars(ring, [[[one / (a - one)], [one / (one - a)]]], 2)
+    assert inverse @ column == OperatorMatrix.identity(ring, 1)
+    return column, inverse
+
+
+def test_columns_with_a_common_factor_are_no_basis() -> None:
+    """At a = 1 both entries are d + 1: the rank stays, but d + 1 cannot be undone."""
+    column, inverse = columns_and_inverse()
+    assert [column.ring.format(factor) for factor in unsuitable_factors(column, [inverse])] == ["a - 1"]
+
+
+def test_a_factor_whose_zeros_are_not_found_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    column, inverse = columns_and_inverse()
+    harmless = OperatorMatrix.identity(column.ring, 1)
+    assert unsuitable_factors(harmless, [inverse]) == []
+    monkeypatch.setattr("lodekit.algebra.degeneracy.zeros", lambda *_: iter(()))
+    assert [column.ring.format(factor) for factor in unsuitable_factors(harmless, [inverse])] == ["a - 1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
-from lodekit.inference.accurate import RefinedPosterior
-from lodekit.inference.choice import KINDS, choose
+from lodekit.inference.accurate import RefinedPosterior, accurate_posterior
+from lodekit.inference.choice import KINDS, Choice, choose
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Case
 from lodekit.inference.spectral.engine import SpectralEngine
@@ -103,6 +104,13 @@ def test_waves_warn_of_noise_and_lengthscales_that_they_cannot_see(
     assert ["below what sums over the data can tell" in text for text in engine.posterior(quiet).warnings()] == [True]
     short = replace(hyper, lengthscales=np.full(1, engine.limits.shortest))
     assert ["shortest one that the spectral" in text for text in engine.posterior(short).warnings()] == [True]
+    # Noise counts in the units of the data, however large these are.
+    times = np.linspace(0.0, 5.0, 6000)
+    huge = Measurements([Series(n, times, 1e9 * np.cos(times), np.full(6000, np.nan)) for n in ("f1", "f2", "u")])
+    own = SpectralEngine.of(prior_of(system_of("heating")[0], huge), huge, 1e-10)
+    for level, warned in ((0.5e-6, True), (2e-6, False)):
+        noisy = replace(hyper, noise=level * own.prior.noise.units)
+        assert bool(own.posterior(noisy).warnings()) == warned
     # Measurements themselves show any noise.
     _, data, *_ = make_case("heating")
     few = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
@@ -223,3 +231,38 @@ def test_the_second_engine_answers_wherever_it_can(second: Answer, heard: float)
     assert (both.value, both.rounding, both.warnings()) == (1.0, 0.5, ["warned by 1.0"])
     with pytest.raises(LodekitError, match=r"checked by 1\.0"):
         both.check_exact_values()
+
+
+@dataclass(frozen=True)
+class Answering:
+    """An engine, and its kind, that has one answer."""
+
+    prior: Any
+    answer: Answer
+    name: str = "answering"
+
+    def refuses(self, _: Case) -> str:
+        return ""
+
+    def make(self, *_: object) -> Answering:
+        return self
+
+    def posterior(self, _: Hyperparameters) -> Answer:
+        return self.answer
+
+
+def test_where_the_second_engine_does_not_answer_the_first_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, data, _, hyper = make_case("heating", count=3)
+    measurements = Measurements(series_of(data))
+    first = Answering(data.prior, Answer(1.0, rounding=0.7))
+    for second, refined in (
+        (Answer(2.0, rounding=0.5), True),
+        (Answer(2.0, rounding=0.9), False),
+        (Answer(np.nan, rounding=0.5), False),
+        (Answer(2.0, rounding=0.5, refuses=True), False),
+    ):
+        kinds: Any = {"first": first, "second": Answering(data.prior, second)}
+        monkeypatch.setattr("lodekit.inference.accurate.KINDS", kinds)
+        engine: Any = first
+        found = accurate_posterior(engine, Choice(engine, "asked for"), measurements, Case(9, data.latents), hyper)
+        assert found == (RefinedPosterior(first.answer, second) if refined else first.answer)

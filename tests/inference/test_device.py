@@ -60,12 +60,14 @@ def test_a_batch_leaves_what_would_lose_digits_to_single_evaluations() -> None:
     _, data, _, hyper = make_case("heating", count=40)
     engine = SpectralEngine.of(data.prior, Measurements(series_of(data)), 1e-10)
     quiet = replace(hyper, noise=1e-6 * hyper.noise)
-    loud, found = evaluate_batch(engine, [hyper, quiet])
+    loud, found, last = evaluate_batch(engine, [hyper, quiet, hyper])
     alone = engine.evaluate(quiet)
     # The same computation, where normal equations would leave about eight digits.
     assert found.value == pytest.approx(alone.value, rel=1e-13)
     np.testing.assert_allclose(gradient_vector(found), gradient_vector(alone), rtol=1e-12)
-    assert loud.value == pytest.approx(engine.value(hyper), rel=1e-8)
+    # Those before and after it stay in the batch.
+    for other in (loud, last):
+        assert other.value == pytest.approx(engine.value(hyper), rel=1e-8)
 
 
 def test_a_fleet_of_data_sets_in_one_batch() -> None:

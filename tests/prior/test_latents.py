@@ -133,3 +133,12 @@ def test_nothing_is_left_beyond_band_and_reach(order: int) -> None:
 def test_texts_that_name_no_covariance_are_refused(name: str) -> None:
     with pytest.raises(lk.LodekitError, match=r"expected latent='se' or 'matern-p/2'"):
         read_latent(name)
+
+
+def test_the_smoothest_matern_is_taken_and_a_rough_one_says_what_is_needed() -> None:
+    assert read_latent("matern-131/2") == Matern(65)
+    Matern(1).check_order(2)
+    # Half the order, rounded up: the third derivative of the covariance is that of a function with two.
+    for order, needed in ((3, 2), (4, 2), (5, 3)):
+        with pytest.raises(lk.LodekitError, match=rf"need {needed} derivatives .* matern-{2 * needed + 1}/2 or"):
+            Matern(1).check_order(order)

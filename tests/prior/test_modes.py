@@ -26,6 +26,11 @@ Array = NDArray[np.float64]
 TIMES = np.linspace(0.0, 1.0, 5)
 #: A known function of time with parameters in its rate and frequency.
 FORCED = "x' + a*x = exp(-b*t)*sin(w*t)"
+#: Many known terms, so that the last ones are found as the first ones are.
+MANY = "x' + a*x = b*t + exp(-b*t) + t*sin(w*t) + cos(2*a*t)"
+#: Two modes of which each has a parameter of its own.
+APART = "x' = -a*x; y' = -b*y; z' = u + w*y"
+OWN = (FORCED, MANY, APART)
 #: Constant and parametric roots; simple and repeated; real, complex and growing; with a particular solution.
 CASES = [
     "three_tank",
@@ -37,13 +42,13 @@ CASES = [
     "parametric double root",
     "cubic with parameters",
     "fast forcing",
-    FORCED,
+    *OWN,
 ]
 
 
 def compiled(name: str) -> tuple[Observables, Array]:
     """Return channels of a system and their derivatives in units of their own, and values of its parameters."""
-    system, values = system_of(name) if name != FORCED else (lk.System(FORCED, parameters=["a", "b", "w"]), (1, 2, 3))
+    system, values = (lk.System(name, parameters=["a", "b", "w"]), (1, 2, 3)) if name in OWN else system_of(name)
     texts = [channel + mark for channel in system.channels for mark in ("", "'", "''")]
     units = Units(0.5, 2.0, np.linspace(0.5, 3.0, len(texts)))
     return ObservableReader(system).compile(texts, units), np.array(values) * 1.1

@@ -41,11 +41,9 @@ def exceptional_factors(parametrization: Parametrization) -> list[Element]:
     """
     rows = (parametrization.free_observables, *(mode.observable for mode in parametrization.modes))
     columns = (parametrization.free, *(mode.column for mode in parametrization.modes))
-    ring = parametrization.operator.ring
-    leading = OperatorMatrix.from_vectors(
-        ring, [[] for _ in parametrization.modes], 0, "d", [mode.annihilator[-1] for mode in parametrization.modes]
-    )
-    return _denominator_factors((*rows, *columns, leading))
+    # Where the leading coefficient of d_i vanishes, a mode has fewer functions.
+    leading = [mode.annihilator[-1] for mode in parametrization.modes]
+    return _denominator_factors((*rows, *columns), leading)
 
 
 def unsuitable_factors(columns: OperatorMatrix, witnesses: Iterable[OperatorMatrix]) -> list[Element]:
@@ -78,14 +76,14 @@ def _fails(columns: OperatorMatrix, rows: OperatorMatrix, factor: Element) -> bo
     return True
 
 
-def _denominator_factors(matrices: Iterable[OperatorMatrix]) -> list[Element]:
+def _denominator_factors(matrices: Sequence[OperatorMatrix], others: Iterable[Element] = ()) -> list[Element]:
+    """Return the parameter factors of all denominators, and of other elements."""
+    ring = matrices[0].ring
     found: dict[tuple[tuple[tuple[int, ...], int], ...], Element] = {}
-    for matrix in matrices:
-        ring = matrix.ring
-        for denominator in matrix.denominators:
-            for factor in ring.parameter_factors(denominator):
-                if ring.involves_parameters(factor):
-                    found[tuple(ring.terms(factor).items())] = factor
+    for element in (*(bottom for matrix in matrices for bottom in matrix.denominators), *others):
+        for factor in ring.parameter_factors(element):
+            if ring.involves_parameters(factor):
+                found[tuple(ring.terms(factor).items())] = factor
     return [found[key] for key in sorted(found, key=lambda terms: (len(terms), [-sum(e) for e, _ in terms], terms))]
 
 

@@ -80,7 +80,7 @@ class FiniteField:
 
     def common_factor(self, first: Element, second: Element) -> Element:
         """Return `first`, whatever `second` is, so that eliminations become monic."""
-        return first if first else second
+        return first
 
     def content(self, elements: Iterable[Element]) -> Element:
         """Return one: in a field every element divides every other."""

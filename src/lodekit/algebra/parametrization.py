@@ -255,11 +255,10 @@ def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
 
 
 def _is_column_reduced(matrix: OperatorMatrix) -> bool:
-    """Return whether the coefficients of each column's highest power are linearly independent."""
+    """Return whether the coefficients of each column's highest power are linearly independent; no column is zero."""
     degrees = [matrix.degree(j) for j in range(matrix.width)]
     leading: list[Vector] = [
-        [[row[j][degree]] if 0 <= degree < len(row[j]) else [] for row in matrix.rows]
-        for j, degree in enumerate(degrees)
+        [[row[j][degree]] if degree < len(row[j]) else [] for row in matrix.rows] for j, degree in enumerate(degrees)
     ]
     image, _, _ = kernel_and_image(matrix.ring, leading)
     return len(image) == matrix.width

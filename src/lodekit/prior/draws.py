@@ -102,7 +102,7 @@ def draw_latent(
     times : array, shape (n,)
         Scaled times.
     order : int
-        How many derivatives, the function itself among them.
+        How many derivatives, the function itself among them; no more than `latent` has.
     ell, deviation : float
         Its lengthscale, in scaled time, and its standard deviation.
     size : int
@@ -132,14 +132,12 @@ def draw_latent(
             stack[a] = (np.cos(turned) * frequencies**a) @ cosines + (np.sin(turned) * frequencies**a) @ sines
         return stack
     u = (times[:, None] - times[None, :]) / ell
-    usable = int(min(order, latent.smoothness + 1))
-    h = list(latent.stack(np, u, 2 * (usable - 1)))
+    h = list(latent.stack(np, u, 2 * (order - 1)))
     n = len(times)
-    joint = np.zeros((usable, n, usable, n))
-    for a in range(usable):
-        for b in range(usable):
+    joint = np.zeros((order, n, order, n))
+    for a in range(order):
+        for b in range(order):
             joint[a, :, b] = (-1.0) ** b * deviation**2 * ell ** (-(a + b)) * h[a + b]
-    eigenvalues, vectors = np.linalg.eigh(joint.reshape(usable * n, usable * n))
+    eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    drawn = (root @ generator.standard_normal((usable * n, size))).reshape(usable, n, size)
-    return np.concatenate([drawn, np.zeros((order - usable, n, size))]) if order > usable else drawn
+    return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))

@@ -1,0 +1,57 @@
+"""Products of waves: operators turn them as complex numbers do, and what was made once is used again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lodekit.inference.spectral.grams import make_grams
+from lodekit.inference.spectral.nodes import NodeSums
+from lodekit.inference.spectral.waves import turn_back, turn_columns, turn_from_left
+from lodekit.prior.spectra import Frequencies
+from tests.inference.fitted import make_case
+
+
+def test_waves_are_turned_by_complex_numbers() -> None:
+    """``W(d) exp(i w t) = (a + i b) exp(i w t)``, and back by the conjugate; at frequency zero b is zero, too."""
+    generator = np.random.default_rng(0)
+    C, S = generator.standard_normal((2, 4, 3))
+    a, b = generator.standard_normal((2, 4))
+    b[0] = 0.0
+    turned, back = ((a + sign * 1j * b)[:, None] * (C + 1j * S) for sign in (1.0, -1.0))
+    rows = np.concatenate([C, S])
+    np.testing.assert_allclose(turn_from_left(np, rows, a, b), np.concatenate([turned.real, turned.imag]), rtol=1e-14)
+    np.testing.assert_allclose(turn_columns(np, rows.T, a, b).T, turn_from_left(np, rows, a, b), rtol=1e-14)
+    np.testing.assert_allclose(turn_back(np, rows, a, b), np.concatenate([back.real, back.imag]), rtol=1e-14)
+
+
+def test_sums_share_waves_on_the_same_nodes_and_products_with_the_same_weights() -> None:
+    generator = np.random.default_rng(0)
+    early, late, weights = (generator.uniform(0.1, 1.0, 5) for _ in range(3))
+    data = generator.standard_normal((4, 5))
+    # Other nodes with the same weights, then the first ones again, written anew; and with other weights.
+    parts = [(early, weights), (1.0 + late, weights), (early.copy(), weights.copy()), (early, 2.0 * weights)]
+    sums = [NodeSums(i, True, 5, 0.0, 1.0, nodes, w, data[i]) for i, (nodes, w) in enumerate(parts)]
+    grams = make_grams(Frequencies((0.7,), (3,), (1.0,)), sums)
+    assert (len(grams.nodes), len(grams.on_nodes), len(grams.products)) == (2, 2, 3)
+    assert (grams.node_set, grams.product_of) == ([0, 1, 0, 0], [0, 1, 0, 2])
+    for item, place, product, on_waves in zip(sums, grams.node_set, grams.product_of, grams.on_waves, strict=True):
+        angles = [[0.7 * k * t for k in range(3)] for t in item.nodes]
+        waves = np.array([[*np.cos(row), *np.sin(row)] for row in angles])
+        np.testing.assert_allclose(grams.on_nodes[place], waves, rtol=1e-13)
+        expected = sum(w * np.outer(row, row) for w, row in zip(item.weights, waves, strict=True))
+        np.testing.assert_allclose(grams.products[product], expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            on_waves, sum(y * row for y, row in zip(item.values, waves, strict=True)), rtol=1e-12
+        )
+
+
+def test_the_last_design_is_kept() -> None:
+    _, data, _, hyper = make_case("three_tank", count=4)
+    first = data.design(hyper.theta, slopes=False)
+    assert data.design(hyper.theta.copy(), slopes=False) is first
+    assert data.design(hyper.theta, slopes=True) is not first
+    _, data, _, hyper = make_case("heating", count=4)
+    first = data.design(hyper.theta, slopes=False)
+    moved = data.design(2.0 * hyper.theta, slopes=False)
+    np.testing.assert_array_equal(moved[0].free, data.observables.evaluate(2.0 * hyper.theta).free)
+    assert (moved[0].free != first[0].free).any()
