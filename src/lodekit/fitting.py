@@ -92,6 +92,9 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
         None stands for no labels.
     """
     arguments, measurements = setup.arguments, setup.measurements
+    # Whatever was measured: where some channel does not exist, neither does the solution.
+    for latent in () if setup.case.on_channels else setup.case.latents:
+        latent.check_order(2 * max(setup.system.parametrization.degrees))
     scatter = measurements.scatter()
     with setup.threads():
         optimum = learn(

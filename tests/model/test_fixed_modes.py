@@ -89,3 +89,11 @@ def test_gpytorch_does_not_train_it(fixed: lk.LODEGP) -> None:
     learned, _ = to_gpytorch(lk.LODEGP(DECAY, random_state=0, restarts=1).fit(TIMES, table()))
     assert learned.covar_module.raw_mode_deviations.requires_grad
     assert from_gpytorch(learned).mode_deviation is None
+
+
+def test_deviations_of_modes_at_which_rounding_exceeds_the_noise_are_reported() -> None:
+    system, times = lk.System("x' = -x + u; y' = -2*y"), np.linspace(0, 10, 25)
+    data = {"x": np.sin(times), "y": 5 * np.exp(-2 * times)}
+    for deviation, told in ((1e9, True), (10.0, False)):
+        gp = lk.LODEGP(system, mode_deviation=deviation, random_state=0).fit(times, data, 0.01)
+        assert any("mode_deviation=" in warning for warning in gp.warnings_) is told

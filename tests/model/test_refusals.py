@@ -118,6 +118,14 @@ def test_derivatives_that_a_matern_process_does_not_have_are_refused() -> None:
             request()
 
 
+def test_a_process_too_rough_for_channels_that_are_not_measured_is_refused_by_the_fit() -> None:
+    system, data = lk.System("x'' + x' + 4*x = u"), {"x": np.sin(SHORT)}
+    with pytest.raises(lk.LodekitError, match="use matern-5/2 or smoother"):
+        lk.LODEGP(system, latent="matern-3/2", random_state=0).fit(SHORT, data)
+    gp = lk.LODEGP(system, latent="matern-5/2", random_state=0).fit(SHORT, data)
+    assert np.isfinite(gp.predict(SHORT)).all()
+
+
 def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
     table = heating_data()
     requests: list[tuple[Any, str]] = [

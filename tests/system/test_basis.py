@@ -276,3 +276,11 @@ def test_the_recipe_of_a_report_has_the_basis() -> None:
     exec(write_code(gp).split("# t:")[0], scope)  # noqa: S102
     assert scope["system"] == gp.system
     assert scope["system"].basis == ["x"]
+
+
+@pytest.mark.parametrize("basis", [None, ["y"]])
+def test_a_parameter_that_is_exactly_zero_is_reported_like_one_that_cancels(basis: list[str] | None) -> None:
+    system = lk.System("x' = a*y + u; y' = -b*y + c*x", parameters=["a", "b", "c"], basis=basis)
+    (found,) = near_degeneracies(system, np.array([1.0, 2.0, 0.0]))
+    assert "c = 0, which holds here" in found
+    assert not near_degeneracies(system, np.array([1.0, 2.0, 1e-3]))

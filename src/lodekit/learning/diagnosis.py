@@ -20,9 +20,9 @@ from lodekit.system.system import System
 
 __all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
 
-#: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
 #: What deviations of modes are called, before their number.
 MODES = "deviation of mode"
+#: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
 _CLOSE = 1e-2
 
 
@@ -46,8 +46,10 @@ def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
     for element, what in elements:
         terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
         values, _ = ScalarTable(ring, terms).evaluate(theta)
-        if abs(values.sum()) < _CLOSE * np.abs(values).sum():
-            text = ring.format(element)
+        text = ring.format(element)
+        if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
+            found.append(f"{what} at {text} = 0, which holds here; write the values that make it so into the equations")
+        elif abs(values.sum()) < _CLOSE * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
 
@@ -98,4 +100,10 @@ def find_warnings(
     found += [f"parameter {name} is {estimate.note}" for name, estimate in estimates.items() if not estimate.identified]
     if optimum.at_bound[layout.blocks.noise].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
+    inaccurate = posterior.warnings()
+    if inaccurate and layout.mode_deviation is not None:
+        inaccurate.append(
+            f"mode_deviation={layout.mode_deviation:g} may be so large that rounding exceeds the noise, and evidence "
+            "and curves are wrong; take one nearer to the size of the modes, or leave it out"
+        )
+    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + inaccurate
