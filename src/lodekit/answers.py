@@ -169,7 +169,7 @@ def sample(
     check_count("size", size)
     check_seed(random_state)
     generator = np.random.default_rng(random_state)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), fit.setup.threads():
         if uncertain and fit.layout.size:
             drawn, theta = _draw_at_own_points(fit, observables, times, int(size), generator)
         else:

@@ -79,7 +79,9 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = ["Proved exactly:", *(f"  {line}" for line in self.identities)]
-        lines.append(f"Measured on the returned curves, at {len(self.mean.times)} times, relative to the terms:")
+        count = len(self.mean.times)
+        where = "one time" if count == 1 else f"{count} times"
+        lines.append(f"Measured on the returned curves, at {where}, relative to the terms:")
         lines.append(f"  mean       {_describe(self.mean)}")
         if self.samples is not None:
             noun = "sample " if self.size == 1 else "samples"
