@@ -52,6 +52,13 @@ class Jet:
         """Return the jet of something that is no sum."""
         return cls(values, np.abs(values))
 
+    @classmethod
+    def constant(cls, value: float, length: int) -> Jet:
+        """Return the jet of a constant `value`, with so many entries as `length` says."""
+        filled = np.zeros((length, 1, 1))
+        filled[0] = value
+        return cls.of(filled)
+
     def __add__(self, other: Jet) -> Jet:
         count = min(len(self.values), len(other.values))
         return Jet(self.values[:count] + other.values[:count], self.sizes[:count] + other.sizes[:count])
@@ -68,12 +75,12 @@ class Jet:
 
     def reciprocal(self) -> Jet:
         """Return one over a constant."""
-        return self._constant(1.0 / self._number())
+        return Jet.constant(1.0 / self._number(), len(self.values))
 
     def apply(self, function: str) -> Jet:
         """Return exp, sin, cos or sqrt of a constant, or of a straight line in time."""
         if not np.any(self.values[1:]):
-            return self._constant(float(getattr(np, function)(self._number())))
+            return Jet.constant(float(getattr(np, function)(self._number())), len(self.values))
         argument, slope = self.values[0], self.values[1]
         parts = []
         for order in range(len(self.values)):
@@ -88,11 +95,6 @@ class Jet:
         if np.any(self.values[1:]) or self.values[0].size != 1:
             raise LodekitError("expected a constant where an equation divides or takes a power")
         return float(self.values[0].item())
-
-    def _constant(self, value: float) -> Jet:
-        filled = np.zeros((len(self.values), 1, 1))
-        filled[0] = value
-        return Jet.of(filled)
 
 
 def _leibniz(first: Array, second: Array) -> Array:
@@ -170,7 +172,7 @@ class WrittenEquations:
         order = self._order(node)
         match node:
             case Number():
-                return self._leaf(float(node.value), len(curves))
+                return Jet.constant(float(node.value), len(curves))
             case Name():
                 return self._name(node.name, times, curves)
             case Negative():
@@ -200,7 +202,7 @@ class WrittenEquations:
 
     def _power(self, node: Power, times: Array, curves: Array) -> Jet:
         exponent = round(self._jet(node.exponent, times, curves).values[0].item())
-        base, total = self._jet(node.base, times, curves), self._leaf(1.0, len(curves))
+        base, total = self._jet(node.base, times, curves), Jet.constant(1.0, len(curves))
         base = base if exponent >= 0 else base.reciprocal()
         for _ in range(abs(exponent)):
             total = total * base
@@ -208,7 +210,7 @@ class WrittenEquations:
 
     def _name(self, name: str, times: Array, curves: Array) -> Jet:
         if name in self.parameters:
-            return self._leaf(self.parameters[name], len(curves))
+            return Jet.constant(self.parameters[name], len(curves))
         if name in self.channels:
             return Jet.of(curves[..., list(self.channels).index(name)])
         if name == "t":
@@ -216,12 +218,7 @@ class WrittenEquations:
             line[0] = times
             line[1:2] = 1.0
             return Jet.of(line)
-        return self._leaf(math.pi, len(curves))
-
-    def _leaf(self, value: float, length: int) -> Jet:
-        filled = np.zeros((length, 1, 1))
-        filled[0] = value
-        return Jet.of(filled)
+        return Jet.constant(math.pi, len(curves))
 
 
 def _number(node: Expression) -> float:
