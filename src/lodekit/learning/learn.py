@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.errors import FitError
-from lodekit.learning.matching import match_derivatives
+from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
-from lodekit.learning.starts import find_trouble, starting_points
+from lodekit.learning.starts import Start, find_trouble, starting_points
 from lodekit.progress import waiting
 from lodekit.system.system import System
 
@@ -56,62 +56,49 @@ def learn(
     if layout.size == 0:
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
-    guesses, trusted = _guess(system, objective, series, generator)
-    ranked = starting_points(objective, guesses, restarts, generator, scatter)
-    if not ranked and known is None:
-        reason = find_trouble(objective, guesses[0], generator)
+    guesses = gather_guesses(system, objective, series, generator)
+    starts = starting_points(objective, guesses, series, restarts, generator, scatter)
+    if not starts and known is None:
+        reason = find_trouble(objective, guesses[0].theta, generator)
         raise FitError(
             "no start gives a finite evidence; "
             + (reason or "give start= values near the truth, or check the units of the data")
         )
     if known is not None:
         found = search(objective, known)
-        better = [point for value, point in ranked if value + objective.log_prior(point)[0] > found.value]
-        return _best([found, *([_one_by_one(objective, better, trusted=trusted)] if better else [])])
-    points = [point for _, point in ranked]
+        better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > found.value]
+        return _best([found, *([_one_by_one(objective, better)] if better else [])])
     if n_jobs not in (None, 1):
         from joblib import Parallel, delayed
 
-        several = Parallel(n_jobs=n_jobs)(delayed(search)(objective, point, trusted=trusted) for point in points)
-        return _best(list(several))
-    return _one_by_one(objective, points, trusted=trusted)
+        tasks = (delayed(search)(objective, start.x, trusted=start.is_trusted) for start in starts)
+        return _best(list(Parallel(n_jobs=n_jobs)(tasks)))
+    return _one_by_one(objective, starts)
 
 
-def _guess(
-    system: System, objective: Objective, series: list[Series], generator: np.random.Generator
-) -> tuple[list[Array], bool]:
-    """Return start values of the parameters, NaN where there are none, and whether they may be trusted."""
-    layout = objective.layout
-    given = [system.parameters[name].start for name in layout.names]
-    starts = np.array([np.nan if start is None else start for start in given])
-    if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
-        return [starts], False
-    matched = match_derivatives(system, series, layout, 2, generator)
-    # What the user says comes before what the data suggest; the blind guess is the last resort.
-    guesses = [np.where(np.isnan(starts), guess, starts) for guess in matched]
-    if not guesses or not set(system.channels) <= {item.observable for item in series}:
-        # Elimination of hidden channels takes derivatives of noise: its guess may be poor.
-        guesses.append(starts)
-    return guesses, not any(np.isnan(guess[layout.learned]).any() for guess in guesses)
+def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
+    """Return the best optimum of starts followed in turn, until two of different families agree.
 
-
-def _one_by_one(objective: Objective, points: list[Array], *, trusted: bool) -> Optimum:
-    """Return the best optimum of starts followed in turn, until two agree; progress is shown where it takes long."""
-    found: list[Optimum] = []
+    Where there is but one family, two of it have to do. Progress is shown where it takes long.
+    """
+    found: list[tuple[str, Optimum]] = []
     agree = objective.engine.limits.agree
-    with waiting("fitting", len(points)) as advance:
-        for point in points:
+    families = len({start.family for start in starts})
+    with waiting("fitting", len(starts)) as advance:
+        for start in starts:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            tolerance, rival = (_COARSE * agree, _best(found)) if found else (_FINE * agree, None)
-            optimum = search(objective, point, tolerance=tolerance, rival=rival, trusted=trusted)
+            rival = _best([optimum for _, optimum in found]) if found else None
+            tolerance = (_FINE if rival is None else _COARSE) * agree
+            optimum = search(objective, start.x, tolerance=tolerance, rival=rival, trusted=start.is_trusted)
             if rival is not None and optimum.value > rival.value:
-                optimum = search(objective, optimum.x, tolerance=_FINE * agree, trusted=trusted)
-            found.append(optimum)
-            best = _best(found)
-            if sum(1 for optimum in found if optimum.value > best.value - agree) >= 2:
+                optimum = search(objective, optimum.x, tolerance=_FINE * agree, trusted=start.is_trusted)
+            found.append((start.family, optimum))
+            best = _best([optimum for _, optimum in found])
+            met = [family for family, optimum in found if optimum.value > best.value - agree]
+            if len(met) >= 2 and len(set(met)) >= min(2, families):
                 break
             advance(1, f"{objective.name} {best.value:.3f}")
-    return _best(found)
+    return _best([optimum for _, optimum in found])
 
 
 def _best(found: list[Optimum]) -> Optimum:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.observations import Series
 from lodekit.inference.engine import Engine
+from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import Coefficients
@@ -17,33 +19,68 @@ from lodekit.prior.covariance import free_variance
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
 
-__all__ = ["Sizes", "find_trouble", "match_sizes", "starting_points"]
+__all__ = ["Sizes", "Start", "data_lengthscale", "find_trouble", "match_sizes", "starting_points"]
 
 Array = NDArray[np.float64]
 
-_LENGTHSCALES = (0.08, 0.2, 0.5)
-#: A lengthscale that only long records can show, and how many measurements of each observable make a record long.
-_SHORT, _LONG = 0.03, 60
+#: Lengthscales that are tried, as shares of the window, and those that are enough to compare values of parameters.
+_LENGTHSCALES, _SOME = (0.08, 0.2, 0.5), (0.08, 0.3)
+#: A lengthscale that the data show is tried where it is this much shorter than all others.
+_SHORTER = 0.7
 _NOISES = (0.03, 0.3)
 #: Variances that differ by more than this ask for a second look.
 _SPREAD = 1e3
+#: How many values of the parameters are looked at closely.
+_CLOSELY = 3
+#: Similarity of values at the distance of one lengthscale.
+_HALFWAY = float(np.exp(-0.5))
+#: In how many ways the gaps of a guess are filled, and how many blind guesses there are.
+_FILLS, _BLIND = 3, 6
+#: Starts closer to each other than this lead to the same place.
+_APART = 0.7
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A point to start from.
+
+    Parameters
+    ----------
+    value : float
+        The log evidence there.
+    x : array, shape (n,)
+        A vector of the layout.
+    family : str
+        The way in which its parameters were guessed.
+    is_trusted : bool
+        Whether the data themselves suggest all of its parameters.
+    """
+
+    value: float
+    x: Array
+    family: str
+    is_trusted: bool
 
 
 def starting_points(
     objective: Objective,
-    guesses: Sequence[Array],
+    guesses: Sequence[Guess],
+    series: Sequence[Series],
     count: int,
     generator: np.random.Generator,
     scatter: Array | None = None,
-) -> list[tuple[float, Array]]:
-    """Return the most promising starts with their log evidence, best first.
+) -> list[Start]:
+    """Return the most promising starts, best first; but the second is the best of another family than the first.
+
+    All guesses are compared at few hyperparameters; the best ones, and the best of another family, at many.
 
     Parameters
     ----------
     objective : Objective
-    guesses : sequence of arrays, shape (p,)
-        Start values of the parameters, NaN where there are none: these are drawn around the size to
-        expect, over two decades.
+    guesses : sequence of Guess
+        Start values of the parameters. Gaps are filled with values around the size to expect, over two decades.
+    series : sequence of Series
+        Measurements, or averages of them: they show how fast things change.
     count : int
         How many starts are wanted.
     generator : numpy.random.Generator
@@ -55,41 +92,97 @@ def starting_points(
     units, learned = engine.prior.noise.units, layout.noise_levels
     levels = [level * units[:learned] for level in _NOISES]
     if scatter is not None and learned:
-        levels.append(np.clip(scatter, 1e-3 * units, None)[:learned])
+        levels.insert(0, np.clip(scatter, 1e-3 * units, None)[:learned])
+    shortest = max(data_lengthscale(series) / engine.prior.units.span, 1.01 * engine.limits.shortest)
+    short = (shortest,) if shortest < _SHORTER * _LENGTHSCALES[0] else ()
+    if not layout.processes:
+        lengthscales, some = _LENGTHSCALES[-1:], _LENGTHSCALES[-1:]
+    else:
+        lengthscales, some = (*short, *_LENGTHSCALES), (*short, *_SOME)
     with np.errstate(all="ignore"):
-        return _ranked(engine, layout, guesses, count, generator, levels)
+        filled = list(_fill(layout, guesses, generator))
+        rough = [_around(engine, layout, item, product(some, levels[:1], (False,))) for item in filled]
+        best = sorted((starts for starts in rough if starts), key=lambda starts: -starts[0].value)
+        closely = best[:_CLOSELY]
+        closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
+        found = [start for starts in best for start in starts]
+        for starts in {id(starts): starts for starts in closely}.values():
+            item = layout.unpack(starts[0].x).theta, starts[0]
+            found += _around(engine, layout, item, product(lengthscales, levels, (False, True)))
+    return _choose(found, count)
 
 
-def _ranked(
+def _around(
     engine: Engine,
     layout: Layout,
-    guesses: Sequence[Array],
-    count: int,
-    generator: np.random.Generator,
-    levels: Sequence[Array],
-) -> list[tuple[float, Array]]:
-    """Return the best starts over several lengthscales and levels, best first; of neighbours only the best."""
-    candidates: list[tuple[float, int, Array]] = []
-    is_long = engine.size >= _LONG * engine.prior.observables.count
-    lengthscales = (_SHORT, *_LENGTHSCALES) if is_long else _LENGTHSCALES
-    for theta in _fill(layout, guesses, count, generator):
-        sizes = Sizes.at(engine, theta)
-        for lengthscale, noise, generous in product(lengthscales, levels, (False, True)):
-            hyper = match_sizes(engine, layout, sizes, lengthscale, noise, generous=generous)
-            if hyper is None or not np.isfinite(layout.pack(hyper)).all():
-                continue
-            value = engine.value(hyper)
-            if np.isfinite(value):
-                candidates.append((value, len(candidates), layout.pack(hyper)))
-    candidates.sort(key=lambda item: (-item[0], item[1]))
-    chosen: list[tuple[float, Array]] = []
-    for value, _, x in candidates:
-        # Starts that differ in nothing but the noise lead to the same place.
-        if all(np.max(np.abs(x - other), initial=0.0) > 0.7 for _, other in chosen):
-            chosen.append((value, x))
-        if len(chosen) == count:
-            break
-    return chosen
+    item: tuple[Array, Guess | Start],
+    grid: Iterable[tuple[float, Array, bool]],
+) -> list[Start]:
+    """Return starts at some values of the parameters with the hyperparameters of a grid, best first."""
+    theta, origin = item
+    is_trusted = origin.is_trusted if isinstance(origin, Start) else not np.isnan(origin.theta[layout.learned]).any()
+    sizes, found = Sizes.at(engine, theta), []
+    for lengthscale, noise, generous in grid:
+        hyper = match_sizes(engine, layout, sizes, lengthscale, noise, generous=generous)
+        if hyper is None or not np.isfinite(layout.pack(hyper)).all():
+            continue
+        value = engine.value(hyper)
+        if np.isfinite(value):
+            found.append(Start(value, layout.pack(hyper), origin.family, is_trusted and origin.family != "given"))
+    return sorted(found, key=lambda start: -start.value)
+
+
+def _choose(starts: Sequence[Start], count: int) -> list[Start]:
+    """Return the best starts that differ from each other, best first; the second is of another family."""
+    chosen: list[Start] = []
+    # Starts that differ in nothing but the noise lead to the same place.
+    for start in sorted(starts, key=lambda start: -start.value):
+        if all(np.max(np.abs(start.x - other.x), initial=0.0) > _APART for other in chosen):
+            chosen.append(start)
+    second = next((i for i, start in enumerate(chosen) if start.family != chosen[0].family), None)
+    if second is None:
+        # All others are close to the first; where they agree, that is worth knowing, and costs little.
+        others = [start for start in starts if chosen and start.family != chosen[0].family]
+        chosen[1:1] = [max(others, key=lambda start: start.value)] if others else []
+    else:
+        chosen.insert(1, chosen.pop(second))
+    return chosen[:count]
+
+
+def data_lengthscale(series: Sequence[Series]) -> float:
+    """Return about how soon the fastest of some series forgets its values, in the user's time; infinite if unknown.
+
+    Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
+    before a sixth of its period.
+
+    Parameters
+    ----------
+    series : sequence of Series
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 10.0, 200)
+    >>> slow = Series("x", t, np.sin(t), np.full(200, np.nan))
+    >>> fast = Series("y", t, np.sin(20.0 * t), np.full(200, np.nan))
+    >>> bool(abs(data_lengthscale([slow, fast]) - 0.92 / 20.0) < 0.005)
+    True
+    """
+    found = np.inf
+    for item in series:
+        y = item.values - item.values.mean()
+        total = float(np.mean(y**2))
+        if len(y) < 8 or not total > 0:
+            continue
+        before = 0.0, 1.0
+        for lag in range(1, len(y) // 2):
+            apart = float(np.mean(item.times[lag:] - item.times[:-lag]))
+            similar = float(np.mean(y[lag:] * y[:-lag])) / total
+            if similar < _HALFWAY:
+                share = (before[1] - _HALFWAY) / (before[1] - similar)
+                found = min(found, before[0] + share * (apart - before[0]))
+                break
+            before = apart, similar
+    return found
 
 
 def find_trouble(objective: Objective, guess: Array, generator: np.random.Generator) -> str:
@@ -104,23 +197,25 @@ def find_trouble(objective: Objective, guess: Array, generator: np.random.Genera
         For parameters without a guess.
     """
     engine, layout = objective.engine, objective.layout
-    theta = next(_fill(layout, [guess], 1, generator))
+    theta, _ = next(_fill(layout, [Guess("blind", guess)], generator))
     with np.errstate(all="ignore"):
         noise = _NOISES[-1] * engine.prior.noise.units[: layout.noise_levels]
         hyper = match_sizes(engine, layout, Sizes.at(engine, theta), _LENGTHSCALES[-1], noise)
     return "" if hyper is None else engine.trouble(hyper)
 
 
-def _fill(layout: Layout, guesses: Sequence[Array], count: int, generator: np.random.Generator) -> Iterator[Array]:
-    """Yield complete parameter vectors: each guess, its gaps filled in several ways."""
+def _fill(
+    layout: Layout, guesses: Sequence[Guess], generator: np.random.Generator
+) -> Iterator[tuple[Array, Guess]]:
+    """Yield complete parameter vectors with their guesses, each gap filled in several ways."""
     for guess in guesses:
-        known = np.where(np.isnan(layout.fixed), guess, layout.fixed)
+        known = np.where(np.isnan(layout.fixed), guess.theta, layout.fixed)
         gaps = [number for number in layout.learned if np.isnan(known[number])]
-        for attempt in range(max(8, 2 * count) if gaps else 1):
+        for attempt in range((_BLIND if guess.family == "blind" else _FILLS) if gaps else 1):
             theta = known.copy()
             for number in gaps:
                 theta[number] = layout.guess(number, attempt, generator)
-            yield theta
+            yield theta, guess
 
 
 @dataclass(frozen=True)

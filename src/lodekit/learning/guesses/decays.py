@@ -1,0 +1,149 @@
+"""Start values where no input drives: the frequencies that the data show are roots of what the equations say of them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from lodekit.data.observations import Series
+from lodekit.learning.transforms import Layout
+from lodekit.prior.prior import Prior
+
+__all__ = ["decay_guesses"]
+
+Array = NDArray[np.float64]
+#: So many measurements of a series are looked at, from its beginning, where a decay is largest.
+_MOST = 1000
+#: Decays that are tried, in shares of amplitude lost over the record, as exponents.
+_DECAYS = (0.0, 1.0, 3.0, 8.0)
+#: So many oscillations are looked for at most, and one more than there can be: a strong one may be no mode.
+_PAIRS = 3
+#: Frequencies are so far apart, in half periods over the record.
+_APART = 0.5
+#: How many guesses there are at most, and from how many points each is sought.
+_GUESSES, _TRIES = 3, 3
+
+
+def decay_guesses(
+    prior: Prior, series: list[Series], layout: Layout, generator: np.random.Generator
+) -> list[Array]:
+    """Return values of the parameters at which the system oscillates as the data do, each of shape (p,), best first.
+
+    The list is empty where a free function drives the system, or no root depends on a parameter.
+
+    Parameters
+    ----------
+    prior : Prior
+        Compiled; its roots are those of the system.
+    series : list of Series
+        Measurements, in the user's units.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    generator : numpy.random.Generator
+        For the points that searches for roots start from.
+    """
+    factors = sorted({group.factor for group in prior.groups if group.root is None})
+    compiled = prior.observables.compiled.factors
+    degree = sum(compiled[k].coefficients.stop - compiled[k].coefficients.start - 1 for k in factors)
+    if prior.latents or degree < 2:
+        return []
+    span = prior.units.span
+    longest = max(series, key=lambda item: len(item.times))
+    peaks = [rate * span for rate in oscillations(longest, min(degree // 2, _PAIRS) + 1)]
+    found: list[Array] = []
+    for chosen in combinations(peaks, min(degree // 2, _PAIRS, len(peaks))):
+        theta = _solve(prior, factors, layout, np.array(chosen), generator)
+        if theta is not None and len(found) < _GUESSES:
+            found.append(theta)
+    return found
+
+
+def oscillations(item: Series, count: int) -> list[complex]:
+    """Return exponents of the strongest decaying oscillations in a series, with imaginary parts above zero.
+
+    Each is the one that, fitted alone, takes most away from what those before it have left.
+
+    Parameters
+    ----------
+    item : Series
+    count : int
+        How many.
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 10.0, 80)
+    >>> rate, = oscillations(Series("x", t, np.exp(-0.3 * t) * np.sin(5.0 * t), np.full(80, np.nan)), 1)
+    >>> bool(abs(rate - (-0.3 + 5j)) < 0.05)
+    True
+    """
+    times, values = item.times[:_MOST], item.values[:_MOST]
+    span = float(np.ptp(times)) or 1.0
+    s, left = (times - times.min()) / span, values - values.mean()
+    highest = np.pi * len(np.unique(times))
+    grid = np.arange(1.0, max(highest, 4.0), _APART * np.pi / 2.0)
+    found: list[complex] = []
+    for _ in range(count):
+        rates = [complex(-decay, omega) for decay in _DECAYS for omega in grid]
+        best = _strongest(s, left, np.array(rates))
+        for step in (0.5, 0.2, 0.07, 0.02):
+            # The top of a peak, and how wide it is, on finer and finer grids around it.
+            around = [
+                complex(best.real + a * step * 4.0, best.imag + b * step) for a in range(-2, 3) for b in range(-3, 4)
+            ]
+            best = _strongest(s, left, np.array([rate for rate in around if rate.imag > 0]))
+        found.append(best / span)
+        shape = np.exp(best * s)
+        basis = np.stack([shape.real, shape.imag], axis=1)
+        left = left - basis @ np.linalg.lstsq(basis, left, rcond=None)[0]
+    return found
+
+
+def _strongest(s: Array, values: Array, rates: NDArray[np.complex128]) -> complex:
+    """Return the exponent whose oscillation takes most of the sum of squares away."""
+    power = np.empty(len(rates))
+    for first in range(0, len(rates), 256):
+        part = rates[first : first + 256]
+        shapes = np.exp(part[:, None] * s)
+        a, b = shapes.real, shapes.imag
+        # Least squares on a cosine and a sine, solved by hand for all exponents at once.
+        aa, bb, ab = (a * a).sum(1), (b * b).sum(1), (a * b).sum(1)
+        ya, yb = a @ values, b @ values
+        bottom = aa * bb - ab * ab
+        top = bb * ya**2 - 2.0 * ab * ya * yb + aa * yb**2
+        power[first : first + 256] = np.where(bottom > 1e-9 * aa * bb, top / np.where(bottom > 0, bottom, 1.0), 0.0)
+    return complex(rates[int(np.argmax(power))])
+
+
+def _solve(
+    prior: Prior, factors: list[int], layout: Layout, rates: NDArray[np.complex128], generator: np.random.Generator
+) -> Array | None:
+    """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite."""
+
+    def parameters(x: Array) -> Array:
+        theta = layout.fixed.copy()
+        for position, number in enumerate(layout.learned):
+            theta[number] = layout.transforms[number].forward(float(x[position]))
+        return theta
+
+    def mismatch(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            own = prior.observables.evaluate(parameters(x)).factors
+            total = np.ones(len(rates), dtype=complex)
+            for number in factors:
+                powers = rates[:, None] ** np.arange(len(own[number]))
+                terms = own[number] * powers
+                total *= terms.sum(axis=1) / np.abs(terms).sum(axis=1)
+        return np.nan_to_num(np.concatenate([total.real, total.imag]), nan=1e3, posinf=1e3, neginf=-1e3)
+
+    best: tuple[float, Array] | None = None
+    for attempt in range(_TRIES):
+        x0 = np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in layout.learned])
+        result = least_squares(mismatch, x0, max_nfev=60)
+        if np.isfinite(result.x).all() and (best is None or result.cost < best[0]):
+            best = float(result.cost), parameters(result.x)
+        if best is not None and best[0] < 1e-12:
+            break
+    return None if best is None else best[1]

@@ -1,0 +1,69 @@
+"""All guesses of the parameters together, by the way in which they were made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.observations import Series
+from lodekit.learning.guesses.decays import decay_guesses
+from lodekit.learning.guesses.implied import implied_equations
+from lodekit.learning.guesses.smoothed import match_derivatives
+from lodekit.learning.guesses.weak import weak_guesses
+from lodekit.learning.objective import Objective
+from lodekit.system.system import System
+
+__all__ = ["Guess", "gather_guesses"]
+
+Array = NDArray[np.float64]
+#: How many guesses each way gives at most.
+_WEAK, _SMOOTHED = 3, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """Values to start from.
+
+    Parameters
+    ----------
+    family : str
+        The way they were made: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
+    theta : array, shape (p,)
+        Values of the parameters, NaN where there are none.
+    """
+
+    family: str
+    theta: Array
+
+
+def gather_guesses(
+    system: System, objective: Objective, series: list[Series], generator: np.random.Generator
+) -> list[Guess]:
+    """Return guesses of the parameters; what the user says comes before what the data suggest.
+
+    Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
+
+    Parameters
+    ----------
+    system : System
+    objective : Objective
+    series : list of Series
+        Measurements, or averages of them, from which values are guessed.
+    generator : numpy.random.Generator
+        For all that is tried at random.
+    """
+    layout = objective.layout
+    given = [system.parameters[name].start for name in layout.names]
+    starts = np.array([np.nan if start is None else start for start in given])
+    if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
+        return [Guess("given", starts)]
+    found: list[Guess] = []
+    equations = implied_equations(system, series, layout)
+    if equations is not None:
+        found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
+        found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
+    found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
+    found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
+    return [*found, Guess("blind", starts)]

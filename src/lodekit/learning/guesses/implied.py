@@ -1,0 +1,152 @@
+"""The equations between what was measured that a system implies; whatever is hidden is eliminated exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.algebra.decomposition import combine
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.reduction import kernel_and_image
+from lodekit.algebra.scalars import Scalar
+from lodekit.data.observations import Series
+from lodekit.errors import AlgebraError
+from lodekit.learning.transforms import Layout
+from lodekit.prior.compile import ScalarTable, SignalTable
+from lodekit.prior.observables import ObservableReader
+from lodekit.system.signals import Signal
+from lodekit.system.system import System
+
+__all__ = ["ImpliedEquations", "implied_equations"]
+
+Array = NDArray[np.float64]
+#: Fewer measurements than this show no derivative.
+_FEW = 5
+
+
+@dataclass(frozen=True)
+class ImpliedEquations:
+    """Equations between measured observables: sums of terms ``coefficient(parameters) * derivative of an observable``.
+
+    Parameters
+    ----------
+    count : int
+        How many equations there are.
+    series : list of Series
+        The measurements that occur.
+    coefficients : ScalarTable
+        One for each term.
+    equation, column, order : int arrays, shape (terms,)
+        The equation each term belongs to, which series it takes, and the order of the derivative.
+    sides : SignalTable
+        The known right-hand sides.
+    involved : list of int
+        The learned parameters that occur.
+    window : (float, float)
+        The time over which all of the series were measured.
+    """
+
+    count: int
+    series: list[Series]
+    coefficients: ScalarTable
+    equation: NDArray[np.intp]
+    column: NDArray[np.intp]
+    order: NDArray[np.intp]
+    sides: SignalTable
+    involved: list[int]
+    window: tuple[float, float]
+
+    def highest(self, column: int) -> int:
+        """Return the highest derivative of one of the series that occurs."""
+        return int(self.order[self.column == column].max(initial=0))
+
+
+def implied_equations(system: System, series: Sequence[Series], layout: Layout) -> ImpliedEquations | None:
+    """Return the equations between measured observables; None where there are none, or none with a learned parameter.
+
+    Parameters
+    ----------
+    system : System
+    series : sequence of Series
+        Measurements, or averages of them, in the user's units.
+    layout : Layout
+        Which parameters are learned.
+    """
+    observed = [item for item in series if len(item.times) >= _FEW]
+    try:
+        operator, forcing = _between(system, observed)
+    except AlgebraError:
+        # Too large to eliminate what is hidden; a start is no more than a start.
+        return None
+    numbers = [i for i, row in enumerate(operator.rows) if any(row)]
+    involved = _involved(operator, forcing, numbers, layout)
+    terms = [
+        (n, j, k, value)
+        for n, i in enumerate(numbers)
+        for j in range(operator.width)
+        for k, value in enumerate(operator.coefficients(i, j))
+        if value
+    ]
+    used = sorted({j for _, j, *_ in terms})
+    start = max((float(observed[j].times.min()) for j in used), default=0.0)
+    stop = min((float(observed[j].times.max()) for j in used), default=0.0)
+    if not numbers or not involved or not stop > start:
+        return None
+    return ImpliedEquations(
+        len(numbers),
+        [observed[j] for j in used],
+        ScalarTable(operator.ring, [value for *_, value in terms]),
+        np.array([n for n, *_ in terms]),
+        np.array([used.index(j) for _, j, *_ in terms]),
+        np.array([k for *_, k, _ in terms]),
+        SignalTable(operator.ring, [forcing[i] for i in numbers]),
+        involved,
+        (start, stop),
+    )
+
+
+def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix, list[Signal]]:
+    """Return equations whose columns are the measured observables, in order, and their right-hand sides."""
+    names = [item.observable for item in observed]
+    others = [name for name in names if name not in system.channels]
+    operator, forcing, ring = system.operator, list(system.forcing), system.operator.ring
+    columns = [*system.channels, *others]
+    if others:
+        # An observable is one more channel: expression less observable is zero.
+        more, known = ObservableReader(system).read(others)
+        blank = OperatorMatrix(ring, [[[] for _ in others] for _ in operator.rows], [ring.one] * len(operator.rows), len(others))
+        minus = -OperatorMatrix.identity(ring, len(others), operator.variable)
+        operator = operator.beside(blank).above(more.beside(minus))
+        forcing += [signal.scale(Scalar(ring, -ring.one)) for signal in known]
+    hidden = [j for j, name in enumerate(columns) if name not in names]
+    if hidden:
+        _, _, weights = kernel_and_image(ring, [[row[j] for j in hidden] for row in operator.rows])
+        rows = [combine(ring, weight, operator.rows) for weight in weights]
+        sides = []
+        for weight in weights:
+            total = Signal(ring)
+            for factor, bottom, signal in zip(weight, operator.denominators, forcing, strict=True):
+                total = total + signal.apply([Scalar(ring, c * bottom) for c in factor])
+            sides.append(total)
+        operator, forcing = OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), sides
+    return operator.take_columns([columns.index(name) for name in names]), forcing
+
+
+def _involved(
+    operator: OperatorMatrix, forcing: Sequence[Signal], usable: Sequence[int], layout: Layout
+) -> list[int]:
+    """Return the learned parameters that occur in some of the equations."""
+    ring = operator.ring
+    offset = len(ring.constants)
+    elements = [operator.denominators[i] for i in usable]
+    elements += [value for i in usable for entry in operator.rows[i] for value in entry]
+    for i in usable:
+        for wave, value in forcing[i].terms.items():
+            elements += [p for s in (value, wave.rate, wave.frequency) for p in (s.numerator, s.denominator)]
+    seen = {
+        k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
+    }
+    return [number for number in layout.learned if number in seen]

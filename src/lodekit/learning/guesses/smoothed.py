@@ -1,0 +1,151 @@
+"""Start values for the parameters from the data: each channel is smoothed, and its derivatives fit the equations.
+
+A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by noise, but close enough to start from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import least_squares
+
+from lodekit.data.observations import Series
+from lodekit.learning.guesses.implied import ImpliedEquations
+from lodekit.learning.transforms import Layout
+from lodekit.prior.latents import SquaredExponential
+
+__all__ = ["match_derivatives"]
+
+Array = NDArray[np.float64]
+_MOST_POINTS = 120
+_GRID = 60
+#: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
+_GOOD = 0.005
+
+
+def match_derivatives(
+    equations: ImpliedEquations, layout: Layout, count: int, generator: np.random.Generator
+) -> list[Array]:
+    """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
+
+    Parameters that do not occur stay NaN.
+
+    Parameters
+    ----------
+    equations : ImpliedEquations
+        Between what was measured.
+    layout : Layout
+        Which parameters are learned, and over which range.
+    count : int
+        How many different values are returned at most, each of shape (p,).
+    generator : numpy.random.Generator
+        For the points that the least-squares searches start from.
+    """
+    involved = equations.involved
+    smooth = _Smoothed.of(equations)
+
+    def parameters(x: Array, others: float) -> Array:
+        theta = np.where(np.isnan(layout.fixed), others, layout.fixed)
+        for position, number in enumerate(involved):
+            transform = layout.transforms[number]
+            theta[number] = transform.forward(transform.centre + float(x[position]))
+        return theta
+
+    found: list[tuple[float, int, Array]] = []
+    for attempt in range(max(3, count)):
+        x0 = np.array([_place(layout, n, layout.guess(n, attempt, generator)) for n in involved])
+        result = least_squares(lambda x: smooth.mismatch(parameters(x, 1.0)), x0, bounds=(-30.0, 30.0), max_nfev=60)
+        found.append((float(result.cost), attempt, result.x))
+        lowest = min(cost for cost, *_ in found)
+        if lowest < _GOOD * len(result.fun):
+            break
+        if sum(1 for cost, *_ in found if cost < lowest * 1.001 + 1e-12) >= 2:
+            break
+    found.sort(key=lambda item: item[:2])
+    starts: list[Array] = []
+    for _, _, x in found:
+        theta = parameters(x, np.nan)
+        if all(np.nanmax(np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300)) > 0.02 for other in starts):
+            starts.append(theta)
+    return starts[:count]
+
+
+def _place(layout: Layout, number: int, value: float) -> float:
+    """Return where a value of a parameter stands, counted from where starts are sought: the same in any unit."""
+    transform = layout.transforms[number]
+    return transform.inverse(value) - transform.centre
+
+
+@dataclass(frozen=True)
+class _Smoothed:
+    """Equations with smoothed data put in: a small nonlinear least-squares problem in the parameters.
+
+    Parameters
+    ----------
+    equations : ImpliedEquations
+    grid : array, shape (n,)
+        Times at which the equations should hold, in the user's units.
+    features : array, shape (terms, n)
+        The smoothed derivative that each term multiplies.
+    """
+
+    equations: ImpliedEquations
+    grid: Array
+    features: Array
+
+    @classmethod
+    def of(cls, equations: ImpliedEquations) -> _Smoothed:
+        """Return equations with the data of their series put in."""
+        start, stop = equations.window
+        margin = 0.05 * (stop - start)
+        grid = np.linspace(start + margin, stop - margin, _GRID)
+        smooth = [_smooth(item, grid, equations.highest(j)) for j, item in enumerate(equations.series)]
+        terms = zip(equations.column, equations.order, strict=True)
+        return cls(equations, grid, np.stack([smooth[j][k] for j, k in terms]))
+
+    def mismatch(self, theta: Array) -> Array:
+        """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
+        equations = self.equations
+        shape = (equations.count, len(self.grid))
+        total, size = np.zeros(shape), np.zeros(shape)
+        with np.errstate(all="ignore"):
+            parts = equations.coefficients.evaluate(theta)[0][:, None] * self.features
+            np.add.at(total, equations.equation, parts)
+            np.add.at(size, equations.equation, parts**2)
+            for n, side in enumerate(equations.sides.evaluate(theta, self.grid)):
+                total[n] -= side
+                size[n] += side**2
+            scaled = total / np.sqrt(size.mean(axis=1, keepdims=True) + 1e-300)
+        return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
+
+
+def _smooth(item: Series, grid: Array, order: int) -> list[Array]:
+    """Return a smoothed series and its derivatives on a grid: a squared-exponential regression of best evidence."""
+    step = max(1, len(item.times) // _MOST_POINTS)
+    times, values = item.times[::step], item.values[::step]
+    span = float(np.ptp(item.times)) or 1.0
+    centre = float(values.mean())
+    y = values - centre
+    best: tuple[float, float, Array] | None = None
+    lag = (times[:, None] - times[None, :]) / span
+    for ell in np.geomspace(0.05, 1.0, 6):
+        K = np.exp(-0.5 * (lag / ell) ** 2)
+        for noise in (1e-5, 1e-3, 3e-2, 0.3):
+            try:
+                factor = cho_factor(K + noise * np.eye(len(K)), lower=True)
+            except LinAlgError:
+                continue
+            alpha = cho_solve(factor, y)
+            amplitude = max(float(y @ alpha) / len(y), 1e-300)
+            value = 0.5 * len(y) * np.log(amplitude) + float(np.log(np.diag(factor[0])).sum())
+            if best is None or value < best[0]:
+                best = (float(value), float(ell), alpha)
+    if best is None:
+        return [np.full(len(grid), centre)] + [np.zeros(len(grid))] * order
+    _, ell, alpha = best
+    u = (grid[:, None] - times[None, :]) / (ell * span)
+    stack = SquaredExponential().stack(np, u, order)
+    return [(centre if m == 0 else 0.0) + (ell * span) ** -m * (part @ alpha) for m, part in enumerate(stack)]

@@ -1,0 +1,264 @@
+"""Start values from the weak form of the equations: no derivative falls on the data.
+
+Each equation is multiplied by smooth bumps ``(1 - s^2)^p`` of compact support and integrated by parts until all
+derivatives stand at the bump. What remains are integrals of the data, in which noise averages out. A residual counts
+relative to what the noise of all data would make of it: so an equation may be multiplied by anything, and large
+parameters that cancel each other gain nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial import Polynomial
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from lodekit.data.observations import Series
+from lodekit.learning.guesses.implied import ImpliedEquations
+from lodekit.learning.transforms import Layout
+
+__all__ = ["weak_guesses"]
+
+Array = NDArray[np.float64]
+#: Half widths of windows, as shares of the record, and how many windows there are of each.
+_HALVES, _WINDOWS = (0.25, 0.12, 0.06, 0.03, 0.015, 0.007), 80
+#: A window holds so many measurements at least, and so many are taken of a series at most.
+_INSIDE, _MOST = 8, 1500
+#: Noise is taken to be no smaller than this share of the spread: interpolation is no better.
+_FLOOR = 1e-3
+#: Steps of a least-squares search, from a guess and from what another window has found.
+_STEPS, _FEWER = 40, 12
+#: How many blind guesses start it.
+_TRIES = 3
+#: A mean square of residuals, relative to their noise, that says that something went wrong.
+_POOR = 5.0
+#: Known right-hand sides are looked at so often.
+_GRID = 120
+
+
+def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.random.Generator) -> list[Array]:
+    """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
+
+    Parameters
+    ----------
+    equations : ImpliedEquations
+        Between what was measured.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    generator : numpy.random.Generator
+        For the points that least-squares searches start from.
+    """
+    starts = [
+        np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in equations.involved])
+        for attempt in range(_TRIES)
+    ]
+    found: list[_Guess] = []
+    for half in _HALVES:
+        form = _WeakForm.of(equations, half)
+        if form is None or form.rows < len(equations.involved):
+            continue
+        # What another width has found is as good a start as any, and needs fewer steps.
+        tries = [(guess.x, _FEWER) for guess in found[-1:]] + [(x, _STEPS) for x in starts[: 1 if found else _TRIES]]
+        guesses = [_minimise(form, layout, x0, steps) for x0, steps in tries]
+        found += sorted((guess for guess in guesses if guess is not None), key=lambda guess: guess.cost)[:1]
+    # Wide windows leave little over because they see little: what counts is how well the parameters are told.
+    found.sort(key=lambda guess: (guess.cost > _POOR, guess.error))
+    return [_parameters(equations, layout, guess.x, np.nan) for guess in found]
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """What least squares have found for one width of windows.
+
+    Parameters
+    ----------
+    x : array, shape (parameters,)
+        On the scale of the search.
+    cost : float
+        The mean square of residuals relative to their noise; about one or less where all is well.
+    error : float
+        The largest formal error of a parameter, on the same scale.
+    """
+
+    x: Array
+    cost: float
+    error: float
+
+
+def _minimise(form: _WeakForm, layout: Layout, x0: Array, steps: int) -> _Guess | None:
+    """Return where a least-squares search ends; None where nothing is finite."""
+    equations = form.equations
+    last: dict[bytes, tuple[Array, Array]] = {}
+
+    def evaluate(x: Array) -> tuple[Array, Array]:
+        key = x.tobytes()
+        if key not in last:
+            last.clear()
+            slopes = np.array([layout.transforms[n].slope(float(x[i])) for i, n in enumerate(equations.involved)])
+            last[key] = form.evaluate(_parameters(equations, layout, x, 1.0), equations.involved, slopes)
+        return last[key]
+
+    result = least_squares(
+        lambda x: evaluate(x)[0], x0, jac=lambda x: evaluate(x)[1], method="lm", max_nfev=steps, ftol=1e-4, xtol=1e-4
+    )
+    if not np.isfinite(result.x).all():
+        return None
+    residual, slope = evaluate(result.x)
+    # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
+    sizes = np.linalg.svd(slope, compute_uv=False)
+    cost = float(np.mean(residual**2))
+    return _Guess(result.x, cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)))
+
+
+def _parameters(equations: ImpliedEquations, layout: Layout, x: Array, others: float) -> Array:
+    """Return all parameters, shape (p,): fixed ones, those that are searched, and a number for all others."""
+    theta = np.where(np.isnan(layout.fixed), others, layout.fixed)
+    for position, number in enumerate(equations.involved):
+        theta[number] = layout.transforms[number].forward(float(x[position]))
+    return theta
+
+
+@dataclass(frozen=True)
+class _WeakForm:
+    """The integrals of all terms over windows of one width.
+
+    Parameters
+    ----------
+    equations : ImpliedEquations
+    features : array, shape (windows, terms)
+        The integral of each term, without its coefficient.
+    noise : array, shape (windows, terms, terms)
+        The covariance that noise gives to these, within an equation.
+    grid, weights : arrays, shapes (n,) and (windows, n)
+        Times, and what values there contribute to integrals over the windows.
+    """
+
+    equations: ImpliedEquations
+    features: Array
+    noise: Array
+    grid: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, equations: ImpliedEquations, half: float) -> _WeakForm | None:
+        """Return the integrals over windows of a half width, as a share of the record; None where they hold too little.
+
+        Parameters
+        ----------
+        equations : ImpliedEquations
+        half : float
+        """
+        start, stop = equations.window
+        width = half * (stop - start)
+        centres = np.linspace(start + width, stop - width, _WINDOWS)
+        series = [_thin(item) for item in equations.series]
+        if any(2.0 * half * len(item.times) < _INSIDE for item in series):
+            return None
+        power = int(equations.order.max()) + 2
+        terms = len(equations.order)
+        features, noise = np.zeros((_WINDOWS, terms)), np.zeros((_WINDOWS, terms, terms))
+        known: dict[tuple[bytes, int], Array] = {}
+        for j, item in enumerate(series):
+            level, key = _noise(item), item.times.tobytes()
+            for order in range(equations.highest(j) + 1):
+                if (key, order) not in known:
+                    known[key, order] = (-1.0) ** order * _integrals(item.times, centres, width, power, order)
+            own = np.flatnonzero(equations.column == j)
+            rows = np.stack([known[key, int(equations.order[k])] for k in own])
+            features[:, own] = (rows @ item.values).T
+            # Noise of one series correlates all terms in which it occurs.
+            noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
+        grid = np.linspace(start, stop, _GRID)
+        return cls(equations, features, noise, grid, _integrals(grid, centres, width, power, 0))
+
+    @property
+    def rows(self) -> int:
+        """How many residuals there are."""
+        return self.equations.count * len(self.features)
+
+    @cached_property
+    def _members(self) -> list[NDArray[np.intp]]:
+        """Which terms belong to each equation."""
+        return [np.flatnonzero(self.equations.equation == n) for n in range(self.equations.count)]
+
+    def evaluate(self, theta: Array, numbers: list[int], slopes: Array) -> tuple[Array, Array]:
+        """Return residuals relative to their noise, (equations * windows,), and derivatives, (..., parameters).
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of all parameters.
+        numbers : list of int
+            In which of them derivatives are wanted.
+        slopes : array
+            Derivatives of these on the scale of the search.
+        """
+        with np.errstate(all="ignore"):
+            values, gradient = self.equations.coefficients.evaluate(theta)
+            gradient = gradient[numbers] * slopes[:, None]
+            sides = self.equations.sides.evaluate_slopes(theta, self.grid)
+            residuals, jacobians = [], []
+            for members, (side, d_side) in zip(self._members, sides, strict=True):
+                c, dc = values[members], gradient[:, members]
+                F, G = self.features[:, members], self.noise[:, members[:, None], members]
+                total = F @ c - self.weights @ side
+                d_total = F @ dc.T - self.weights @ (d_side[numbers] * slopes[:, None]).T
+                Gc = G @ c
+                deviation = np.sqrt(np.maximum(Gc @ c, 1e-300))
+                relative = total / deviation
+                d_deviation = (Gc @ dc.T) / deviation[:, None]
+                residuals.append(relative)
+                jacobians.append((d_total - relative[:, None] * d_deviation) / deviation[:, None])
+        found, slope = np.concatenate(residuals), np.concatenate(jacobians)
+        bad = ~np.isfinite(found) | ~np.isfinite(slope).all(axis=1) | (np.abs(found) > 1e100)
+        return np.where(bad, 1e6, found), np.where(bad[:, None], 0.0, slope)
+
+
+def _thin(item: Series) -> Series:
+    """Return a series with one value for each time, and no more values than needed."""
+    times, where = np.unique(item.times, return_inverse=True)
+    counts = np.bincount(where)
+    values = np.bincount(where, item.values) / counts
+    std = np.bincount(where, np.nan_to_num(item.std)) / counts
+    step = max(1, len(times) // _MOST)
+    return Series(item.observable, times[::step], values[::step], std[::step])
+
+
+def _noise(item: Series) -> float:
+    """Return about how noisy a series is, interpolation included: what third differences leave."""
+    scatter = np.sqrt(np.mean(np.diff(item.values, 3) ** 2) / 20.0) if len(item.values) > 4 else 0.0
+    spread = float(item.values.std())
+    return float(max(scatter, item.std.mean(), _FLOOR * spread, 1e-300))
+
+
+def _integrals(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
+    """Return what each value contributes to integrals of a function times derivatives of bumps, shape (windows, n).
+
+    The function is a straight line between its values; against that the integrals are exact: second differences of the
+    second antiderivative of what stands beside it.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the values, ascending.
+    centres : array, shape (windows,)
+        Of the bumps.
+    width : float
+        Half of that of a bump.
+    power, order : int
+        p of the bump, and how often it is differentiated.
+    """
+    bump = Polynomial([1.0, 0.0, -1.0]) ** power
+    twice = bump.deriv(order - 2) if order > 2 else bump.integ(2 - order, lbnd=-1.0) if order < 2 else bump
+    s = (times[None, :] - centres[:, None]) / width
+    inside = np.clip(s, -1.0, 1.0)
+    # Beyond the bump its antiderivative goes on along its tangent.
+    values = twice(inside) + twice.deriv()(inside) * (s - inside)
+    steps = np.diff(times) / width
+    slopes = np.diff(values, axis=1) / steps
+    first = slopes[:, :1] - twice.deriv()(inside[:, :1])
+    last = twice.deriv()(inside[:, -1:]) - slopes[:, -1:]
+    return np.asarray(width ** (1 - order) * np.concatenate([first, np.diff(slopes, axis=1), last], axis=1))
