@@ -17,6 +17,8 @@ from lodekit.system.system import System
 __all__ = ["learn"]
 
 Array = NDArray[np.float64]
+#: Searches that end this close to each other, in log evidence, have met: the later ones end early.
+_MET = 0.1
 #: What a step has to gain of what tells two optima apart, on the first search and on those that look where they lead.
 _FINE, _COARSE = 1e-5, 1e-2
 
@@ -94,7 +96,7 @@ def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
                 optimum = search(objective, optimum.x, tolerance=_FINE * agree, trusted=start.is_trusted)
             found.append((start.family, optimum))
             best = _best([optimum for _, optimum in found])
-            met = [family for family, optimum in found if optimum.value > best.value - agree]
+            met = [family for family, optimum in found if optimum.value > best.value - max(agree, _MET)]
             if len(met) >= 2 and len(set(met)) >= min(2, families):
                 break
             advance(1, f"{objective.name} {best.value:.3f}")

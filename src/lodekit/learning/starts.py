@@ -134,19 +134,19 @@ def _around(
 
 def _choose(starts: Sequence[Start], count: int) -> list[Start]:
     """Return the best starts that differ from each other, best first; the second is of another family."""
-    chosen: list[Start] = []
-    # Starts that differ in nothing but the noise lead to the same place.
-    for start in sorted(starts, key=lambda start: -start.value):
-        if all(np.max(np.abs(start.x - other.x), initial=0.0) > _APART for other in chosen):
+    ranked = sorted(starts, key=lambda start: -start.value)
+    chosen = ranked[:1]
+    chosen += [start for start in ranked[1:] if start.family != chosen[0].family and _differs(start, chosen)][:1]
+    for start in ranked:
+        # Starts that differ in nothing but the noise lead to the same place.
+        if len(chosen) < count and _differs(start, chosen):
             chosen.append(start)
-    second = next((i for i, start in enumerate(chosen) if start.family != chosen[0].family), None)
-    if second is None:
-        # All others are close to the first; where they agree, that is worth knowing, and costs little.
-        others = [start for start in starts if chosen and start.family != chosen[0].family]
-        chosen[1:1] = [max(others, key=lambda start: start.value)] if others else []
-    else:
-        chosen.insert(1, chosen.pop(second))
     return chosen[:count]
+
+
+def _differs(start: Start, others: Sequence[Start]) -> bool:
+    """Return whether a start is far enough from others to lead elsewhere."""
+    return all(np.max(np.abs(start.x - other.x), initial=0.0) > _APART for other in others)
 
 
 def data_lengthscale(series: Sequence[Series]) -> float:
