@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,6 +15,7 @@ import lodekit as lk
 from lodekit.simulation import simulate
 
 Array = NDArray[np.float64]
+Column = tuple[Array, str, Array, float | None]
 Generator = np.random.Generator
 
 
@@ -37,7 +38,7 @@ class Plant:
 
     text: str
     truth: Mapping[str, float]
-    data: list[tuple[Array, str, Array, float | None]]
+    data: Sequence[Column]
     positive: bool = False
     fixed: tuple[str, ...] = ()
 
@@ -51,6 +52,7 @@ class Plant:
         return lk.System(self.text, parameters=parameters)
 
     def observations(self) -> lk.Observations:
+        """Return the data as a fit takes them."""
         found = lk.Observations()
         for times, name, values, std in self.data:
             found = found.add(times, name, values, std)
@@ -64,7 +66,7 @@ class Plant:
             free = powers == {name: 1}
             scales[name] = 10.0 ** generator.uniform(-4, 4) if free else _product(powers, scales)
         truth = {name: value * _product(dimensions[name], scales) for name, value in self.truth.items()}
-        data = []
+        data: list[Column] = []
         for times, name, values, std in self.data:
             factor = scales[name.rstrip("'")] / scales["t"] ** name.count("'")
             data.append((times * scales["t"], name, values * factor, None if std is None else std * factor))
@@ -84,7 +86,13 @@ def _around(generator: Generator, value: float, factor: float = 3.0) -> float:
 
 
 def _noisy(generator: Generator, values: Array, share: float) -> Array:
-    return values + share * values.std() * generator.standard_normal(values.shape)
+    noise: Array = generator.standard_normal(values.shape)
+    return np.asarray(values + share * values.std() * noise, dtype=float)
+
+
+def _columns(generator: Generator, times: Array, channels: tuple[str, ...], curves: Array) -> list[Column]:
+    """Return all channels with 5 % noise."""
+    return [(times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(channels)]
 
 
 def _held(A: Array, B: Array, x0: Array, step: float, inputs: Array) -> Array:
@@ -114,7 +122,9 @@ def quarter_car(generator: Generator) -> Plant:
     times = np.linspace(0.0, 2.0, 30)
     seed = int(generator.integers(2**31))
     curves = simulate(example.system, times, truth, lengthscale=generator.uniform(0.1, 0.4), random_state=seed)[0]
-    data = [(times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(example.system.channels)]
+    data: list[Column] = [
+        (times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(example.system.channels)
+    ]
     text = "ms*zs'' = -ks*(zs - zu) - cs*(zs' - zu'); mu*zu'' = ks*(zs - zu) + cs*(zs' - zu') - kt*(zu - zr)"
     return Plant(text, truth, data, positive=True, fixed=("ms",))
 
@@ -126,8 +136,11 @@ def rlc(generator: Generator) -> Plant:
     half = int(generator.integers(20, 60))
     u = np.where(np.arange(n) // half % 2 == 0, 1.0, -1.0)
     states = _held(np.array([[-R / L, -1 / L], [1 / C, 0.0]]), np.array([1 / L, 0.0]), np.zeros(2), step, u)
-    times = step * np.arange(n)
-    data = [(times, "u", _noisy(generator, u, 0.005), None), (times, "i", _noisy(generator, states[:, 0], 0.02), None)]
+    times = np.arange(n, dtype=float) * step
+    data: list[Column] = [
+        (times, "u", _noisy(generator, u, 0.005), None),
+        (times, "i", _noisy(generator, states[:, 0], 0.02), None),
+    ]
     return Plant("L*i' + R*i + v = u; C*v' = i", {"L": L, "R": R, "C": C}, data, positive=True)
 
 
@@ -138,7 +151,9 @@ def two_room(generator: Generator) -> Plant:
     times = np.linspace(0.0, 40.0, 30)
     seed = int(generator.integers(2**31))
     curves = simulate(example.system, times, truth, lengthscale=generator.uniform(4, 12), random_state=seed)[0]
-    data = [(times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(example.system.channels)]
+    data: list[Column] = [
+        (times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(example.system.channels)
+    ]
     return Plant("; ".join(str(line) for line in example.system.equations), truth, data, positive=True)
 
 
@@ -149,8 +164,11 @@ def double_integrator(generator: Generator) -> Plant:
     u = 0.3 + np.repeat(generator.uniform(-1, 1, n // 20), 20)
     u -= (u.mean() + c / K) * 0.98
     y = _held(np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([0.0, 1.0]), np.zeros(2), step, K * u + c)[:, 0]
-    times = step * np.arange(n)
-    data = [(times, "y", _noisy(generator, y, 0.01), None), (times, "u", _noisy(generator, u, 0.02), None)]
+    times = np.arange(n, dtype=float) * step
+    data: list[Column] = [
+        (times, "y", _noisy(generator, y, 0.01), None),
+        (times, "u", _noisy(generator, u, 0.02), None),
+    ]
     return Plant("y'' = K*u + c", {"K": K, "c": c}, data)
 
 
@@ -162,8 +180,11 @@ def binary_plant(generator: Generator) -> Plant:
     u = _steps(generator, n, 5, binary=True)
     A, B = np.array([[0.0, 1.0], [-a0, -a1]]), np.array([0.0, 1.0])
     y = _held(A, B, np.array([c / a0, 0.0]), step, b * u + c)[:, 0]
-    times = step * np.arange(n)
-    data = [(times, "y", _noisy(generator, y, 0.03), None), (times, "u", _noisy(generator, u, 0.01), None)]
+    times = np.arange(n, dtype=float) * step
+    data: list[Column] = [
+        (times, "y", _noisy(generator, y, 0.03), None),
+        (times, "u", _noisy(generator, u, 0.01), None),
+    ]
     return Plant("y'' + a1*y' + a0*y = b*u + c", {"a1": a1, "a0": a0, "b": b, "c": c}, data)
 
 
@@ -183,14 +204,15 @@ def decay(generator: Generator) -> Plant:
 
 def accelerometer(generator: Generator) -> Plant:
     """Return a shaken mass that rings: its acceleration is measured, and its place once."""
-    w2, c = _around(generator, 40.0, 2.0), generator.uniform(0.2, 1.5)
+    w2, c = _around(generator, 40.0, 2.0), generator.uniform(0.1, 1.5)
     w = np.sqrt(w2 - c * c / 4)
-    times, phase = np.linspace(0, 6, 80), generator.uniform(0, 6)
+    duration = generator.uniform(1.0, 20.0)
+    times, phase = np.linspace(0, duration, int(generator.integers(60, 200))), generator.uniform(0, 6)
     rate = -0.5 * c + 1j * w
     curve = np.exp(rate * times + 1j * phase)
     acceleration = (rate**2 * curve).imag
     x0 = float(curve[0].imag)
-    data = [
+    data: list[Column] = [
         (times, "x''", _noisy(generator, acceleration, 0.05), None),
         (times[:1], "x", np.array([x0 + 0.02 * generator.normal()]), 0.02),
     ]
@@ -205,8 +227,11 @@ def fast(generator: Generator) -> Plant:
     u = np.repeat(generator.normal(size=n), 1)
     A, B = np.array([[0.0, 1.0], [-w * w, -2 * z * w]]), np.array([0.0, 1.0])
     y = _held(A, B, np.zeros(2), step, w * w * u)[:, 0]
-    times = step * np.arange(n)
-    data = [(times, "y", _noisy(generator, y, 0.03), None), (times, "u", _noisy(generator, u, 0.01), None)]
+    times = np.arange(n, dtype=float) * step
+    data: list[Column] = [
+        (times, "y", _noisy(generator, y, 0.03), None),
+        (times, "u", _noisy(generator, u, 0.01), None),
+    ]
     return Plant("y'' + a1*y' + a0*y = b*u", {"a1": 2 * z * w, "a0": w * w, "b": w * w}, data)
 
 

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 _MET = 0.1
 #: What a step has to gain of what tells two optima apart, on the first search and on those that look where they lead.
 _FINE, _COARSE = 1e-5, 1e-2
+#: How many steps there are at most, on the first search and on those that look where they lead.
+_STEPS, _FEWER = 500, 80
 
 
 def learn(
@@ -79,28 +81,29 @@ def learn(
 
 
 def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
-    """Return the best optimum of starts followed in turn, until two of different families agree.
+    """Return the best optimum of starts followed in turn, until two agree and no other family has found a better one.
 
     Where there is but one family, two of it have to do. Progress is shown where it takes long.
     """
-    found: list[tuple[str, Optimum]] = []
+    found: list[Optimum] = []
     agree = objective.engine.limits.agree
-    families = len({start.family for start in starts})
+    families = [start.family for start in starts]
     with waiting("fitting", len(starts)) as advance:
         for start in starts:
             # After the first, a coarse search is enough to see whether a start leads to the same place.
-            rival = _best([optimum for _, optimum in found]) if found else None
-            tolerance = (_FINE if rival is None else _COARSE) * agree
-            optimum = search(objective, start.x, tolerance=tolerance, rival=rival, trusted=start.is_trusted)
+            rival = _best(found) if found else None
+            tolerance, most = (_FINE * agree, _STEPS) if rival is None else (_COARSE * agree, _FEWER)
+            trusted = start.is_trusted
+            optimum = search(objective, start.x, tolerance=tolerance, iterations=most, rival=rival, trusted=trusted)
             if rival is not None and optimum.value > rival.value:
-                optimum = search(objective, optimum.x, tolerance=_FINE * agree, trusted=start.is_trusted)
-            found.append((start.family, optimum))
-            best = _best([optimum for _, optimum in found])
-            met = [family for family, optimum in found if optimum.value > best.value - max(agree, _MET)]
-            if len(met) >= 2 and len(set(met)) >= min(2, families):
+                optimum = search(objective, optimum.x, tolerance=_FINE * agree, trusted=trusted)
+            found.append(optimum)
+            best = _best(found)
+            met = sum(1 for optimum in found if optimum.value > best.value - max(agree, _MET))
+            if met >= 2 and len(set(families[: len(found)])) >= min(2, len(set(families))):
                 break
             advance(1, f"{objective.name} {best.value:.3f}")
-    return _best([optimum for _, optimum in found])
+    return _best(found)
 
 
 def _best(found: list[Optimum]) -> Optimum:

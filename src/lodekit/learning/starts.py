@@ -204,9 +204,7 @@ def find_trouble(objective: Objective, guess: Array, generator: np.random.Genera
     return "" if hyper is None else engine.trouble(hyper)
 
 
-def _fill(
-    layout: Layout, guesses: Sequence[Guess], generator: np.random.Generator
-) -> Iterator[tuple[Array, Guess]]:
+def _fill(layout: Layout, guesses: Sequence[Guess], generator: np.random.Generator) -> Iterator[tuple[Array, Guess]]:
     """Yield complete parameter vectors with their guesses, each gap filled in several ways."""
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed), guess.theta, layout.fixed)

@@ -1,4 +1,4 @@
-"""Start values where no input drives: the frequencies that the data show are roots of what the equations say of them."""
+"""Start values where no input drives: the oscillations that the data show are those of the system."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ _APART = 0.5
 _GUESSES, _TRIES = 3, 3
 
 
-def decay_guesses(
-    prior: Prior, series: list[Series], layout: Layout, generator: np.random.Generator
-) -> list[Array]:
+def decay_guesses(prior: Prior, series: list[Series], layout: Layout, generator: np.random.Generator) -> list[Array]:
     """Return values of the parameters at which the system oscillates as the data do, each of shape (p,), best first.
 
     The list is empty where a free function drives the system, or no root depends on a parameter.
@@ -136,7 +134,7 @@ def _solve(
                 powers = rates[:, None] ** np.arange(len(own[number]))
                 terms = own[number] * powers
                 total *= terms.sum(axis=1) / np.abs(terms).sum(axis=1)
-        return np.nan_to_num(np.concatenate([total.real, total.imag]), nan=1e3, posinf=1e3, neginf=-1e3)
+        return np.asarray(np.nan_to_num(np.concatenate([total.real, total.imag]), nan=1e3, posinf=1e3, neginf=-1e3))
 
     best: tuple[float, Array] | None = None
     for attempt in range(_TRIES):

@@ -117,7 +117,7 @@ def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix
     if others:
         # An observable is one more channel: expression less observable is zero.
         more, known = ObservableReader(system).read(others)
-        blank = OperatorMatrix(ring, [[[] for _ in others] for _ in operator.rows], [ring.one] * len(operator.rows), len(others))
+        blank = OperatorMatrix.from_vectors(ring, [[[] for _ in others] for _ in operator.rows], len(others))
         minus = -OperatorMatrix.identity(ring, len(others), operator.variable)
         operator = operator.beside(blank).above(more.beside(minus))
         forcing += [signal.scale(Scalar(ring, -ring.one)) for signal in known]
@@ -135,9 +135,7 @@ def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix
     return operator.take_columns([columns.index(name) for name in names]), forcing
 
 
-def _involved(
-    operator: OperatorMatrix, forcing: Sequence[Signal], usable: Sequence[int], layout: Layout
-) -> list[int]:
+def _involved(operator: OperatorMatrix, forcing: Sequence[Signal], usable: Sequence[int], layout: Layout) -> list[int]:
     """Return the learned parameters that occur in some of the equations."""
     ring = operator.ring
     offset = len(ring.constants)
