@@ -10,6 +10,7 @@ from lodekit.errors import FitError
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
+from lodekit.learning.second_look import look_again
 from lodekit.learning.starts import Start, find_trouble, starting_points
 from lodekit.progress import waiting
 from lodekit.system.system import System
@@ -76,8 +77,11 @@ def learn(
         from joblib import Parallel, delayed
 
         tasks = (delayed(search)(objective, start.x, trusted=start.is_trusted) for start in starts)
-        return _best(list(Parallel(n_jobs=n_jobs)(tasks)))
-    return _one_by_one(objective, starts)
+        best = _best(list(Parallel(n_jobs=n_jobs)(tasks)))
+    else:
+        best = _one_by_one(objective, starts)
+    agree = objective.engine.limits.agree
+    return look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree)
 
 
 def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:

@@ -13,6 +13,7 @@ from lodekit.learning.guesses.implied import implied_equations
 from lodekit.learning.guesses.smoothed import match_derivatives
 from lodekit.learning.guesses.weak import weak_guesses
 from lodekit.learning.objective import Objective
+from lodekit.learning.transforms import Layout
 from lodekit.system.system import System
 
 __all__ = ["Guess", "gather_guesses"]
@@ -20,6 +21,8 @@ __all__ = ["Guess", "gather_guesses"]
 Array = NDArray[np.float64]
 #: How many guesses each way gives at most.
 _WEAK, _SMOOTHED = 3, 2
+#: How far a guess may be from the size to expect, as a logarithm.
+_FARTHEST = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,5 +68,26 @@ def gather_guesses(
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
     found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
-    found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
+    found = [
+        Guess(guess.family, np.where(np.isnan(starts), _sensible(layout, guess.theta), starts)) for guess in found
+    ]
     return [*found, Guess("blind", starts)]
+
+
+def _sensible(layout: Layout, theta: Array) -> Array:
+    """Return values brought back to within some powers of ten of the size to expect.
+
+    A parameter that is all but zero, or huge, does nothing to the evidence any more: a search would not find back.
+    """
+    found = theta.copy()
+    for number in layout.learned:
+        if np.isnan(theta[number]):
+            continue
+        transform = layout.transforms[number]
+        if transform.is_unbounded:
+            most = transform.size * np.exp(_FARTHEST)
+            found[number] = np.clip(theta[number], -most, most)
+        else:
+            x = np.clip(transform.inverse(float(theta[number])) - transform.centre, -_FARTHEST, _FARTHEST)
+            found[number] = transform.forward(transform.centre + float(x))
+    return found

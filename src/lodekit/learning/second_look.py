@@ -1,0 +1,93 @@
+"""A second look around an optimum, where searches are known to end too early: other lengthscales, lost parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.learning.objective import Objective
+from lodekit.learning.search import Optimum, search
+
+__all__ = ["look_again"]
+
+Array = NDArray[np.float64]
+#: Lengthscales are tried at these factors of what was found, where neighbours can hide behind a low pass.
+_FACTORS = 1.1 ** np.arange(-8.0, 7.0)
+#: A top beside the optimum is worth a search where it is no lower than this, in log evidence.
+_LOWER = 1.0
+#: A parameter this far from where it was expected, as a logarithm, may have run away along a plain.
+_LOST = 6.0
+#: How often one look follows another, and how many lengthscales are looked at.
+_ROUNDS, _PROCESSES = 3, 4
+#: How many steps a search takes that looks where a start leads.
+_STEPS = 80
+
+
+def look_again(objective: Objective, optimum: Optimum, *, tolerance: float, fine: float) -> Optimum:
+    """Return an optimum, or a better one that a search has missed.
+
+    Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
+    a parameter at a millionth of its size does nothing any more, so nothing leads it back: it is set back.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        Where the search ended.
+    tolerance, fine : float
+        What a step has to gain in a search that looks where a start leads, and in one that is taken to its end.
+    """
+    best = optimum
+    for _ in range(_ROUNDS):
+        before = best
+        for x in [*_other_lengthscales(objective, best), *_set_back(objective, best)]:
+            found = search(objective, x, tolerance=tolerance, iterations=_STEPS, rival=best)
+            if found.value > best.value + tolerance:
+                best = search(objective, found.x, tolerance=fine)
+        if best is before:
+            break
+    return best
+
+
+def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
+    """Yield the tops of the log evidence along each lengthscale, other than the optimum itself."""
+    block = objective.layout.blocks.lengthscales
+    reach = objective.engine.limits
+    low, high = float(np.log(reach.shortest)), float(np.log(reach.longest))
+    for place in range(block.start, min(block.stop, block.start + _PROCESSES)):
+        moves = np.log(_FACTORS)
+        moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
+        points = [optimum.x.copy() for _ in moves]
+        for point, move in zip(points, moves, strict=True):
+            point[place] += move
+        with np.errstate(all="ignore"):
+            heights = [optimum.value if not move else objective.value(x) for move, x in zip(moves, points, strict=True)]
+        rises = [after > before for before, after in pairwise(heights)]
+        for k in range(len(points)):
+            is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
+            if is_top and moves[k] and heights[k] > optimum.value - _LOWER:
+                yield points[k]
+
+
+def _set_back(objective: Objective, optimum: Optimum) -> Iterator[Array]:
+    """Yield the optimum with parameters that have run away set back to the size to expect, one by one and together."""
+    layout = objective.layout
+    lost: dict[int, float] = {}
+    for place, number in enumerate(layout.learned):
+        transform = layout.transforms[number]
+        usual = transform.inverse(transform.size) if transform.is_unbounded else transform.centre
+        x = float(optimum.x[place])
+        if transform.is_unbounded:
+            # Around zero the scale is fine, and zero is as good a value as any.
+            if abs(x) > usual + _LOST:
+                lost[place] = float(np.copysign(usual, x))
+        elif abs(x - usual) > _LOST:
+            lost[place] = usual
+    groups = [[place] for place in lost] + ([list(lost)] if len(lost) > 1 else [])
+    for group in groups:
+        point = optimum.x.copy()
+        point[group] = [lost[place] for place in group]
+        yield point
