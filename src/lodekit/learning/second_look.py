@@ -15,9 +15,13 @@ __all__ = ["look_again"]
 
 Array = NDArray[np.float64]
 #: Lengthscales are tried at these factors of what was found, where neighbours can hide behind a low pass.
-_FACTORS = 1.1 ** np.arange(-8.0, 7.0)
+_FACTORS = 1.08 ** np.arange(-9.0, 9.0)
+#: Of these, where something jumps, two are followed in any case.
+_NEIGHBOURS = _FACTORS[[7, 11]]
+#: What longer ones leave over counts as noise: by this power of the factor it grows along.
+_ALONG = 0.55
 #: A top beside the optimum is worth a search where it is no lower than this, in log evidence.
-_LOWER = 1.0
+_LOWER = 8.0
 #: A parameter this far from where it was expected, as a logarithm, may have run away along a plain.
 _LOST = 6.0
 #: How often one look follows another, and how many lengthscales are looked at.
@@ -26,7 +30,9 @@ _ROUNDS, _PROCESSES = 3, 4
 _STEPS = 80
 
 
-def look_again(objective: Objective, optimum: Optimum, *, tolerance: float, fine: float) -> Optimum:
+def look_again(
+    objective: Objective, optimum: Optimum, *, tolerance: float, fine: float, stepped: bool = False
+) -> Optimum:
     """Return an optimum, or a better one that a search has missed.
 
     Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
@@ -39,11 +45,13 @@ def look_again(objective: Objective, optimum: Optimum, *, tolerance: float, fine
         Where the search ended.
     tolerance, fine : float
         What a step has to gain in a search that looks where a start leads, and in one that is taken to its end.
+    stepped : bool
+        Whether something that was measured jumps: then neighbours are looked at that the scan cannot tell apart.
     """
     best = optimum
     for _ in range(_ROUNDS):
         before = best
-        for x in [*_other_lengthscales(objective, best), *_set_back(objective, best)]:
+        for x in [*_other_lengthscales(objective, best, stepped=stepped), *_set_back(objective, best)]:
             found = search(objective, x, tolerance=tolerance, iterations=_STEPS, rival=best)
             if found.value > best.value + tolerance:
                 best = search(objective, found.x, tolerance=fine)
@@ -52,7 +60,7 @@ def look_again(objective: Objective, optimum: Optimum, *, tolerance: float, fine
     return best
 
 
-def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
+def _other_lengthscales(objective: Objective, optimum: Optimum, *, stepped: bool) -> Iterator[Array]:
     """Yield the tops of the log evidence along each lengthscale, other than the optimum itself."""
     block = objective.layout.blocks.lengthscales
     reach = objective.engine.limits
@@ -63,12 +71,14 @@ def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Arra
         points = [optimum.x.copy() for _ in moves]
         for point, move in zip(points, moves, strict=True):
             point[place] += move
+            point[objective.layout.blocks.noise] += _ALONG * move
         with np.errstate(all="ignore"):
             heights = [optimum.value if not move else objective.value(x) for move, x in zip(moves, points, strict=True)]
         rises = [after > before for before, after in pairwise(heights)]
         for k in range(len(points)):
             is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
-            if is_top and moves[k] and heights[k] > optimum.value - _LOWER:
+            is_neighbour = stepped and any(np.isclose(moves[k], np.log(factor)) for factor in _NEIGHBOURS)
+            if (is_top or is_neighbour) and moves[k] and heights[k] > optimum.value - _LOWER:
                 yield points[k]
 
 
