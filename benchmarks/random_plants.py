@@ -7,8 +7,6 @@ Runge-Kutta method integrates from a random state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
@@ -45,28 +43,9 @@ SINES, SHORTEST, LONGEST = 50, 0.12, 0.3
 AHEAD = 0.5
 
 
-@dataclass(frozen=True)
-class Plant:
-    """A system at some values of its parameters, with what drives it.
-
-    Parameters
-    ----------
-    values : dict of str to float
-        The true parameters.
-    times : array, shape (n,)
-    channels : array, shape (n, channels)
-        The exact solution.
-    """
-
-    values: dict[str, float]
-    times: Array
-    channels: Array
-
-
-def draw_values(example: lk.catalog.Example, generator: np.random.Generator, spread: float = SPREAD) -> dict[str, float]:
+def draw_values(example: lk.catalog.Example, generator: np.random.Generator) -> dict[str, float]:
     """Return random values of the parameters around those of the catalog."""
-    factors = np.exp(spread * generator.standard_normal(len(example.values)))
-    return {key: float(value) * float(factor) for (key, value), factor in zip(example.values.items(), factors, strict=True)}
+    return {key: float(value) * float(generator.lognormal(0.0, SPREAD)) for key, value in example.values.items()}
 
 
 class _StateSpace:
@@ -86,7 +65,8 @@ class _StateSpace:
         self.orders = {j: max(k for i, k in terms.derivatives if i == j) for j in self.outputs}
         states = [(j, k) for j in self.outputs for k in range(self.orders[j])]
         count, size = len(system.equations), len(states)
-        leading, rest, push = np.zeros((count, len(self.outputs))), np.zeros((count, size)), np.zeros((count, len(self.inputs)))
+        leading, rest = np.zeros((count, len(self.outputs))), np.zeros((count, size))
+        push = np.zeros((count, len(self.inputs)))
         for (i, position, _), number in zip(terms.terms, numbers, strict=True):
             j, k = terms.derivatives[position]
             if j in self.inputs:
@@ -117,10 +97,8 @@ def run_plant(
     times: Array,
     window: tuple[float, float],
     generator: np.random.Generator,
-    values: dict[str, float] | None = None,
-    ahead: float = AHEAD,
-) -> Plant:
-    """Return a random experiment on a random plant.
+) -> tuple[dict[str, float], Array]:
+    """Return the true parameters of a random plant, and all channels in a random experiment, shape (n, channels).
 
     Parameters
     ----------
@@ -130,17 +108,14 @@ def run_plant(
     window : (float, float)
         When it is measured.
     generator : numpy.random.Generator
-    values : dict of str to float, optional
-        The true parameters; random ones by default.
-    ahead : float
-        How long it has been running before, in windows.
     """
-    own = draw_values(example, generator) if values is None else values
+    own = draw_values(example, generator)
     plant, span = _StateSpace(example, own), window[1] - window[0]
     count = len(plant.inputs)
     pace = span * np.exp(generator.uniform(np.log(SHORTEST), np.log(LONGEST)))
     speeds = generator.standard_normal((count, SINES)) / pace
-    sizes, phases = generator.standard_normal((count, SINES)) / np.sqrt(SINES / 2), generator.uniform(0, 2 * np.pi, (count, SINES))
+    sizes = generator.standard_normal((count, SINES)) / np.sqrt(SINES / 2)
+    phases = generator.uniform(0.0, 2 * np.pi, (count, SINES))
     means = generator.standard_normal(count)
     K = plant.feedback()
 
@@ -150,7 +125,7 @@ def run_plant(
     def slope(t: float, x: Array) -> Array:
         return plant.A @ x + plant.B @ (drive(t) - K @ x) + plant.C @ plant.forcing(t)
 
-    start = window[0] - (ahead * span if count else 0.0)
+    start = window[0] - (AHEAD * span if count else 0.0)
     points = np.unique(times)
 
     def integrate(state: Array) -> Array:
@@ -166,4 +141,4 @@ def run_plant(
         found[:, j] = path[:, plant.states.index((j, 0))]
     for number, j in enumerate(plant.inputs):
         found[:, j] = [(drive(t) - K @ x)[number] for t, x in zip(points, path, strict=True)]
-    return Plant(own, times, found[np.searchsorted(points, times)])
+    return own, found[np.searchsorted(points, times)]

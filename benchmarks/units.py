@@ -1,9 +1,10 @@
 """Claim: a fit does not depend on the units of time and of the channels.
 
-Every system of the catalog is fitted to noisy data, with all parameters unknown, and again in other units: the equations
-are rewritten exactly, the data multiplied. The same answer are the same evidence (less the Jacobian), the same parameters
-called identified, the same values of these, and the same curves; the table shows how far they are apart. Where data tell
-no more than combinations of parameters, these are part of the curves; each by itself is open, and is said to be.
+Every system of the catalog is fitted to noisy data, with all parameters unknown, and again in other units: equations
+are rewritten exactly, the data multiplied. The same answer means the same evidence (less the Jacobian, and relative to
+its size), the same parameters called identified, the same values of these, and the same curves; the table shows how far
+apart they are. Where data tell no more than combinations of parameters, the curves hold these; each by itself is open,
+and is said to be.
 
     python benchmarks/units.py [--quick] [--systems NAME ...] [--noise SHARE ...] [--json FILE]
 """
@@ -95,14 +96,14 @@ def compare(example: lk.catalog.Example, points: int, noise: float, scalings: An
         evidence = gp.log_evidence_ + points * float(np.log(own).sum())
         moved = gp.predict(finer * float(unit)) / own
         known = [key for key, estimate in first.parameters_.items() if estimate.identified]
-        errors = [abs(gp.parameters_[key].value / float(sizes[key]) / first.parameters_[key].value - 1) for key in known]
+        errors = [gp.parameters_[key].value / float(sizes[key]) / first.parameters_[key].value - 1 for key in known]
         rows.append(
             {
                 "system": example.name,
                 "noise": noise,
                 "scaling": name,
-                "evidence": abs(evidence - first.log_evidence_),
-                "parameters": max(errors, default=0.0),
+                "evidence": abs(evidence - first.log_evidence_) / max(1.0, abs(first.log_evidence_)),
+                "parameters": max(map(abs, errors), default=0.0),
                 "curves": float(np.max(np.abs(moved - curves) / spread)),
                 "same_identified": all(
                     gp.parameters_[key].identified == each.identified for key, each in first.parameters_.items()
@@ -125,7 +126,8 @@ def is_same(row: dict[str, Any]) -> bool:
 def units(names: list[str], points: int, noises: Sequence[float]) -> list[dict[str, Any]]:
     rows = []
     print("off by:")
-    print(f"{'system':<20}{'noise':>6}  {'scaling':<22}{'evidence':>10}{'parameters':>11}{'curves':>9}{'identified':>12}{'s':>6}")
+    figures = f"{'evidence':>10}{'parameters':>11}{'curves':>9}"
+    print(f"{'system':<20}{'noise':>6}  {'scaling':<22}{figures}{'identified':>12}{'s':>6}")
     for example in lk.catalog.examples():
         for noise in noises if example.name in names else ():
             for row in compare(example, points, noise):
@@ -148,7 +150,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="fewer measurements")
     arguments.add_argument("--systems", nargs="+", help="names in the catalog; all by default")
-    arguments.add_argument("--noise", nargs="+", type=float, default=NOISES, help="shares of the spread of each channel")
+    arguments.add_argument(
+        "--noise", nargs="+", type=float, default=NOISES, help="shares of the spread of each channel"
+    )
     arguments.add_argument("--json", type=Path, help="write the figures to this file")
     options = arguments.parse_args()
     names = options.systems or [example.name for example in lk.catalog.examples()]

@@ -25,6 +25,7 @@ from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, reduced_curvature
 from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.steps import warn_of_steps
@@ -271,8 +272,10 @@ class Fit:
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
-        points = self.measurements.distinct
-        return estimate_parameters(self.layout, self.optimum.x, self.information, self.optimum.at_bound, points)
+        optimum, points = self.optimum, self.measurements.distinct
+        with self.setup.threads():
+            freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
+        return estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
 
     @cached_property
     def noise(self) -> dict[str, float]:

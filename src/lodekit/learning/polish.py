@@ -22,8 +22,9 @@ _ROUNDS, _WORTH = 4, 1e-9
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
 _SETTLED = 1e-3
-#: What the objective may lose, relative to its size, where its gradient says that a step gains.
-_DIGITS = 1e-9
+#: What the objective may lose, relative to its size, where its gradient says that a step gains; and how many times the
+#: rounding error that was seen.
+_DIGITS, _SEEN = 1e-9, 10.0
 #: Gains above this, relative to the size of the objective, are clear of its rounding errors.
 _CLEAR = 1e-10
 #: A step of more standard errors than this asks for the curvature where it ends.
@@ -45,9 +46,9 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     A search ends where a step gains next to nothing. In a narrow valley that may be far from the end of it; and where
     it is not, rounding decides about the last digits. Newton's steps end where the gradient vanishes.
 
-    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight in
-    the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and in the
-    latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound then.
+    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight
+    in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
+    in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ class _Climber:
     """Newton's steps on one scale; vectors have the length of what sits at no limit."""
 
     def __init__(self, chart: Chart, best: Optimum) -> None:
-        self.chart, self.best = chart, best
+        self.chart, self.best, self.blur = chart, best, 0.0
         self.y = np.zeros(len(best.x))
         self.slope = chart.evaluate(self.y)[1]
         self.free(~best.at_bound)
@@ -113,7 +114,7 @@ class _Climber:
         for _ in range(_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
-            if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(self.best.value)):
+            if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * noise**2):
                 break
             before = self.best.value
             if not self.climb(z, roots):
@@ -151,7 +152,8 @@ class _Climber:
 
     def noise(self, roots: Array) -> float:
         """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
-        slope = self.chart.evaluate(self.moved(_NEXT * roots.sum(axis=1)))[1]
+        value, slope = self.chart.evaluate(self.moved(_NEXT * roots.sum(axis=1)))
+        self.blur = max(self.blur, abs(value - self.best.value)) if np.isfinite(value) else self.blur
         change = np.abs(roots.T @ (slope - self.slope)[self.inner])
         return max(0.0, float(np.max(change)) - 10.0 * _NEXT) if np.isfinite(change).all() else 0.0
 
@@ -189,7 +191,7 @@ class _Climber:
         share = min(1.0, _LONGEST / max(float(np.max(np.abs(roots @ z))), 1e-300))
         evaluations, along = best.evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
         # A gain may be too small for the digits of the objective: those of its gradient are better.
-        least = best.value - _DIGITS * (1.0 + abs(best.value))
+        least = best.value - max(_DIGITS * (1.0 + abs(best.value)), _SEEN * self.blur)
         start = self.y
         for _ in range(6):
             step, trials = share * z, []
