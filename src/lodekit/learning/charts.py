@@ -85,7 +85,10 @@ class Logarithmic:
 
 
 class Linear(Logarithmic):
-    """Parameters as they are, in units of their slopes at the start; all else as it is searched.
+    """Parameters as they are, in units of their slopes at the start; deviations of free functions as reciprocals.
+
+    All else is as it is searched. A common factor of parameters often is one of the curves that a free function makes,
+    and its deviation the reciprocal of it: so this valley is straight as well.
 
     Parameters
     ----------
@@ -101,6 +104,7 @@ class Linear(Logarithmic):
         places = list(zip(self.transforms, x.tolist(), strict=False))
         self.values = np.array([transform.forward(point) for transform, point in places])
         self.slopes = np.array([transform.slope(point) for transform, point in places])
+        self.reciprocal = layout.blocks.deviations
 
     @cached_property
     def limits(self) -> tuple[Array, Array]:
@@ -113,6 +117,8 @@ class Linear(Logarithmic):
                 high[k] = np.inf if np.isinf(transform.high) else transform.high - gap
                 low[k], high[k] = ((edge - self.values[k]) / self.slopes[k] for edge in (low[k], high[k]))
                 low[k], high[k] = min(low[k], 0.0), max(high[k], 0.0)
+        for limit in (low, high):
+            limit[self.reciprocal] = -np.expm1(-limit[self.reciprocal])
         return low, high
 
     def point(self, y: Array) -> Array:
@@ -121,6 +127,7 @@ class Linear(Logarithmic):
         for k, transform in enumerate(self.transforms):
             # Rounding must not move what does not move.
             found[k] = transform.inverse(self.values[k] + self.slopes[k] * y[k]) if y[k] else self.x[k]
+        found[self.reciprocal] = self.x[self.reciprocal] - np.log1p(-y[self.reciprocal])
         return np.asarray(found)
 
     def evaluate(self, y: Array) -> tuple[float, Array]:
@@ -152,6 +159,7 @@ class Linear(Logarithmic):
         found = np.ones(len(x))
         for k, transform in enumerate(self.transforms):
             found[k] = transform.slope(float(x[k])) / self.slopes[k]
+        found[self.reciprocal] = np.exp(self.x[self.reciprocal] - x[self.reciprocal])
         return found
 
     def _bends(self, x: Array) -> Array:
@@ -159,4 +167,5 @@ class Linear(Logarithmic):
         found = np.zeros(len(x))
         for k, transform in enumerate(self.transforms):
             found[k] = transform.bend(float(x[k]))
+        found[self.reciprocal] = -1.0
         return found
