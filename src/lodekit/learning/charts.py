@@ -25,6 +25,10 @@ class Chart(Protocol):
     """
 
     @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+
+    @property
     def limits(self) -> tuple[Array, Array]:
         """The smallest and largest moves."""
 
@@ -55,7 +59,12 @@ class Logarithmic:
     """
 
     def __init__(self, objective: Objective, x: Array) -> None:
-        self.objective, self.x = objective, x
+        self._objective, self.x = objective, x
+
+    @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+        return self._objective
 
     @cached_property
     def limits(self) -> tuple[Array, Array]:

@@ -14,17 +14,22 @@ from lodekit.learning.search import Optimum
 __all__ = ["polish"]
 
 Array = NDArray[np.float64]
-#: How many steps there are at most on one scale, and how long each may be there.
-_STEPS, _LONGEST = 12, 1.0
+#: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
+_STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 40, 1e-2
 #: How often the scale is changed, and what makes another round worth while.
 _ROUNDS, _WORTH = 4, 1e-9
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
 _SETTLED = 1e-3
-#: What the objective may lose, relative to its size, where its gradient says that a step gains; and how many times the
-#: rounding error that was seen.
-_DIGITS, _SEEN = 1e-9, 10.0
+#: What the objective may lose, relative to its size, where its gradient says that a step gains; or how many times the
+#: rounding error that was seen, up to that.
+_DIGITS, _SEEN, _MOST_LOST = 1e-9, 10.0, 1e-3
+#: Where rounding errors of the gradient are more than so many standard errors, small gains are worth no more steps.
+_BLIND = 0.1
+#: What the curvature along any direction is at least, in what it would be were all entries independent, where rounding
+#: errors make it negative.
+_LEAST = 1e-2
 #: Gains above this, relative to the size of the objective, are clear of its rounding errors.
 _CLEAR = 1e-10
 #: A step of more standard errors than this asks for the curvature where it ends.
@@ -80,11 +85,30 @@ def _axes(part: Array) -> tuple[Array, bool]:
     return scale[:, None] * vectors / np.sqrt(sizes), float(eigenvalues.min()) < _NARROW * largest
 
 
+def _consistent(part: Array, parameters: int) -> Array:
+    """Return a curvature that can be one: rounding errors may make entries too large for those on the diagonal.
+
+    They are reduced, all by the same share, until no direction has less than a hundredth of what the diagonal says. A
+    lengthscale, deviation or level about which only rounding errors are left says nothing of parameters, which come
+    first.
+    """
+    diagonal = np.diag(part)
+    if not (diagonal[:parameters] > 0.0).all():
+        return part
+    lost = diagonal <= 0.0
+    found = np.where(lost[:, None] | lost, np.diag(diagonal), part)
+    scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
+    lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
+    share = min(1.0, (1.0 - _LEAST) / max(1.0 - lowest, 1e-300))
+    return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
+
+
 class _Climber:
     """Newton's steps on one scale; vectors have the length of what sits at no limit."""
 
     def __init__(self, chart: Chart, best: Optimum) -> None:
         self.chart, self.best, self.blur = chart, best, 0.0
+        self.parameters = chart.objective.layout.blocks.theta.stop
         self.y = np.zeros(len(best.x))
         self.slope = chart.evaluate(self.y)[1]
         self.free(~best.at_bound)
@@ -111,7 +135,7 @@ class _Climber:
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.noise(roots)
-        for _ in range(_STEPS):
+        for number in range(_MOST_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
             if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * noise**2):
@@ -122,6 +146,8 @@ class _Climber:
             # Where a step does not gain what it has promised, the curvature has changed.
             gain = self.best.value - before
             surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR * (1.0 + abs(before))
+            if gain < _FAST and (number >= _STEPS or noise > _BLIND):
+                break
             kept = self.leave_bounds()
             if not len(self.inner):
                 part = part[:0, :0]
@@ -131,6 +157,10 @@ class _Climber:
                 roots = _axes(part)[0]
             if surprise or float(np.max(np.abs(z))) > _FAR or not kept.all():
                 part, roots = self.measure(part, roots, noise)
+        if noise > _QUIET and len(part):
+            part = _consistent(part, int(np.sum(self.inner < self.parameters)))
+            roots = _axes(part)[0]
+            noise = max(noise, self.noise(roots))
         whole[np.ix_(self.inner, self.inner)] = part
         z = roots.T @ self.slope[self.inner] if len(self.inner) else np.zeros(0)
         promise = 0.5 * float(z @ z)
@@ -165,7 +195,7 @@ class _Climber:
         gradients have few digits, and differences are wide enough to be clear of that.
         """
         count = roots.shape[1]
-        found = np.zeros((count, count))
+        found, widths = np.zeros((count, count)), np.zeros(count)
         room = np.minimum(self.y[self.inner] - self.low, self.high - self.y[self.inner])
         for k in range(count):
             size = float(np.max(np.abs(roots[:, k])))
@@ -175,11 +205,13 @@ class _Climber:
                 roots.T @ self.chart.evaluate(self.moved(sign * width * roots[:, k]))[1][self.inner]
                 for sign in (1.0, -1.0)
             ]
-            found[k] = (sides[1] - sides[0]) / (2.0 * width)
+            found[k], widths[k] = (sides[1] - sides[0]) / (2.0 * width), width
         if not np.isfinite(found).all():
             return part, roots
+        # Each entry was measured twice; rounding errors are smaller in the wider difference.
+        shares = widths[:, None] ** 2 / (widths[:, None] ** 2 + widths**2)
         back = np.linalg.inv(roots)
-        new = np.asarray(back.T @ (0.5 * (found + found.T)) @ back)
+        new = np.asarray(back.T @ (shares * found + shares.T * found.T) @ back)
         return new, _axes(new)[0]
 
     def climb(self, z: Array, roots: Array) -> bool:
@@ -191,7 +223,7 @@ class _Climber:
         share = min(1.0, _LONGEST / max(float(np.max(np.abs(roots @ z))), 1e-300))
         evaluations, along = best.evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
         # A gain may be too small for the digits of the objective: those of its gradient are better.
-        least = best.value - max(_DIGITS * (1.0 + abs(best.value)), _SEEN * self.blur)
+        least = best.value - max(_DIGITS * (1.0 + abs(best.value)), min(_SEEN * self.blur, _MOST_LOST))
         start = self.y
         for _ in range(6):
             step, trials = share * z, []
