@@ -22,7 +22,7 @@ from lodekit.inference.choice import Choice, check_engine
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.labels import Labels
-from lodekit.learning.curvature import covariance_from_curvature, reduced_curvature
+from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
 from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.freedom import degrees_of_freedom
@@ -255,9 +255,14 @@ class Fit:
         return self.posterior.value
 
     @cached_property
+    def share_left(self) -> float:
+        """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
+        return share_left(self.layout, self.setup.engine.size, self.optimum.at_bound)
+
+    @cached_property
     def information(self) -> Array:
         """The curvature, less the share of the measurements that learning has used up; errors come from it."""
-        return reduced_curvature(self.curvature, self.layout, self.setup.engine.size, self.optimum.at_bound)
+        return self.curvature * self.share_left
 
     @cached_property
     def covariance(self) -> Array:
