@@ -104,14 +104,15 @@ def predict(
     with np.errstate(all="ignore"):
         mean = fit.posterior.mean(observables, times)
         found: list[Array] = [mean[:, 0] if single else mean]
-        slopes = np.zeros((0, *mean.shape))
+        slopes, left = np.zeros((0, *mean.shape)), fit.share_left if uncertain else 1.0
         if uncertain and (return_std or return_cov):
             slopes = fit.uncertainty.slopes(observables, times)
         if return_std:
-            std = np.sqrt(fit.posterior.variance(observables, times) + np.sum(slopes**2, axis=0))
+            std = np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0))
             found.append(std[:, 0] if single else std)
         if return_cov:
-            covariance = fit.posterior.covariance(observables, times) + np.tensordot(slopes, slopes, axes=(0, 0))
+            covariance = fit.posterior.covariance(observables, times) / left
+            covariance += np.tensordot(slopes, slopes, axes=(0, 0))
             found.append(covariance[:, 0, :, 0] if single else covariance)
     for part in found:
         check_finite(part, times)
@@ -189,7 +190,8 @@ def _draw_at_own_points(
     others = generator.spawn(size)
     for (point, posterior), own in zip(fit.uncertainty.draw(size, generator), others, strict=True):
         theta.append(fit.layout.unpack(point).theta)
-        parts.append(posterior.sample(observables, times, 1, own))
+        mean = posterior.mean(observables, times)
+        parts.append(mean + (posterior.sample(observables, times, 1, own) - mean) / np.sqrt(fit.share_left))
     return np.concatenate(parts), np.array(theta)
 
 
@@ -296,7 +298,8 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
         slopes = fit.uncertainty.slopes(observables, series.times)[:, :, 0]
-        variance = fit.posterior.variance(observables, series.times)[:, 0] + np.sum(slopes**2, axis=0) + noise**2
+        variance = fit.posterior.variance(observables, series.times)[:, 0] / fit.share_left
+        variance += np.sum(slopes**2, axis=0) + noise**2
         if not (variance > 0).all():
             raise DataError("the predictive density is infinite without noise; give noise_std= for the new data")
         total += float(np.sum(-0.5 * (series.values - mean) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)))

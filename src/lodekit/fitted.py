@@ -22,9 +22,10 @@ from lodekit.inference.choice import Choice, check_engine
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.labels import Labels
-from lodekit.learning.curvature import covariance_from_curvature, reduced_curvature
+from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.steps import warn_of_steps
@@ -254,9 +255,14 @@ class Fit:
         return self.posterior.value
 
     @cached_property
+    def share_left(self) -> float:
+        """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
+        return share_left(self.layout, self.setup.engine.size, self.optimum.at_bound)
+
+    @cached_property
     def information(self) -> Array:
         """The curvature, less the share of the measurements that learning has used up; errors come from it."""
-        return reduced_curvature(self.curvature, self.layout, self.setup.engine.size, self.optimum.at_bound)
+        return self.curvature * self.share_left
 
     @cached_property
     def covariance(self) -> Array:
@@ -271,8 +277,10 @@ class Fit:
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
-        points = self.measurements.distinct
-        return estimate_parameters(self.layout, self.optimum.x, self.information, self.optimum.at_bound, points)
+        optimum, points = self.optimum, self.measurements.distinct
+        with self.setup.threads():
+            freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
+        return estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
 
     @cached_property
     def noise(self) -> dict[str, float]:

@@ -108,8 +108,7 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
             known=known,
         )
         curvature = curvature_at(setup.objective, optimum.x)
-        if setup.layout.learned:
-            optimum, curvature = polish(setup.objective, optimum, curvature)
+        optimum, curvature = polish(setup.objective, optimum, curvature)
     return make_fit(setup, optimum, curvature, labels)
 
 

@@ -93,5 +93,6 @@ def test_intervals_of_unbounded_parameters_do_not_know_zero() -> None:
         found = gp.parameters_["c"]
         low, high = found.interval
         assert low + high == pytest.approx(2 * found.value, abs=1e-9)
-        assert high - low == pytest.approx(2 * 1.96 * found.std_error, rel=1e-3)
+        # Forty measurements, one level of noise, two numbers that bend the curve: Student's quantile is 2.02.
+        assert high - low == pytest.approx(2 * 2.02 * found.std_error, rel=0.01)
         assert low < 3.0 + shift < high

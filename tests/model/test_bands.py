@@ -167,7 +167,8 @@ def test_hyperparameters_count_without_parameters_too(tmp_path: Path) -> None:
     # Files of earlier versions have no curvature there.
     lk.LODEGP.from_fit(replace(gp.fit_, curvature=np.zeros_like(gp.fit_.curvature))).save(tmp_path / "old.lodekit")
     loaded = lk.LODEGP.load(tmp_path / "old.lodekit")
-    np.testing.assert_allclose(loaded.predict([3.0, 9.0], return_std=True)[1], std, rtol=1e-6)
+    # It is measured again, along other directions: its differences agree to some 1e-5.
+    np.testing.assert_allclose(loaded.predict([3.0, 9.0], return_std=True)[1], std, rtol=1e-4)
 
 
 def test_the_score_is_the_density_under_the_bands(decay: lk.LODEGP) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["covariance_from_curvature", "curvature_at", "reduced_curvature"]
+__all__ = ["covariance_from_curvature", "curvature_at", "share_left"]
 
 Array = NDArray[np.float64]
 
@@ -45,17 +45,15 @@ def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array
     return 0.5 * (found + found.T)
 
 
-def reduced_curvature(curvature: Array, layout: Layout, size: int, at_bound: NDArray[np.bool_]) -> Array:
-    """Return a curvature from which unbiased errors follow, shape (n, n).
+def share_left(layout: Layout, size: int, at_bound: NDArray[np.bool_]) -> float:
+    """Return the share of the measurements that learning has not used up: variances are larger by its reciprocal.
 
     Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
-    measurements and p such numbers its variance comes out too small by the share p/N, and the curvature too large by as
-    much: the same correction as in the variance of a regression. Known noise needs none.
+    measurements and p such numbers its variance comes out too small by the share p/N, as do variances of curves, and
+    the curvature too large by as much: the same correction as in the variance of a regression. Known noise needs none.
 
     Parameters
     ----------
-    curvature : array, shape (n, n)
-        Minus the Hessian at the optimum.
     layout : Layout
         Which entries are levels of noise.
     size : int
@@ -64,9 +62,9 @@ def reduced_curvature(curvature: Array, layout: Layout, size: int, at_bound: NDA
         What sits at a limit of the search, and bends nothing.
     """
     if not layout.noise_levels:
-        return curvature
+        return 1.0
     used = int(np.sum(~at_bound[: layout.blocks.noise.start]))
-    return curvature * (max(size - used, 1) / size)
+    return max(size - used, 1) / size
 
 
 def covariance_from_curvature(curvature: Array, keep: NDArray[np.bool_]) -> Array:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout
@@ -19,6 +20,8 @@ NORMAL_95 = 1.959963984540054
 #: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
 _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
+#: With more degrees of freedom than this, Student's distribution is normal.
+_MANY = 1e6
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,12 @@ class Estimate:
 
 
 def estimate_parameters(
-    layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_], points: int | None = None
+    layout: Layout,
+    x: Array,
+    curvature: Array,
+    at_bound: NDArray[np.bool_],
+    points: int | None = None,
+    freedom: Array | None = None,
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
@@ -63,6 +71,8 @@ def estimate_parameters(
     points : int, optional
         How many measurements there are at different times. Fewer than what is learned determine nothing: something
         fits them exactly, and its curvature says nothing of the rest. None stands for enough.
+    freedom : array, shape (p,), optional
+        Degrees of freedom of the standard errors of learned parameters; None stands for so many that they do not count.
     """
     enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
@@ -91,11 +101,17 @@ def estimate_parameters(
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
             continue
+        quantile = NORMAL_95 if freedom is None else _quantile(float(freedom[position]))
         if constrained:
-            reach = NORMAL_95 * spread
+            reach = quantile * spread
             ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
         else:
             # The scale of the search is only a means there: it knows zero, which the data need not know.
-            ends = [value - NORMAL_95 * error, value + NORMAL_95 * error]
+            ends = [value - quantile * error, value + quantile * error]
         found[name] = Estimate(value, error, (ends[0], ends[1]))
     return found
+
+
+def _quantile(freedom: float) -> float:
+    """Return how many standard errors a 95 % interval reaches to either side."""
+    return float(stdtrit(freedom, 0.975)) if freedom < _MANY else NORMAL_95

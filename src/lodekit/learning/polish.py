@@ -7,20 +7,29 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.learning.charts import Chart, Linear, Logarithmic
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, limits_around
+from lodekit.learning.search import Optimum
 
 __all__ = ["polish"]
 
 Array = NDArray[np.float64]
-#: How many steps there are at most, and how long each may be on the scale of the search.
-_STEPS, _LONGEST = 8, 1.0
+#: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
+_STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 40, 1e-2
+#: How often the scale is changed, and what makes another round worth while.
+_ROUNDS, _WORTH = 4, 1e-9
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
 _SETTLED = 1e-3
-#: What the objective may lose, relative to its size, where its gradient says that a step gains.
-_DIGITS = 1e-9
+#: What the objective may lose, relative to its size, where its gradient says that a step gains; or how many times the
+#: rounding error that was seen, up to that.
+_DIGITS, _SEEN, _MOST_LOST = 1e-9, 10.0, 1e-3
+#: Where rounding errors of the gradient are more than so many standard errors, small gains are worth no more steps.
+_BLIND = 0.1
+#: What the curvature along any direction is at least, in what it would be were all entries independent, where rounding
+#: errors make it negative.
+_LEAST = 1e-2
 #: Gains above this, relative to the size of the objective, are clear of its rounding errors.
 _CLEAR = 1e-10
 #: A step of more standard errors than this asks for the curvature where it ends.
@@ -42,6 +51,10 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     A search ends where a step gains next to nothing. In a narrow valley that may be far from the end of it; and where
     it is not, rounding decides about the last digits. Newton's steps end where the gradient vanishes.
 
+    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight
+    in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
+    in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
+
     Parameters
     ----------
     objective : Objective
@@ -50,46 +63,16 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     curvature : array, shape (n, n)
         Minus the Hessian of the objective there.
     """
-    inner = np.flatnonzero(~optimum.at_bound)
-    if not len(inner) or not np.isfinite(curvature[np.ix_(inner, inner)]).all():
-        return optimum, curvature
-    with np.errstate(all="ignore"):
-        return _polish(objective, optimum, curvature, inner)
-
-
-def _polish(objective: Objective, optimum: Optimum, curvature: Array, inner: NDArray[np.intp]) -> tuple[Optimum, Array]:
-    """Return the same for entries of the vector that sit at no limit."""
-    low, high = limits_around(objective, optimum.x)
-    best, slope = optimum, objective.evaluate(optimum.x)[1]
-    part = curvature[np.ix_(inner, inner)]
-    roots, is_narrow = _axes(part)
-    noise = _noise(objective, best.x, slope, inner, roots)
-    for _ in range(3 if noise > _QUIET else int(is_narrow)):
-        # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
-        old, (part, roots) = roots, _measure(objective, best.x, part, inner, roots, noise)
-        if np.allclose(old.T @ part @ old, np.eye(len(inner)), atol=0.2):
+    best = optimum
+    for number in range(_ROUNDS):
+        if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
-        noise = _noise(objective, best.x, slope, inner, roots)
-    for _ in range(_STEPS):
-        z = roots.T @ slope[inner]
-        promise = 0.5 * float(z @ z)
-        if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(best.value)):
+        chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
+        with np.errstate(all="ignore"):
+            found, curvature, promise = _Climber(chart, best).polish(curvature)
+        gain, best = found.value - best.value, found
+        if not promise > _WORTH or (number and gain < _WORTH):
             break
-        found = _climb(objective, best, z, roots, inner, (low, high))
-        if found is None:
-            break
-        gain = found[0].value - best.value
-        best, slope = found
-        # Where a step does not gain what it has promised, the curvature has changed.
-        surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR * (1.0 + abs(best.value))
-        if surprise or float(np.max(np.abs(z))) > _FAR:
-            part, roots = _measure(objective, best.x, part, inner, roots, noise)
-    curvature = curvature.copy()
-    curvature[np.ix_(inner, inner)] = part
-    z = roots.T @ slope[inner]
-    if not best.converged and 0.5 * float(z @ z) < _SETTLED + 10.0 * len(z) * noise**2:
-        # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
-        best = replace(best, converged=True, message="the evidence does not grow any more")
     return best, curvature
 
 
@@ -102,69 +85,166 @@ def _axes(part: Array) -> tuple[Array, bool]:
     return scale[:, None] * vectors / np.sqrt(sizes), float(eigenvalues.min()) < _NARROW * largest
 
 
-def _noise(objective: Objective, x: Array, slope: Array, inner: NDArray[np.intp], roots: Array) -> float:
-    """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
-    moved = x.copy()
-    moved[inner] += _NEXT * roots.sum(axis=1)
-    change = np.abs(roots.T @ (objective.evaluate(moved)[1] - slope)[inner])
-    return max(0.0, float(np.max(change)) - 10.0 * _NEXT) if np.isfinite(change).all() else 0.0
+def _consistent(part: Array, parameters: int) -> Array:
+    """Return a curvature that can be one: rounding errors may make entries too large for those on the diagonal.
 
-
-def _measure(
-    objective: Objective, x: Array, part: Array, inner: NDArray[np.intp], roots: Array, noise: float
-) -> tuple[Array, Array]:
-    """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
-
-    Differences are taken along given directions, in which it is about the identity: so the curvature along a narrow
-    valley is measured along it, and is no difference of large numbers. Where the data have next to no noise, gradients
-    have few digits, and differences are wide enough to be clear of that.
+    They are reduced, all by the same share, until no direction has less than a hundredth of what the diagonal says. A
+    lengthscale, deviation or level about which only rounding errors are left says nothing of parameters, which come
+    first.
     """
-    count = roots.shape[1]
-    found = np.zeros((count, count))
-    for k in range(count):
-        size = float(np.max(np.abs(roots[:, k])))
-        width = min(max(min(_SHARE, _REACH / size), _CLEAR_OF * noise), max(_SHARE, _WIDEST / size))
-        sides = []
-        for sign in (1.0, -1.0):
-            moved = x.copy()
-            moved[inner] += sign * width * roots[:, k]
-            sides.append(roots.T @ objective.evaluate(moved)[1][inner])
-        found[k] = (sides[1] - sides[0]) / (2.0 * width)
-    if not np.isfinite(found).all():
-        return part, roots
-    back = np.linalg.inv(roots)
-    new = np.asarray(back.T @ (0.5 * (found + found.T)) @ back)
-    return new, _axes(new)[0]
+    diagonal = np.diag(part)
+    if not (diagonal[:parameters] > 0.0).all():
+        return part
+    lost = diagonal <= 0.0
+    found = np.where(lost[:, None] | lost, np.diag(diagonal), part)
+    scale = 1.0 / np.sqrt(np.where(lost, 1.0, diagonal))
+    lowest = float(np.linalg.eigvalsh((found * np.outer(scale, scale))[np.ix_(~lost, ~lost)]).min())
+    share = min(1.0, (1.0 - _LEAST) / max(1.0 - lowest, 1e-300))
+    return found if lowest > 0.0 else np.asarray(share * found + (1.0 - share) * np.diag(diagonal))
 
 
-def _climb(
-    objective: Objective, best: Optimum, z: Array, roots: Array, inner: NDArray[np.intp], limits: tuple[Array, Array]
-) -> tuple[Optimum, Array] | None:
-    """Return where a step leads uphill, shortened where it must be, and the gradient there; None where it does not.
+class _Climber:
+    """Newton's steps on one scale; vectors have the length of what sits at no limit."""
 
-    A long step along a valley that bends ends beside it: a second one leads back, across the first.
-    """
-    share = min(1.0, _LONGEST / max(float(np.max(np.abs(roots @ z))), 1e-300))
-    low, high = (limit[inner] for limit in limits)
-    evaluations, along = best.evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
-    # A gain may be too small for the digits of the objective: those of its gradient are better.
-    least = best.value - _DIGITS * (1.0 + abs(best.value))
-    for _ in range(6):
-        x, step, trials = best.x, share * z, []
-        for _ in range(3):
-            x = x.copy()
-            x[inner] = np.clip(x[inner] + roots @ step, low, high)
-            value, slope = objective.evaluate(x)
-            evaluations += 1
-            if not np.isfinite(slope).all():
+    def __init__(self, chart: Chart, best: Optimum) -> None:
+        self.chart, self.best, self.blur = chart, best, 0.0
+        self.parameters = chart.objective.layout.blocks.theta.stop
+        self.y = np.zeros(len(best.x))
+        self.slope = chart.evaluate(self.y)[1]
+        self.free(~best.at_bound)
+
+    def free(self, inner: NDArray[np.bool_]) -> None:
+        """Go on with these entries only."""
+        self.inner = np.flatnonzero(inner)
+        self.low, self.high = (limit[self.inner] for limit in self.chart.limits)
+
+    def moved(self, move: Array) -> Array:
+        y = self.y.copy()
+        y[self.inner] = np.clip(y[self.inner] + move, self.low, self.high)
+        return y
+
+    def polish(self, curvature: Array) -> tuple[Optimum, Array, float]:
+        """Return the optimum, minus the Hessian there, and what another step promises to gain."""
+        whole = self.chart.from_search(curvature, self.y, self.slope)
+        part = whole[np.ix_(self.inner, self.inner)]
+        roots, is_narrow = _axes(part)
+        noise = self.noise(roots)
+        for _ in range(3 if noise > _QUIET else int(is_narrow)):
+            # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
+            old, (part, roots) = roots, self.measure(part, roots, noise)
+            if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
-            trials.append((value, x, slope))
-            step = roots.T @ slope[inner]
-            step -= along * float(along @ step)
-            if float(np.max(np.abs(step))) < _FAR:
+            noise = self.noise(roots)
+        for number in range(_MOST_STEPS):
+            z = roots.T @ self.slope[self.inner]
+            promise = 0.5 * float(z @ z)
+            if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * noise**2):
                 break
-        value, x, slope = max(trials, key=lambda item: item[0], default=(-np.inf, x, z))
-        if value >= best.value or (value >= least and np.linalg.norm(roots.T @ slope[inner]) < np.linalg.norm(z)):
-            return replace(best, x=x, value=value, evaluations=evaluations), slope
-        share *= 0.25
-    return None
+            before = self.best.value
+            if not self.climb(z, roots):
+                break
+            # Where a step does not gain what it has promised, the curvature has changed.
+            gain = self.best.value - before
+            surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR * (1.0 + abs(before))
+            if gain < _FAST and (number >= _STEPS or noise > _BLIND):
+                break
+            kept = self.leave_bounds()
+            if not len(self.inner):
+                part = part[:0, :0]
+                break
+            if not kept.all():
+                whole[np.ix_(self.inner, self.inner)] = part = part[np.ix_(kept, kept)]
+                roots = _axes(part)[0]
+            if surprise or float(np.max(np.abs(z))) > _FAR or not kept.all():
+                part, roots = self.measure(part, roots, noise)
+        if noise > _QUIET and len(part):
+            part = _consistent(part, int(np.sum(self.inner < self.parameters)))
+            roots = _axes(part)[0]
+            noise = max(noise, self.noise(roots))
+        whole[np.ix_(self.inner, self.inner)] = part
+        z = roots.T @ self.slope[self.inner] if len(self.inner) else np.zeros(0)
+        promise = 0.5 * float(z @ z)
+        if not self.best.converged and promise < _SETTLED + 10.0 * len(z) * noise**2:
+            # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
+            self.best = replace(self.best, converged=True, message="the evidence does not grow any more")
+        return self.best, self.chart.to_search(whole, self.y, self.slope), promise
+
+    def leave_bounds(self) -> NDArray[np.bool_]:
+        """Return which entries are still inside; go on without those that a step has taken to their bounds."""
+        walls = self.chart.walls(self.y)
+        kept = ~walls[self.inner]
+        if not kept.all():
+            at_bound = self.best.at_bound.copy()
+            at_bound[self.inner[~kept]] = True
+            self.best = replace(self.best, at_bound=at_bound)
+            self.free(~at_bound)
+        return np.asarray(kept)
+
+    def noise(self, roots: Array) -> float:
+        """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
+        value, slope = self.chart.evaluate(self.moved(_NEXT * roots.sum(axis=1)))
+        self.blur = max(self.blur, abs(value - self.best.value)) if np.isfinite(value) else self.blur
+        change = np.abs(roots.T @ (slope - self.slope)[self.inner])
+        return max(0.0, float(np.max(change)) - 10.0 * _NEXT) if np.isfinite(change).all() else 0.0
+
+    def measure(self, part: Array, roots: Array, noise: float) -> tuple[Array, Array]:
+        """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
+
+        Differences are taken along given directions, in which it is about the identity: so the curvature along a narrow
+        valley is measured along it, and is no difference of large numbers. Where the data have next to no noise,
+        gradients have few digits, and differences are wide enough to be clear of that.
+        """
+        count = roots.shape[1]
+        found, widths = np.zeros((count, count)), np.zeros(count)
+        room = np.minimum(self.y[self.inner] - self.low, self.high - self.y[self.inner])
+        for k in range(count):
+            size = float(np.max(np.abs(roots[:, k])))
+            width = min(max(min(_SHARE, _REACH / size), _CLEAR_OF * noise), max(_SHARE, _WIDEST / size))
+            width = min(width, 0.5 * float(np.min(room / np.maximum(np.abs(roots[:, k]), 1e-300))))
+            sides = [
+                roots.T @ self.chart.evaluate(self.moved(sign * width * roots[:, k]))[1][self.inner]
+                for sign in (1.0, -1.0)
+            ]
+            found[k], widths[k] = (sides[1] - sides[0]) / (2.0 * width), width
+        if not np.isfinite(found).all():
+            return part, roots
+        # Each entry was measured twice; rounding errors are smaller in the wider difference.
+        shares = widths[:, None] ** 2 / (widths[:, None] ** 2 + widths**2)
+        back = np.linalg.inv(roots)
+        new = np.asarray(back.T @ (shares * found + shares.T * found.T) @ back)
+        return new, _axes(new)[0]
+
+    def climb(self, z: Array, roots: Array) -> bool:
+        """Take a step uphill, shortened where it must be; return whether there was one.
+
+        A long step along a valley that bends ends beside it: a second one leads back, across the first.
+        """
+        best = self.best
+        share = min(1.0, _LONGEST / max(float(np.max(np.abs(roots @ z))), 1e-300))
+        evaluations, along = best.evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
+        # A gain may be too small for the digits of the objective: those of its gradient are better.
+        least = best.value - max(_DIGITS * (1.0 + abs(best.value)), min(_SEEN * self.blur, _MOST_LOST))
+        start = self.y
+        for _ in range(6):
+            step, trials = share * z, []
+            for _ in range(3):
+                y = self.moved(roots @ step)
+                value, slope = self.chart.evaluate(y)
+                evaluations += 1
+                if not np.isfinite(slope).all():
+                    break
+                trials.append((value, y, slope))
+                self.y = y
+                step = roots.T @ slope[self.inner]
+                step -= along * float(along @ step)
+                if float(np.max(np.abs(step))) < _FAR:
+                    break
+            self.y = start
+            value, y, slope = max(trials, key=lambda item: item[0], default=(-np.inf, start, self.slope))
+            flatter = np.linalg.norm(roots.T @ slope[self.inner]) < np.linalg.norm(z)
+            if value >= best.value or (value >= least and flatter):
+                self.y, self.slope = y, slope
+                self.best = replace(best, x=self.chart.point(y), value=value, evaluations=evaluations)
+                return True
+            share *= 0.25
+        return False

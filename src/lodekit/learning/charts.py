@@ -1,0 +1,180 @@
+"""Scales on which the last steps of a search are taken, around the point where it ended."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.learning.objective import Objective
+from lodekit.learning.search import limits_around
+
+__all__ = ["Chart", "Linear", "Logarithmic"]
+
+Array = NDArray[np.float64]
+#: Of the size to expect of it, a parameter this close to its bound sits there.
+_WALL = 1e-9
+
+
+class Chart(Protocol):
+    """A scale around a point: the objective as a function of moves from there.
+
+    Moves have shape (n,), and are those of the search to first order.
+    """
+
+    @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        """The smallest and largest moves."""
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+
+    def walls(self, y: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to a bound of a parameter, beyond which nothing is."""
+
+    def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move."""
+
+    def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it."""
+
+
+class Logarithmic:
+    """The scale of the search itself, on which positive parameters are logarithms.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        Where all moves start.
+    """
+
+    def __init__(self, objective: Objective, x: Array) -> None:
+        self._objective, self.x = objective, x
+
+    @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+        return self._objective
+
+    @cached_property
+    def limits(self) -> tuple[Array, Array]:
+        """The smallest and largest moves."""
+        low, high = limits_around(self.objective, self.x)
+        return low - self.x, high - self.x
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+        return np.asarray(self.x + y)
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+        return self.objective.evaluate(self.point(y))
+
+    def walls(self, y: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to a bound of a parameter: none, bounds are infinitely far here."""
+        return np.zeros(len(y), dtype=bool)
+
+    def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian in the move, which is that of the search."""
+        return curvature.copy()
+
+    def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, which is that in the move."""
+        return curvature.copy()
+
+
+class Linear(Logarithmic):
+    """Parameters as they are, in units of their slopes at the start; deviations of free functions as reciprocals.
+
+    All else is as it is searched. A common factor of parameters often is one of the curves that a free function makes,
+    and its deviation the reciprocal of it: so this valley is straight as well.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        Where all moves start.
+    """
+
+    def __init__(self, objective: Objective, x: Array) -> None:
+        super().__init__(objective, x)
+        layout = objective.layout
+        self.transforms = [layout.transforms[number] for number in layout.learned]
+        places = list(zip(self.transforms, x.tolist(), strict=False))
+        self.values = np.array([transform.forward(point) for transform, point in places])
+        self.slopes = np.array([transform.slope(point) for transform, point in places])
+        self.reciprocal = layout.blocks.deviations
+
+    @cached_property
+    def limits(self) -> tuple[Array, Array]:
+        """The smallest and largest moves: parameters come as close to their bounds as counts for nothing."""
+        low, high = super().limits
+        for k, transform in enumerate(self.transforms):
+            gap = _WALL * transform.size
+            if not transform.is_unbounded:
+                low[k] = -np.inf if np.isinf(transform.low) else transform.low + gap
+                high[k] = np.inf if np.isinf(transform.high) else transform.high - gap
+                low[k], high[k] = ((edge - self.values[k]) / self.slopes[k] for edge in (low[k], high[k]))
+                low[k], high[k] = min(low[k], 0.0), max(high[k], 0.0)
+        for limit in (low, high):
+            limit[self.reciprocal] = -np.expm1(-limit[self.reciprocal])
+        return low, high
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+        found = self.x + y
+        for k, transform in enumerate(self.transforms):
+            # Rounding must not move what does not move.
+            found[k] = transform.inverse(self.values[k] + self.slopes[k] * y[k]) if y[k] else self.x[k]
+        found[self.reciprocal] = self.x[self.reciprocal] - np.log1p(-y[self.reciprocal])
+        return np.asarray(found)
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+        x = self.point(y)
+        value, gradient = self.objective.evaluate(x)
+        return value, gradient / self._speeds(x)
+
+    def walls(self, y: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to a bound of a parameter, beyond which nothing is."""
+        low, high = self.limits
+        found = np.zeros(len(y), dtype=bool)
+        for k, transform in enumerate(self.transforms):
+            found[k] = not transform.is_unbounded and (y[k] <= low[k] or y[k] >= high[k])
+        return found
+
+    def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move."""
+        speeds, bends = self._speeds(self.point(y)), self._bends(self.point(y))
+        return np.asarray((curvature + np.diag(slope * speeds * bends)) / np.outer(speeds, speeds))
+
+    def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it."""
+        speeds, bends = self._speeds(self.point(y)), self._bends(self.point(y))
+        return np.asarray(curvature * np.outer(speeds, speeds) - np.diag(slope * speeds * bends))
+
+    def _speeds(self, x: Array) -> Array:
+        """Return how fast moves change with the vector of the search, shape (n,)."""
+        found = np.ones(len(x))
+        for k, transform in enumerate(self.transforms):
+            found[k] = transform.slope(float(x[k])) / self.slopes[k]
+        found[self.reciprocal] = np.exp(self.x[self.reciprocal] - x[self.reciprocal])
+        return found
+
+    def _bends(self, x: Array) -> Array:
+        """Return how fast the logarithms of these speeds change, shape (n,)."""
+        found = np.zeros(len(x))
+        for k, transform in enumerate(self.transforms):
+            found[k] = transform.bend(float(x[k]))
+        found[self.reciprocal] = -1.0
+        return found

@@ -1,0 +1,56 @@
+"""How well standard errors themselves are known: degrees of freedom of the intervals of parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.learning.objective import Objective
+
+__all__ = ["degrees_of_freedom"]
+
+Array = NDArray[np.float64]
+#: How far the objective is looked at to either side, in standard errors.
+_STEP = 0.5
+#: Fewer degrees of freedom than this say no more than that the standard error is hardly known.
+_FEWEST = 3.0
+
+
+def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Array:
+    """Return the degrees of freedom of each learned parameter's standard error, shape (p,); infinite where it is known.
+
+    The standard error depends on noise, lengthscales and deviations, which are estimates as well. With the variance V
+    of a parameter, its slopes d in all of these, and their covariance C, the variance of V is ``d^T C d``; that of an
+    estimate from n independent normal errors is ``2 V^2 / n``. So n is what an interval's quantile of Student's
+    distribution takes: the approximation of Satterthwaite. For a single level of noise it is the textbook's.
+
+    V is an entry of the inverse curvature, and its slopes are third derivatives of the objective, twice along one
+    direction: a second difference of its gradient gives all of them, with two evaluations for each parameter.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        The optimum.
+    covariance : array, shape (n, n)
+        Of everything learned, on the scale of the search; infinite on the diagonal where nothing is known.
+    """
+    blocks = objective.layout.blocks
+    count, rest = blocks.theta.stop, slice(blocks.theta.stop, len(x))
+    found = np.full(count, np.inf)
+    known = np.isfinite(np.diag(covariance)) & (np.diag(covariance) > 0.0)
+    finite = np.where(np.outer(known, known), covariance, 0.0)
+    if not known[rest].any() or not known[:count].any():
+        return found
+    with np.errstate(all="ignore"):
+        centre = objective.evaluate(x)[1]
+        for k in np.flatnonzero(known[:count]).tolist():
+            along = _STEP * finite[k] / np.sqrt(finite[k, k])
+            above, below = (objective.evaluate(x + sign * along)[1] for sign in (1.0, -1.0))
+            # The curvature along this direction, times the square of its length, and the slopes of V relative to V.
+            curvature = 0.5 * float(along @ (below - above))
+            slopes = (above + below - 2.0 * centre)[rest] / curvature
+            spread = float(slopes @ finite[rest, rest] @ slopes)
+            if np.isfinite(spread) and spread > 0.0 and curvature > 0.0:
+                found[k] = max(2.0 / spread, _FEWEST)
+    return found
