@@ -105,6 +105,9 @@ def fit(
         typer.echo(json.dumps(describe_fit(product, paths), indent=2, ensure_ascii=False))
     elif not quiet:
         _show(product, paths)
+    if not product.gp.converged_:
+        _say("the fit failed, and everything was written all the same: " + "; ".join(product.gp.fit_.diagnosis.trouble))
+        raise typer.Exit(1)
 
 
 def demo(

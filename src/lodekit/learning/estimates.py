@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout
 
-__all__ = ["NORMAL_95", "Estimate", "estimate_parameters"]
+__all__ = ["NORMAL_95", "NOT_IDENTIFIED", "Estimate", "Verdict", "estimate_parameters"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_95 = 1.959963984540054
+#: What is said of a parameter that the data do not determine.
+NOT_IDENTIFIED = "not identified by these data"
 #: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
 _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
@@ -46,8 +49,37 @@ class Estimate:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about a parameter beside the curvature, and goes before what that says.
+
+    Parameters
+    ----------
+    identified : bool
+        Whether the data determine it.
+    note : str
+        Why there is no interval; empty where there is one.
+    reason : str
+        How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
+        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"failed"``
+        because the search has failed.
+    interval : (float, float), optional
+        95 %, in the user's units, where it is known.
+    """
+
+    identified: bool
+    note: str
+    reason: str
+    interval: tuple[float, float] | None = None
+
+
 def estimate_parameters(
-    layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_], points: int | None = None
+    layout: Layout,
+    x: Array,
+    curvature: Array,
+    at_bound: NDArray[np.bool_],
+    points: int | None = None,
+    verdicts: Mapping[str, Verdict] | None = None,
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
@@ -63,6 +95,8 @@ def estimate_parameters(
     points : int, optional
         How many measurements there are at different times. Fewer than what is learned determine nothing: something
         fits them exactly, and its curvature says nothing of the rest. None stands for enough.
+    verdicts : dict of str to Verdict, optional
+        What is known better, by name.
     """
     enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
@@ -74,12 +108,21 @@ def estimate_parameters(
             found[name] = Estimate(value, 0.0, (value, value), note="fixed")
             continue
         position, transform = layout.learned.index(number), layout.transforms[number]
+        verdict = (verdicts or {}).get(name)
+        if verdict is not None and not verdict.identified:
+            limits = verdict.interval or (transform.low, transform.high)
+            found[name] = Estimate(value, math.inf, limits, False, verdict.note)
+            continue
         if at_bound[position]:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
             continue
         width = transform.high - transform.low
         if math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
+            continue
+        if verdict is not None and verdict.interval is not None and enough:
+            low, high = verdict.interval
+            found[name] = Estimate(value, (high - low) / (2.0 * NORMAL_95), verdict.interval)
             continue
         spread = math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])
@@ -89,7 +132,7 @@ def estimate_parameters(
         flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), transform.size)
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             limits = (transform.low, transform.high)
-            found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
+            found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
         if constrained:
             reach = NORMAL_95 * spread

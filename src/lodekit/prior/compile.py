@@ -163,8 +163,12 @@ class SignalTable:
 
     def evaluate(self, theta: Array, times: Array) -> list[Array]:
         """Return each signal at `times` of the user, with parameter values `theta`."""
-        values, slopes = self._table.evaluate(theta)
-        return [signal.evaluate(times, values, slopes)[0] for signal in self._signals]
+        return [values for values, _ in self.evaluate_slopes(theta, times)]
+
+    def evaluate_slopes(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
+        """Return each signal at `times` of the user, (n,), and its derivatives in the parameters `theta`, (p, n)."""
+        table = self._table.evaluate(theta)
+        return [signal.evaluate(times, *table) for signal in self._signals]
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,9 @@ def undetermined_directions(measured: Measured) -> list[dict[str, Fraction | Non
     >>> from lodekit.prior.observables import ObservableReader
     >>> system = lk.System("(M + m)*x'' + c*x' = F", parameters=["M", "m", "c"])
     >>> operator, known = ObservableReader(system).read(["x", "F"])
-    >>> [{k: str(v) for k, v in way.items()} for way in undetermined_directions(Measured(system, operator, known, ("M", "m", "c")))]
-    [{'M': '1', 'm': '-1'}]
+    >>> [way] = undetermined_directions(Measured(system, operator, known, ("M", "m", "c")))
+    >>> {name: str(value) for name, value in way.items()}
+    {'M': '1', 'm': '-1'}
     """
     if not measured.unknown:
         return []
@@ -171,9 +172,13 @@ class _Jets:
         # The relations between measured quantities: rows that start with an observable.
         # High ones may lack a derivative that would have made them simpler.
         shown = [r for r, k in enumerate(pivots) if columns[k][0] == 1 and -columns[k][1] <= self.reach]
-        seen = {columns[k][2] for i, k in enumerate(others) if columns[k][0] == 2 and any(int(values[r, i]) for r in shown)}
+        seen = {
+            columns[k][2] for i, k in enumerate(others) if columns[k][0] == 2 and any(int(values[r, i]) for r in shown)
+        }
         inverse = square.inv()
-        weights = nmod_mat(len(shown), len(chosen), [int(inverse[r, k]) for r in shown for k in range(len(chosen))], prime)
+        weights = nmod_mat(
+            len(shown), len(chosen), [int(inverse[r, k]) for r in shown for k in range(len(chosen))], prime
+        )
         slopes: list[list[int]] = []
         for number in range(1, len(self.measured.unknown) + 1):
             table = self._matrix(number, index, chosen).tolist()
@@ -216,10 +221,11 @@ class _Jets:
                     for order, value in enumerate(operator.coefficients(i, j))
                     if value
                 ]
+                current = signal
                 for k in range(self.depth):
                     row = {(int(j in measured.plain), -(order + k), j): parts for order, j, parts in fixed}
-                    signal = signal.derivative() if k else signal
-                    for wave, value in signal.terms.items():
+                    current = current.derivative() if k else signal
+                    for wave, value in current.terms.items():
                         row[2, 0, self.waves.setdefault(wave, len(self.waves))] = self._parts(value)
                     if kind:
                         row[1, -k, operator.width + i] = self._parts(self.ring.rational(-1))

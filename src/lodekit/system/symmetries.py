@@ -48,9 +48,7 @@ def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
             if not free and measured.plain[i] is not None:
                 continue
             values = [
-                (value, {name: 1})
-                for j, name in enumerate(system.channels)
-                for value in operator.coefficients(i, j)
+                (value, {name: 1}) for j, name in enumerate(system.channels) for value in operator.coefficients(i, j)
             ]
             own, more = _signal_terms(ring, signal)
             signs += more
@@ -218,7 +216,10 @@ def _independent(names: Sequence[str], ways: Sequence[Mapping[str, Fraction]]) -
     """Return as many of the directions as are independent."""
     kept: list[dict[str, Fraction]] = []
     for way in ways:
-        rows = [[fmpq(int(v.numerator), int(v.denominator)) for v in (w.get(n, Fraction(0)) for n in names)] for w in [*kept, way]]
+        rows = [
+            [fmpq(int(v.numerator), int(v.denominator)) for v in (w.get(n, Fraction(0)) for n in names)]
+            for w in [*kept, way]
+        ]
         if int(fmpq_mat(rows).rank()) == len(rows):
             kept.append(dict(way))
     return kept
