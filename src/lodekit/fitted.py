@@ -20,14 +20,14 @@ from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, reduced_curvature
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
-from lodekit.learning.estimates import Estimate, Verdict, estimate_parameters
+from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
-from lodekit.learning.verdicts import Structure
+from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
@@ -240,10 +240,9 @@ class Fit:
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
-        points, verdicts = self.measurements.distinct, self.diagnosis.verdicts
-        return estimate_parameters(
-            self.layout, self.optimum.x, self.information, self.optimum.at_bound, points, verdicts
-        )
+        points = self.measurements.distinct
+        found = estimate_parameters(self.layout, self.optimum.x, self.information, self.optimum.at_bound, points)
+        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
 
     @cached_property
     def noise(self) -> dict[str, float]:

@@ -16,13 +16,13 @@ from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
-from lodekit.learning.estimates import Verdict
 from lodekit.learning.learn import learn
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum
 from lodekit.learning.signs import choose_signs
 from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.learning.verdicts import Verdict
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import make_prior
 from lodekit.system.system import System

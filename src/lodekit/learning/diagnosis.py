@@ -1,4 +1,4 @@
-"""The diagnosis of a fit, computed once and said alike everywhere: what failed, what the data do not tell, what is left.
+"""The diagnosis of a fit, computed once and said alike everywhere: what failed, what data do not tell, what is left.
 
 A search has failed where it did not settle, ran to a limit of its own, or ended clearly below smooth curves that obey
 no equation. That is another matter than data that do not tell a parameter: there any search ends anywhere.
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements, Summary
 from lodekit.inference.engine import Posterior
-from lodekit.learning.estimates import NOT_IDENTIFIED, Verdict
+from lodekit.learning.estimates import NOT_IDENTIFIED
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
 from lodekit.learning.residuals import Check, check_residuals, join_words
 from lodekit.learning.search import Optimum
-from lodekit.learning.verdicts import Structure, give_verdicts
+from lodekit.learning.verdicts import Structure, Verdict, give_verdicts, relative_errors
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
@@ -33,6 +33,8 @@ __all__ = ["Diagnosis", "Evidence", "diagnose"]
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
 _CLEARLY, _MATTERS = 3.0, 0.2
+#: A standard error beyond this on the scale of the search says nothing.
+_LOST = 3.0
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,16 @@ class Diagnosis:
                 (-math.inf, math.inf)[k] if edge is None else float(edge) for k, edge in enumerate(edges)
             )  # fmt: skip
             verdicts[name] = Verdict(bool(each["identified"]), str(each["note"]), str(each["reason"]), interval)  # type: ignore[arg-type]
-        checks = tuple(
-            Check(**{key: math.nan if value is None else value for key, value in check.items()})
-            for check in state["checks"]
-        )
+        filled: list[dict[str, Any]] = [
+            {key: math.nan if value is None else value for key, value in check.items()} for check in state["checks"]
+        ]
         advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
             verdicts,
             tuple(state["combinations"]),
             tuple(tuple(names) for names in state["symmetries"]),
-            checks,
+            tuple(Check(**check) for check in filled),
             math.nan if advantage is None else float(advantage),
         )
 
@@ -206,7 +207,11 @@ def diagnose(
             return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
         trouble, advantage = _find_trouble(evidence, checks)
         if trouble:
-            found = {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
+            errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
+            # Where a search ended in a poor place, what is flat there says nothing about the data.
+            lost = [name for name, error in errors.items() if not 0.0 < error < _LOST]
+            found = {name: Verdict(False, "unknown, the search failed", "failed") for name in lost}
+            found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
         else:
             found = give_verdicts(structure, evidence.curves, evidence.objective, evidence.optimum, evidence.curvature)
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.symmetries)
@@ -235,9 +240,9 @@ def _find_trouble(evidence: Evidence, checks: Sequence[Check]) -> tuple[list[str
         # What was chosen for a yardstick makes it look a little better than it is.
         if poor and advantage < -(_MARGIN + _MARGIN_EACH * yardstick.size):
             found.append(
-                "the search ended in a poor place, or the equations do not describe these data: smooth curves that obey "
-                f"no equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to the noise; "
-                "try start values, bounds or more restarts, and check the equations, the units and the data"
+                "the search ended in a poor place, or the equations do not describe these data: smooth curves that "
+                f"obey no equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to "
+                "the noise; try start values, bounds or more restarts, and check the equations, the units and the data"
             )
     return found, advantage
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout
 
-__all__ = ["NORMAL_95", "NOT_IDENTIFIED", "Estimate", "Verdict", "estimate_parameters"]
+__all__ = ["NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
@@ -49,37 +48,8 @@ class Estimate:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What was found out about a parameter beside the curvature, and goes before what that says.
-
-    Parameters
-    ----------
-    identified : bool
-        Whether the data determine it.
-    note : str
-        Why there is no interval; empty where there is one.
-    reason : str
-        How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
-        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"failed"``
-        because the search has failed.
-    interval : (float, float), optional
-        95 %, in the user's units, where it is known.
-    """
-
-    identified: bool
-    note: str
-    reason: str
-    interval: tuple[float, float] | None = None
-
-
 def estimate_parameters(
-    layout: Layout,
-    x: Array,
-    curvature: Array,
-    at_bound: NDArray[np.bool_],
-    points: int | None = None,
-    verdicts: Mapping[str, Verdict] | None = None,
+    layout: Layout, x: Array, curvature: Array, at_bound: NDArray[np.bool_], points: int | None = None
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
@@ -95,8 +65,6 @@ def estimate_parameters(
     points : int, optional
         How many measurements there are at different times. Fewer than what is learned determine nothing: something
         fits them exactly, and its curvature says nothing of the rest. None stands for enough.
-    verdicts : dict of str to Verdict, optional
-        What is known better, by name.
     """
     enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
@@ -108,21 +76,12 @@ def estimate_parameters(
             found[name] = Estimate(value, 0.0, (value, value), note="fixed")
             continue
         position, transform = layout.learned.index(number), layout.transforms[number]
-        verdict = (verdicts or {}).get(name)
-        if verdict is not None and not verdict.identified:
-            limits = verdict.interval or (transform.low, transform.high)
-            found[name] = Estimate(value, math.inf, limits, False, verdict.note)
-            continue
         if at_bound[position]:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
             continue
         width = transform.high - transform.low
         if math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
-            continue
-        if verdict is not None and verdict.interval is not None and enough:
-            low, high = verdict.interval
-            found[name] = Estimate(value, (high - low) / (2.0 * NORMAL_95), verdict.interval)
             continue
         spread = math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])

@@ -1,6 +1,6 @@
 """Whether the motion that was measured can tell parameters apart: curves may solve the equations for other values, too.
 
-``m x'' + c x' + k x = F`` holds for a damped sine with many m, c and k, because x, x' and x'' depend on each other then.
+``m x'' + c x' + k x = F`` holds for a damped sine with many m, c and k: x, x' and x'' depend on each other then.
 The evidence prefers one of them all the same, for the prior finds some forces simpler than others; so its curvature
 says nothing about that. What the data say is in the curves: a direction v of the parameters is open where
 ``(dA/dv) c - df/dv``, with the posterior of the curves c put in, cannot be told from zero.

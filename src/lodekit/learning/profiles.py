@@ -17,7 +17,8 @@ __all__ = ["Profile", "profile"]
 Array = NDArray[np.float64]
 #: An interval of 95 % ends where the evidence has fallen by this.
 FALL = 1.9207
-#: Parameters with limits are moved so far on the scale of the search (a factor of 20), in steps of this length; farther in longer ones.
+#: Parameters with limits are moved so far on the scale of the search (a factor of 20), in steps of this length; where
+#: they are moved farther, in longer ones.
 _REACH, _STEP, _STRIDE = 3.0, 0.75, 1.5
 #: All others so many times their own size, step by step.
 _MULTIPLES = (0.3, 1.0, 3.0, 10.0)
@@ -111,7 +112,7 @@ def _steps(transform: Transform, start: float, sign: int) -> list[float]:
 
 
 def _fall(land: Landscape, transform: Transform, position: int, sign: int) -> tuple[Array, float] | None:
-    """Return the last point before the evidence falls on one side, and the step that makes it fall; None if none does."""
+    """Return the last point before the evidence falls on one side, and the step that makes it fall, if one does."""
     x = land.centre
     for target in _steps(transform, float(land.centre[position]), sign):
         found = _move(land, x, position, target)
@@ -140,7 +141,7 @@ def _edge(land: Landscape, position: int, x: Array, step: float, guess: float) -
 
 
 def _move(land: Landscape, x: Array, position: int, target: float) -> Array:
-    """Return a point with one parameter moved, and all else learned anew from where it is, or where it should follow."""
+    """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
     starts = []
     for direction in (land.along[:, 0], np.eye(len(x))[position]):

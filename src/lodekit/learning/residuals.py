@@ -136,13 +136,14 @@ def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
     swinging = [f"{check.name} (correlation {check.memory:.2f})" for check in checks if check.alternates]
     if swinging:
         found.append(
-            f"neighbouring residuals swing from one side to the other in {join_words(swinging)}: the measurements are not "
-            "independent, or the curve follows their noise; where the noise is known, give noise_std"
+            f"neighbouring residuals swing from one side to the other in {join_words(swinging)}: the measurements are "
+            "not independent, or the curve follows their noise; where the noise is known, give noise_std"
         )
     loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
     if loud and is_shared and len(checks) > 1:
         found.append(
-            f'residuals are larger than the shared noise in {join_words(loud)}: noise="channel" learns one level for each'
+            f"residuals are larger than the shared noise in {join_words(loud)}: "
+            'noise="channel" learns one level for each'
         )
     elif loud:
         found.append(
@@ -152,8 +153,8 @@ def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
     low = [f"{max(check.explained, 0.0):.0%} of {check.name}" for check in checks if check.is_low]
     if low:
         found.append(
-            f"the curves explain little of the variance of the data, {join_words(low)}; the rest counts as noise: where it "
-            "is none, try start values, or other equations"
+            f"the curves explain little of the variance of the data, {join_words(low)}; the rest counts as noise: "
+            "where it is none, try start values, or other equations"
         )
     return found
 

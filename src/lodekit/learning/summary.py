@@ -60,8 +60,8 @@ def format_summary(
                 value = _digits(estimate.value, estimate.std_error)
                 lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)
-    for name, value in others.items():
-        lines.append(f"{name:<34}{value:>12}" if isinstance(value, str) else f"{name:<34}{value:>12.5g}")
+    for name, each in others.items():
+        lines.append(f"{name:<34}{each:>12}" if isinstance(each, str) else f"{name:<34}{each:>12.5g}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)

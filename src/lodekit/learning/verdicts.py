@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.learning.curvature import covariance_from_curvature
-from lodekit.learning.estimates import NOT_IDENTIFIED, Verdict
+from lodekit.learning.estimates import NORMAL_95, NOT_IDENTIFIED, Estimate
 from lodekit.learning.motion import Curves, open_directions
 from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import profile
@@ -22,13 +22,63 @@ from lodekit.system.identification import Measured, undetermined_directions
 from lodekit.system.symmetries import determined_combinations, sign_symmetries
 from lodekit.system.system import System
 
-__all__ = ["Structure", "give_verdicts"]
+__all__ = ["Structure", "Verdict", "apply_verdicts", "give_verdicts", "relative_errors"]
 
 Array = NDArray[np.float64]
 #: Entries of open directions below this, in units of the sizes of the parameters, do not count.
 _SHARE = 0.1
 #: A standard error beyond this on the scale of the search, or in units of the size, asks for a profile.
 _DOUBT = 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about a parameter beside the curvature, and goes before what that says.
+
+    Parameters
+    ----------
+    identified : bool
+        Whether the data determine it.
+    note : str
+        Why there is no interval; empty where there is one.
+    reason : str
+        How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
+        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"failed"``
+        because the search has failed.
+    interval : (float, float), optional
+        95 %, in the user's units, where it is known.
+    """
+
+    identified: bool
+    note: str
+    reason: str
+    interval: tuple[float, float] | None = None
+
+
+def apply_verdicts(
+    estimates: Mapping[str, Estimate], verdicts: Mapping[str, Verdict], *, enough: bool
+) -> dict[str, Estimate]:
+    """Return estimates from the curvature, corrected by what is known better.
+
+    Parameters
+    ----------
+    estimates : dict of str to Estimate
+    verdicts : dict of str to Verdict
+        By name; not for all.
+    enough : bool
+        Whether there are as many measurements as there is to learn; fewer determine nothing.
+    """
+    found = dict(estimates)
+    for name, verdict in verdicts.items():
+        old = estimates[name]
+        if not verdict.identified:
+            limits = verdict.interval or (old.interval if not old.identified else (-math.inf, math.inf))
+            found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
+        elif verdict.interval is not None and old.note == NOT_IDENTIFIED and enough:
+            low, high = verdict.interval
+            error = (high - low) / (2.0 * NORMAL_95)
+            found[name] = replace(old, std_error=error, interval=verdict.interval, identified=True, note="")
+    return found
 
 
 @dataclass(frozen=True)
@@ -122,23 +172,38 @@ def _profiles(
 ) -> dict[str, Verdict]:
     """Return what profiles say about parameters of which the curvature leaves doubts."""
     layout, found = objective.layout, {}
-    covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
-    for position, number in enumerate(layout.learned):
-        name, transform = layout.names[number], layout.transforms[number]
-        if name in known or optimum.at_bound[position]:
+    for name, relative in relative_errors(objective, optimum, curvature).items():
+        if name in known or 0.0 < relative < _DOUBT:
             continue
-        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
-        point = float(optimum.x[position])
-        size = max(abs(transform.forward(point)), transform.size)
-        relative = spread if not transform.is_unbounded else spread * transform.slope(point) / size
-        if math.isfinite(relative) and 0.0 < relative < _DOUBT:
-            continue
-        seen = profile(objective, optimum, curvature, position)
+        seen = profile(objective, optimum, curvature, layout.position(name))
         if seen.is_flat:
             found[name] = Verdict(False, NOT_IDENTIFIED, "flat")
         elif not seen.below or not seen.above:
             side, edge = ("at most", seen.high) if seen.above else ("at least", seen.low)
             found[name] = Verdict(False, f"{side} {edge:.3g} (95 %)", "side", (seen.low, seen.high))
-        elif not math.isfinite(relative) or relative == 0.0 or relative > 3.0 * _DOUBT:
+        elif not 0.0 < relative < 3.0 * _DOUBT:
             found[name] = Verdict(True, "", "profile", (seen.low, seen.high))
+    return found
+
+
+def relative_errors(objective: Objective, optimum: Optimum, curvature: Array) -> dict[str, float]:
+    """Return standard errors on the scale of the search, or in units of the size of what may be anything, by name.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        What sits at a limit is left out.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    """
+    layout, found = objective.layout, {}
+    covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
+    for position, number in enumerate(layout.learned):
+        transform, point = layout.transforms[number], float(optimum.x[position])
+        if not optimum.at_bound[position]:
+            spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+            size = max(abs(transform.forward(point)), transform.size)
+            unit = transform.slope(point) / size if transform.is_unbounded else 1.0
+            found[layout.names[number]] = spread * unit
     return found
