@@ -205,8 +205,9 @@ def diagnose(
         checks = evidence.checks()
         if structure is None:
             return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
-        trouble, advantage = _find_trouble(evidence, checks)
-        if trouble:
+        advantage, poor = _compare(evidence, checks)
+        trouble = [*_unsettled(evidence), *poor]
+        if poor:
             errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
             # Where a search ended in a poor place, what is flat there says nothing about the data.
             lost = [name for name, error in errors.items() if not 0.0 < error < _LOST]
@@ -218,8 +219,8 @@ def diagnose(
     return Diagnosis(tuple(trouble), found, tuple(structure.combinations), symmetries, checks, advantage)
 
 
-def _find_trouble(evidence: Evidence, checks: Sequence[Check]) -> tuple[list[str], float]:
-    """Return why the search has failed, in sentences, and the advantage over smooth curves."""
+def _unsettled(evidence: Evidence) -> list[str]:
+    """Return whether the search has not come to an end, in sentences."""
     optimum, layout = evidence.optimum, evidence.objective.layout
     found = []
     if not optimum.converged:
@@ -234,30 +235,30 @@ def _find_trouble(evidence: Evidence, checks: Sequence[Check]) -> tuple[list[str
     ]
     if far:
         found.append(f"the search took {join_words(far)} to the limit of what it tries: give start values or bounds")
-    yardstick, advantage = _compare(evidence)
-    if yardstick is not None:
-        poor = _poorer(checks, yardstick, {each.observable: each.spread for each in evidence.measurements.summaries})
-        # What was chosen for a yardstick makes it look a little better than it is.
-        if poor and advantage < -(_MARGIN + _MARGIN_EACH * yardstick.size):
-            found.append(
-                "the search ended in a poor place, or the equations do not describe these data: smooth curves that "
-                f"obey no equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to "
-                "the noise; try start values, bounds or more restarts, and check the equations, the units and the data"
-            )
-    return found, advantage
+    return found
 
 
-def _compare(evidence: Evidence) -> tuple[Yardstick | None, float]:
-    """Return what smooth curves make of the data, and by how much the fit is better."""
+def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
+    """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
     kept = evidence.measurements
-    if kept.sums is not None:
-        return None, math.nan
+    # Where curves explain the data, no yardstick is needed.
+    if kept.sums is not None or not any(1.0 - check.explained > _MATTERS for check in checks):
+        return math.nan, []
     runs = take_runs(kept)
     yardstick = measure_yardstick(runs.series, evidence.prior.noise, evidence.prior.units.span)
     if yardstick is None:
-        return None, math.nan
+        return math.nan, []
     own = evidence.posterior.value if runs is kept else evidence.evidence_on(runs)
-    return yardstick, own - yardstick.log_evidence
+    advantage = own - yardstick.log_evidence
+    poor = _poorer(checks, yardstick, {each.observable: each.spread for each in kept.summaries})
+    # What was chosen for a yardstick makes it look a little better than it is.
+    if not poor or not advantage < -(_MARGIN + _MARGIN_EACH * yardstick.size):
+        return advantage, []
+    return advantage, [
+        "the search ended in a poor place, or the equations do not describe these data: smooth curves that obey no "
+        f"equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to the noise; try "
+        "start values, bounds or more restarts, and check the equations, the units and the data"
+    ]
 
 
 def _poorer(checks: Sequence[Check], yardstick: Yardstick, spreads: Mapping[str, float]) -> list[str]:

@@ -24,9 +24,9 @@ Array = NDArray[np.float64]
 _RUNS, _LENGTH = 3, 20
 #: How many lengthscales there are, from this share of the sampling step to so many spans; deviations and levels in
 #: spreads.
-_LENGTHSCALES, _SHORTEST, _LONGEST = 16, 0.7, 3.0
-_DEVIATIONS = np.geomspace(0.03, 100.0, 15)
-_LEVELS = np.geomspace(1e-6, 1.5, 36)
+_LENGTHSCALES, _SHORTEST, _LONGEST = 12, 0.7, 3.0
+_DEVIATIONS = np.geomspace(0.1, 30.0, 8)
+_LEVELS = np.geomspace(1e-6, 1.5, 29)
 
 
 @dataclass(frozen=True)
