@@ -91,8 +91,8 @@ def scale_symmetries(measured: Measured) -> list[dict[str, Fraction]]:
     >>> system = lk.System("m*x'' + c*x' + k*x = F; F' = -a*F", parameters=["m", "c", "k", "a"])
     >>> operator, known = ObservableReader(system).read(["x"])
     >>> [way] = scale_symmetries(Measured(system, operator, known, ("m", "c", "k", "a")))
-    >>> {name: str(power) for name, power in way.items()}
-    {'m': '1', 'c': '1', 'k': '1'}
+    >>> {name: str(power) for name, power in sorted(way.items())}
+    {'c': '1', 'k': '1', 'm': '1'}
     """
     lines, inside = _lines(measured)
     # Frequencies and rates keep their size: the marks of frequencies count as pure numbers here.
