@@ -17,7 +17,7 @@ from lodekit.data.measurements import merge
 from lodekit.data.observations import Observations, read_observations
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.learning.diagnosis import MODES
+from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
 from lodekit.prior.observables import Observables
@@ -322,13 +322,17 @@ def summary(fit: Fit) -> str:
         ("Observations", str(fit.setup.engine.size)),
         ("Free functions", str(fit.system.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
-        ("Converged", "yes" if fit.optimum.converged else "no"),
+        ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.choice.name),
     ]
     fixed = " (fixed)" if fit.arguments.mode_deviation is not None else ""
-    others = {f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()}
+    others: dict[str, float | str] = {
+        f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
+    }
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
-    return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in fit.notes)])
+    others |= {f"explained of {name}": f"{max(share, 0.0):.1%}" for name, share in fit.diagnosis.explained.items()}
+    notes = (*fit.diagnosis.notes, *fit.notes)
+    return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
 
 
 def _is_uncertain(parameters: str) -> bool:

@@ -3,123 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from lodekit.arguments import check_count, check_positive, check_seed
 from lodekit.data.measurements import Measurements, typical_noise
-from lodekit.errors import LodekitError
 from lodekit.inference.accurate import accurate_posterior
-from lodekit.inference.choice import Choice, check_engine
-from lodekit.inference.devices import find_device
+from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
-from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
+from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
+from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
-from lodekit.prior.families import read_latent
+from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import Latent
 from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
+from lodekit.settings import Arguments
 from lodekit.system.system import System
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
 Array = NDArray[np.float64]
-_NOISES = ("shared", "channel")
-_PRIORS = ("latent", "channels")
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """How a system is fitted: the arguments of `lodekit.LODEGP` beside the system, where they are described.
-
-    Parameters
-    ----------
-    latent : str or sequence of str
-        Covariance of the free functions.
-    prior : {"latent", "channels"}
-        Whether the processes are the free functions or the channels.
-    noise : {"shared", "channel"}
-        One learned level of noise for all observables, or one for each.
-    engine : str
-        ``"auto"``, or the name of an engine.
-    tolerance : float
-        The largest error of the covariance, for engines that have one.
-    restarts : int
-        How many starts are followed at most.
-    random_state : int, optional
-        Seed of the starts.
-    n_jobs : int, optional
-        How many starts are followed at the same time.
-    device : str, optional
-        Where PyTorch computes; NumPy does otherwise.
-    mode_deviation : float, optional
-        Of all modes, where it is not learned.
-    """
-
-    latent: str | Sequence[str] = "se"
-    prior: str = "latent"
-    noise: str = "shared"
-    engine: str = "auto"
-    tolerance: float = 1e-10
-    restarts: int = 6
-    random_state: int | None = None
-    n_jobs: int | None = None
-    device: str | None = None
-    mode_deviation: float | None = None
-
-    def check(self) -> None:
-        """Raise where an argument is not what it should be."""
-        if self.noise not in _NOISES:
-            raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
-        if self.prior not in _PRIORS:
-            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
-        check_engine(self.engine)
-        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
-            raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
-        if self.mode_deviation is not None:
-            check_positive("mode_deviation", self.mode_deviation)
-        if self.device is not None:
-            find_device(self.device)
-        check_count("restarts", self.restarts)
-        check_seed(self.random_state)
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
-            raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
-
-    def latents(self, system: System) -> tuple[Latent, ...]:
-        """Return the covariance of each free function of a system, in order; raise where their number is wrong.
-
-        Parameters
-        ----------
-        system : System
-        """
-        count = system.free_functions
-        if not isinstance(self.latent, str | Sequence):
-            raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
-        names = [self.latent] * count if isinstance(self.latent, str) else list(self.latent)
-        if len(names) != count:
-            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
-        return tuple(read_latent(name) for name in names)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all arguments by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +85,24 @@ class Setup:
         """The reader of observables of the system."""
         return ObservableReader(self.system)
 
+    @cached_property
+    def structure(self) -> Structure:
+        """What the equations say about what can be learned from what was measured."""
+        return Structure(self.system, self.measurements.names)
+
+    def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
+        """Return the log evidence of a few other measurements of the same observables.
+
+        Parameters
+        ----------
+        measurements : Measurements
+            In memory.
+        hyper : Hyperparameters
+            In the units of the prior.
+        """
+        case = replace(self.case, size=measurements.size, in_memory=True, device=None)
+        return choose("dense", case).kind.make(self.prior, measurements, case).value(hyper)
+
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
         return accurate_posterior(self.engine, self.choice, self.measurements, self.case, hyper)
@@ -198,6 +134,8 @@ class Fit:
         The words that figures, reports and files use.
     notes : tuple of str
         What was found out about the files or the DataFrame that were read.
+    diagnosis : Diagnosis
+        What is to be known before it is believed.
 
     Examples
     --------
@@ -213,6 +151,37 @@ class Fit:
     posterior: Posterior
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
+
+    def diagnosed(self, known: Mapping[str, Verdict] | None = None, *, is_searched: bool = True) -> Fit:
+        """Return the fit with its diagnosis, computed from all else.
+
+        Parameters
+        ----------
+        known : dict of str to Verdict, optional
+            About parameters, from an earlier fit, where nothing was searched for.
+        is_searched : bool
+            Whether anything was.
+        """
+        with self.setup.threads():
+            hyper = self.hyperparameters
+            evidence = Evidence(
+                self.system,
+                self.setup.objective,
+                self.optimum,
+                self.information,
+                self.posterior,
+                self.measurements,
+                self.typical_noise,
+                lambda measurements: self.setup.evidence_on(measurements, hyper),
+            )
+            found = diagnose(evidence, self.setup.structure if is_searched else None, known)
+        return replace(self, diagnosis=found)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the search settled, and not below smooth curves that obey no equation."""
+        return self.optimum.converged and not self.diagnosis.failed
 
     @property
     def system(self) -> System:
@@ -280,7 +249,8 @@ class Fit:
         optimum, points = self.optimum, self.measurements.distinct
         with self.setup.threads():
             freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
-        return estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
+        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
+        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -295,7 +265,15 @@ class Fit:
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
-        found = find_warnings(self.system, self.posterior, self.layout, self.optimum, self.estimates)
+        found = find_warnings(
+            self.system,
+            self.posterior,
+            self.layout,
+            self.optimum,
+            self.estimates,
+            self.diagnosis,
+            self.measurements.names,
+        )
         if self.measurements.sums is None and self.prior.latents:
             found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
         return found
@@ -348,7 +326,9 @@ class Fit:
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),
             "observations": int(self.setup.engine.size),
-            "converged": bool(self.optimum.converged),
+            "converged": bool(self.converged),
             "engine": str(self.choice),
+            "explained": dict(self.diagnosis.explained),
             "warnings": list(self.warnings),
+            "remarks": list(self.diagnosis.notes),
         }

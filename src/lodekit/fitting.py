@@ -19,8 +19,10 @@ from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum
+from lodekit.learning.signs import choose_signs
 from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.learning.verdicts import Verdict
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import make_prior
 from lodekit.system.system import System
@@ -109,10 +111,14 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
         )
         curvature = curvature_at(setup.objective, optimum.x)
         optimum, curvature = polish(setup.objective, optimum, curvature)
-    return make_fit(setup, optimum, curvature, labels)
+        if setup.layout.learned:
+            optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
+    return make_fit(setup, optimum, curvature, labels).diagnosed()
 
 
-def keep_point(setup: Setup, x: Array, labels: Labels | None = None) -> Fit:
+def keep_point(
+    setup: Setup, x: Array, labels: Labels | None = None, verdicts: Mapping[str, Verdict] | None = None
+) -> Fit:
     """Return a fit at a point that is taken as it is; nothing is learned.
 
     Parameters
@@ -122,11 +128,13 @@ def keep_point(setup: Setup, x: Array, labels: Labels | None = None) -> Fit:
         The point, a vector of the layout.
     labels : Labels, optional
         None stands for no labels.
+    verdicts : dict of str to Verdict, optional
+        About parameters, from the fit that the point comes from.
     """
     with setup.threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
         curvature = curvature_at(setup.objective, x)
-    return make_fit(setup, optimum, curvature, labels)
+    return make_fit(setup, optimum, curvature, labels).diagnosed(verdicts, is_searched=False)
 
 
 def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, relearn: bool = True) -> Fit:
@@ -155,7 +163,7 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
         posterior.mean(setup.prior.observables, np.array(setup.measurements.window))
     if relearn and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
-    return keep_point(setup, x, fit.labels)
+    return keep_point(setup, x, fit.labels, fit.diagnosis.verdicts)
 
 
 def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:

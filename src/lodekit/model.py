@@ -296,8 +296,8 @@ class LODEGP:
 
     @property
     def converged_(self) -> bool:
-        """Whether the search converged."""
-        return self.fit_.optimum.converged
+        """Whether the search settled, and not below what smooth curves that obey no equation reach."""
+        return self.fit_.converged
 
     @property
     def engine_(self) -> str:

@@ -7,6 +7,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import make_fit, prepare
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
+from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
 from lodekit.system.system import System
 
@@ -66,6 +68,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "scaling": [units.start, units.span],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
         "sizes": {fit.layout.names[number]: each.size for number, each in fit.layout.transforms.items()},
+        "diagnosis": fit.diagnosis.to_dict(),
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
     _write_state(path, state | data, arrays)
@@ -99,7 +102,10 @@ def load_fit(path: str | Path) -> Fit:
         # Format 2 held the negative, without the constants of priors.
         value = setup.objective.value(x) if state["format"] == 2 else value
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
-        return make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
+        fit = make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
+        # Earlier versions did not save what was found out about a fit.
+        known = state.get("diagnosis")
+        return fit.diagnosed() if known is None else replace(fit, diagnosis=Diagnosis.from_dict(known))
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
         raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
 

@@ -105,6 +105,7 @@ def fit(
         typer.echo(json.dumps(describe_fit(product, paths), indent=2, ensure_ascii=False))
     elif not quiet:
         _show(product, paths)
+    _end(product)
 
 
 def demo(
@@ -153,6 +154,13 @@ def _show(product: Product, paths: Mapping[str, Path]) -> None:
     typer.echo(f"\nReport: {paths['report.html']}")
     others = ", ".join(name for name in paths if name != "report.html")
     typer.echo(f"Beside it: {others}")
+
+
+def _end(product: Product) -> None:
+    """End with exit code 1 where the fit failed; everything was written and shown all the same."""
+    if not product.gp.converged_:
+        _say("the fit failed; see the warnings")
+        raise typer.Exit(1)
 
 
 def _say(text: str) -> None:

@@ -1,109 +1,277 @@
-"""Warnings about a fit, and its hyperparameters by name."""
+"""The diagnosis of a fit, computed once and said alike everywhere: what failed, what data do not tell, what is left.
+
+A search has failed where it did not settle, ran to a limit of its own, or ended clearly below smooth curves that obey
+no equation. That is another matter than data that do not tell a parameter: there any search ends anywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.algebra.scalars import Scalar
-from lodekit.errors import AlgebraError
+from lodekit.data.measurements import Measurements, Summary
 from lodekit.inference.engine import Posterior
-from lodekit.learning.estimates import Estimate
+from lodekit.learning.estimates import NOT_IDENTIFIED
+from lodekit.learning.motion import Curves
+from lodekit.learning.objective import Objective
+from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
+from lodekit.learning.residuals import Check, check_residuals, join_words
 from lodekit.learning.search import Optimum
-from lodekit.learning.transforms import Layout
-from lodekit.prior.compile import ScalarTable
-from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.learning.verdicts import Structure, Verdict, give_verdicts, relative_errors
+from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
+__all__ = ["Diagnosis", "Evidence", "diagnose"]
 
-#: What deviations of modes are called, before their number.
-MODES = "deviation of mode"
-#: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
-_CLOSE = 1e-2
+#: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
+_MARGIN, _MARGIN_EACH = 10.0, 0.05
+#: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
+_CLEARLY, _MATTERS = 3.0, 0.2
+#: A standard error beyond this on the scale of the search says nothing.
+_LOST = 3.0
 
 
-def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
-    """Return warnings for expressions that nearly vanish at the estimate and at whose zeros the structure changes.
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is to be known about a fit before it is believed.
+
+    Parameters
+    ----------
+    trouble : tuple of str
+        Why the search has failed, in sentences; empty where it has not.
+    verdicts : dict of str to Verdict
+        What was found out about parameters beside the curvature.
+    combinations : tuple of str
+        What is determined of parameters that exact algebra shows to be undetermined, such as ``k/m``.
+    symmetries : tuple of tuples of str
+        Parameters whose signs can change together.
+    checks : tuple of Check
+        What the residuals of each observable say.
+    advantage : float
+        By how much the log evidence exceeds that of smooth curves that obey no equation, over the measurements that
+        were compared; NaN where they were not.
+    """
+
+    trouble: tuple[str, ...] = ()
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    combinations: tuple[str, ...] = ()
+    symmetries: tuple[tuple[str, ...], ...] = ()
+    checks: tuple[Check, ...] = ()
+    advantage: float = math.nan
+
+    @property
+    def failed(self) -> bool:
+        """Whether the search has failed."""
+        return bool(self.trouble)
+
+    @property
+    def explained(self) -> dict[str, float]:
+        """The share of the variance of each observable that the curves explain; none for what does not change."""
+        return {check.name: check.explained + 0.0 for check in self.checks if not math.isnan(check.explained)}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing and no reason to worry."""
+        return [
+            f"the data do not tell the sign{'s' * (len(names) > 1)} of {join_words(names)}: "
+            f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
+            f"{' together' * (len(names) > 1)}; reported is what has the most positive values"
+            for names in self.symmetries
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is not finite is None."""
+        return {
+            "trouble": list(self.trouble),
+            "verdicts": {name: _plain(asdict(verdict)) for name, verdict in self.verdicts.items()},
+            "combinations": list(self.combinations),
+            "symmetries": [list(names) for names in self.symmetries],
+            "checks": [_plain(asdict(check)) for check in self.checks],
+            "advantage": _plain(self.advantage),
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Diagnosis:
+        """Return what `to_dict` has taken apart."""
+        verdicts = {}
+        for name, each in state["verdicts"].items():
+            edges = each["interval"]
+            interval = None if edges is None else tuple(
+                (-math.inf, math.inf)[k] if edge is None else float(edge) for k, edge in enumerate(edges)
+            )  # fmt: skip
+            verdicts[name] = Verdict(bool(each["identified"]), str(each["note"]), str(each["reason"]), interval)  # type: ignore[arg-type]
+        filled: list[dict[str, Any]] = [
+            {key: math.nan if value is None else value for key, value in check.items()} for check in state["checks"]
+        ]
+        advantage = state["advantage"]
+        return cls(
+            tuple(state["trouble"]),
+            verdicts,
+            tuple(state["combinations"]),
+            tuple(tuple(names) for names in state["symmetries"]),
+            tuple(Check(**check) for check in filled),
+            math.nan if advantage is None else float(advantage),
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return values that JSON can hold."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a diagnosis looks at.
 
     Parameters
     ----------
     system : System
-    theta : array, shape (p,)
-        The estimate: values of all parameters, in order.
-    """
-    ring = system.operator.ring
-    try:
-        changing, unsuitable = system.degenerate_elements, system.unsuitable_elements
-    except AlgebraError:
-        return []
-    elements = [(element, "the structure of the system changes") for element in changing]
-    elements += [(element, "the chosen basis is none") for element in unsuitable if element not in changing]
-    found = []
-    for element, what in elements:
-        terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
-        values, _ = ScalarTable(ring, terms).evaluate(theta)
-        text = ring.format(element)
-        if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
-            found.append(f"{what} at {text} = 0, which holds here; write the values that make it so into the equations")
-        elif abs(values.sum()) < _CLOSE * np.abs(values).sum():
-            found.append(f"{what} at {text} = 0, and the estimate is close to that")
-    return found
-
-
-def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
-    """Return lengthscales and deviations by name, in the user's units.
-
-    Parameters
-    ----------
-    prior : Prior
-    hyper : Hyperparameters
-        With lengthscales in scaled time.
-    channels : sequence of str
-        All channels of the system; the channel prior has a process for each.
-    """
-    names = [f"free function {i}" for i in range(1, prior.processes + 1)] if prior.channels is None else list(channels)
-    found = {}
-    for name, ell, sigma in zip(names, hyper.lengthscales, hyper.deviations, strict=True):
-        found[f"lengthscale of {name}"] = prior.units.user_lengths(float(ell))
-        found[f"deviation of {name}"] = float(sigma)
-    for i, sigma in enumerate(hyper.mode_deviations, 1):
-        found[f"{MODES} {i}"] = float(sigma)
-    return found
-
-
-def find_warnings(
-    system: System, posterior: Posterior, layout: Layout, optimum: Optimum, estimates: Mapping[str, Estimate]
-) -> list[str]:
-    """Return sentences that users should read before they believe a fit; none where nothing is wrong.
-
-    Parameters
-    ----------
-    system : System
-    posterior : Posterior
-        At the optimum; it knows how accurate it is.
-    layout : Layout
-        Of the vector that was searched.
+    objective : Objective
     optimum : Optimum
-    estimates : dict of str to Estimate
-        The parameters of the system by name.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective at the optimum, from which errors come.
+    posterior : Posterior
+        At the optimum.
+    measurements : Measurements
+    level : function
+        From an observable to the standard deviation of its noise.
+    evidence_on : function
+        From measurements to their log evidence at the optimum.
     """
+
+    system: System
+    objective: Objective
+    optimum: Optimum
+    curvature: NDArray[np.float64]
+    posterior: Posterior
+    measurements: Measurements
+    level: Callable[[str], float]
+    evidence_on: Callable[[Measurements], float]
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.objective.engine.prior
+
+    @property
+    def curves(self) -> Curves:
+        """The fitted curves."""
+        kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
+        return Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return what the residuals say; of sums over measurements only the share of the variance is known."""
+        if self.measurements.sums is not None:
+            return tuple(self._summed(each) for each in self.measurements.summaries)
+        reader, units = ObservableReader(self.system), self.prior.units
+
+        def mean(name: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+            compiled = reader.compile_plain([name], units)
+            return lambda times: self.posterior.mean(compiled, times)[:, 0]
+
+        series = self.measurements.series
+        return tuple(check_residuals(item, mean(item.observable), self.level(item.observable)) for item in series)
+
+    def _summed(self, item: Summary) -> Check:
+        level = self.level(item.observable)
+        explained = 1.0 - (level / item.spread) ** 2 if item.spread > 0 else math.nan
+        return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
+
+
+def diagnose(
+    evidence: Evidence, structure: Structure | None = None, verdicts: Mapping[str, Verdict] | None = None
+) -> Diagnosis:
+    """Return the diagnosis of a fit.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    structure : Structure, optional
+        What the equations say; None where nothing was searched for, and only residuals are looked at.
+    verdicts : dict of str to Verdict, optional
+        What is known already about parameters, where nothing was searched for.
+    """
+    with np.errstate(all="ignore"):
+        checks = evidence.checks()
+        if structure is None:
+            return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
+        advantage, poor = _compare(evidence, checks)
+        trouble = [*_unsettled(evidence), *poor]
+        if poor:
+            errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
+            # Where a search ended in a poor place, what is flat there says nothing about the data.
+            lost = [name for name, error in errors.items() if not 0.0 < error < _LOST]
+            found = {name: Verdict(False, "unknown, the search failed", "failed") for name in lost}
+            found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
+        else:
+            found = give_verdicts(structure, evidence.curves, evidence.objective, evidence.optimum, evidence.curvature)
+    symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.symmetries)
+    return Diagnosis(tuple(trouble), found, tuple(structure.combinations), symmetries, checks, advantage)
+
+
+def _unsettled(evidence: Evidence) -> list[str]:
+    """Return whether the search has not come to an end, in sentences."""
+    optimum, layout = evidence.optimum, evidence.objective.layout
     found = []
     if not optimum.converged:
         found.append(
             "the search did not converge; parameters may be far from their best values: give start values or bounds, "
             "more restarts, or check for channels that are constant"
         )
-    found += [f"parameter {name} is {estimate.note}" for name, estimate in estimates.items() if not estimate.identified]
-    if optimum.at_bound[layout.blocks.noise].any():
-        found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    inaccurate = posterior.warnings()
-    if inaccurate and layout.mode_deviation is not None:
-        inaccurate.append(
-            f"mode_deviation={layout.mode_deviation:g} may be so large that rounding exceeds the noise, and evidence "
-            "and curves are wrong; take one nearer to the size of the modes, or leave it out"
-        )
-    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + inaccurate
+    far = [
+        layout.names[number]
+        for position, number in enumerate(layout.learned)
+        if optimum.at_bound[position] and layout.transforms[number].is_unbounded
+    ]
+    if far:
+        found.append(f"the search took {join_words(far)} to the limit of what it tries: give start values or bounds")
+    return found
+
+
+def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
+    """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
+    kept = evidence.measurements
+    # Where curves explain the data, no yardstick is needed.
+    if kept.sums is not None or not any(1.0 - check.explained > _MATTERS for check in checks):
+        return math.nan, []
+    runs = take_runs(kept)
+    yardstick = measure_yardstick(runs.series, evidence.prior.noise, evidence.prior.units.span)
+    if yardstick is None:
+        return math.nan, []
+    own = evidence.posterior.value if runs is kept else evidence.evidence_on(runs)
+    advantage = own - yardstick.log_evidence
+    poor = _poorer(checks, yardstick, {each.observable: each.spread for each in kept.summaries})
+    # What was chosen for a yardstick makes it look a little better than it is.
+    if not poor or not advantage < -(_MARGIN + _MARGIN_EACH * yardstick.size):
+        return advantage, []
+    return advantage, [
+        "the search ended in a poor place, or the equations do not describe these data: smooth curves that obey no "
+        f"equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to the noise; try "
+        "start values, bounds or more restarts, and check the equations, the units and the data"
+    ]
+
+
+def _poorer(checks: Sequence[Check], yardstick: Yardstick, spreads: Mapping[str, float]) -> list[str]:
+    """Return observables of which smooth curves explain clearly more, each with both shares."""
+    found = []
+    for check in checks:
+        if math.isnan(check.explained) or check.count < 5:
+            continue
+        left = 1.0 - check.explained
+        # The size of the noise in units of the spread of the data.
+        share = (yardstick.noise[check.name] / spreads[check.name]) ** 2
+        if left > _CLEARLY * share and left > _MATTERS:
+            found.append(
+                f"{check.name} ({max(1.0 - share, 0.0):.0%} against {max(check.explained, 0.0):.0%} explained)"
+            )
+    return found

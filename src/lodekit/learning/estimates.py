@@ -12,11 +12,13 @@ from scipy.special import stdtrit
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout
 
-__all__ = ["NORMAL_95", "Estimate", "estimate_parameters"]
+__all__ = ["NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_95 = 1.959963984540054
+#: What is said of a parameter that the data do not determine.
+NOT_IDENTIFIED = "not identified by these data"
 #: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
 _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
@@ -99,7 +101,7 @@ def estimate_parameters(
         flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), transform.size)
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             limits = (transform.low, transform.high)
-            found[name] = Estimate(value, math.inf, limits, False, "not identified by these data")
+            found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
         quantile = NORMAL_95 if freedom is None else _quantile(float(freedom[position]))
         if constrained:

@@ -45,8 +45,10 @@ class Landscape:
         H = np.where(np.isfinite(curvature), curvature, 0.0)
         scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.rest]), 1e-12))
         curvatures, vectors = np.linalg.eigh(H[np.ix_(self.rest, self.rest)] * np.outer(scale, scale))
-        # Steps by these columns change the evidence alike, or not at all.
-        self.root = scale[:, None] * vectors / np.sqrt(np.maximum(curvatures, 1e-8 * curvatures.max(initial=1e-300)))
+        # Steps by these columns change the evidence alike, or not at all. Where it seems to grow, that is rounding as a
+        # rule, and its size is about right.
+        sizes = np.abs(curvatures)
+        self.root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
         if others != "fixed":
             # Where the quadratic approximation has its optimum, given these parameters.
             self.along[self.rest] = -self.root @ (self.root.T @ H[self.rest][:, moving])

@@ -25,7 +25,7 @@ def _digits(value: float, error: float) -> str:
 def format_summary(
     title: Sequence[tuple[str, str]],
     parameters: Mapping[str, Estimate],
-    others: Mapping[str, float],
+    others: Mapping[str, float | str],
     warnings: Sequence[str],
 ) -> str:
     """Return the result as a table in the style of statistics packages.
@@ -36,8 +36,8 @@ def format_summary(
         Names and values above the table.
     parameters : dict of str to Estimate
         Of the system, by name.
-    others : dict of str to float
-        What else was learned, by name, in the user's units.
+    others : dict of str to float or str
+        What else was learned or is to be known, by name, in the user's units.
     warnings : sequence of str
         Sentences below the table.
     """
@@ -60,7 +60,8 @@ def format_summary(
                 value = _digits(estimate.value, estimate.std_error)
                 lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)
-    lines += [f"{name:<34}{value:>12.5g}" for name, value in others.items()]
+    for name, each in others.items():
+        lines.append(f"{name:<34}{each:>12}" if isinstance(each, str) else f"{name:<34}{each:>12.5g}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)

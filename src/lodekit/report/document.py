@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from lodekit.errors import AlgebraError, LodekitError
-from lodekit.learning.estimates import Estimate
+from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.mathml import equations_to_mathml
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
 from lodekit.report.curves import add_curves
 from lodekit.report.recipe import add_recipe
-from lodekit.report.residuals import Check, add_residuals, find_checks
+from lodekit.report.residuals import Residuals, add_residuals, find_residuals
 from lodekit.report.subject import Subject, Truth, read_span
-from lodekit.report.wording import count, digits, format_uncertain, join, sentence
+from lodekit.report.wording import count, digits, format_uncertain, join, sentence, show_share
 from lodekit.system.display import sections
 
 __all__ = ["make_report"]
@@ -66,15 +66,15 @@ def make_report(
     True
     """
     subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp.fit_.measurements.window))
-    checks = find_checks(subject)
+    residuals = find_residuals(subject)
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
-    _add_result(page, subject, notes, checks)
+    _add_result(page, subject, notes, residuals)
     _add_equations(page, subject)
     _add_tables(page, subject)
     add_curves(page, subject)
     _add_certificate(page, subject)
-    add_residuals(page, subject, checks)
+    add_residuals(page, subject, residuals)
     add_recipe(page, subject, command)
     return page.text()
 
@@ -101,20 +101,27 @@ def _add_warnings(page: Page, subject: Subject) -> None:
         page.items(found, "warning")
 
 
-def _add_result(page: Page, subject: Subject, notes: Iterable[str], checks: Sequence[Check]) -> None:
+def _add_result(page: Page, subject: Subject, notes: Iterable[str], residuals: Sequence[Residuals]) -> None:
     """Add the estimates in words."""
     page.section("In words")
     estimates = subject.gp.parameters_
     lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
-    page.items([*lines, _noise_line(subject)])
-    doubts = [check.name for check in checks if check.has_memory]
+    page.items([*lines, _noise_line(subject), *_explained_line(subject)])
+    doubts = [item.check.name for item in residuals if item.check.has_memory]
     if doubts:
         learned = any(0 < estimate.std_error < np.inf for estimate in estimates.values())
         hence = "so the intervals are too narrow" if learned else "so the fit misses something"
         page.paragraph(f"The residuals of {join(doubts)} are not white noise, {hence}; see Residuals.", "warning")
-    for note in notes:
+    for note in (*map(sentence, subject.gp.fit_.diagnosis.notes), *notes):
         page.paragraph(str(note), "note")
+
+
+def _explained_line(subject: Subject) -> list[str]:
+    """Return how much of the data the curves explain, in one sentence; none where that is not known."""
+    shares = subject.gp.fit_.diagnosis.explained
+    listed = [f"{show_share(share)} of {name}" for name, share in shares.items()]
+    return [f"Of the variance of the data the curves explain {join(listed)}."] if listed else []
 
 
 def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
@@ -124,6 +131,8 @@ def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
         return f"{name} was fixed at {value}."
     if estimate.note == "at its bound":
         return f"{name} is at its bound: the search ended at {value}, as far as it may go, and there is no interval."
+    if not estimate.identified and estimate.note != NOT_IDENTIFIED:
+        return f"{name} is {estimate.note}: the search ended at {value}."
     if not estimate.identified:
         return f"{name} is {estimate.note}: the search ended at {value}, and many other values would do as well."
     low, high = estimate.interval
@@ -210,7 +219,8 @@ def _add_tables(page: Page, subject: Subject) -> None:
         rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])
     rows.append(["log evidence", f"{subject.gp.log_evidence_:.3f}", ""])
     _add_table(page, ["quantity", "value", "unit"], rows, text=("unit",))
-    converged = "The search converged" if subject.gp.converged_ else "The search did not converge"
+    failed = "The search failed" if subject.gp.fit_.optimum.converged else "The search did not converge"
+    converged = "The search converged" if subject.gp.converged_ else failed
     page.paragraph(f"{converged}. Engine: {subject.gp.engine_}.", "note")
 
 
@@ -248,7 +258,10 @@ def _add_certificate(page: Page, subject: Subject) -> None:
     )
     if found.is_strict:
         page.paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
-        page.paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
+        others = "another question; see Residuals"
+        failed = "another question, and the answer is above: " + "; ".join(subject.gp.fit_.diagnosis.trouble)
+        failed = failed if subject.gp.fit_.diagnosis.failed else others
+        page.paragraph(f"That the equations describe what was measured is {failed}.", "note")
     else:
         page.paragraph(
             f"Not to rounding: {text} Terms may grow so large beside their sum that floats lose it; look at the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["count", "digits", "format_uncertain", "join", "sentence"]
+__all__ = ["count", "digits", "format_uncertain", "join", "sentence", "show_share"]
 
 
 def digits(value: float, step: float, least: int) -> int:
@@ -61,3 +61,8 @@ def join(items: Sequence[str]) -> str:
 def sentence(text: str) -> str:
     """Return text that begins with a capital and ends with a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def show_share(share: float) -> str:
+    """Return a share as text: "98.4 %"; empty where it is not known."""
+    return "" if math.isnan(share) else f"{100 * share:.1f} %"

@@ -1,0 +1,124 @@
+"""A yardstick for a fit: the log evidence of smooth curves that obey no equation, one for each observable.
+
+Right equations beat it or tie: they know more. A fit that is clearly below has ended in a poor place, or its equations
+do not describe the data. The same noise is assumed, shared or not, known or learned. A grid over lengthscales,
+deviations and levels is enough for a yardstick, and has no poor places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements
+from lodekit.data.noise import Noise
+from lodekit.data.observations import Series
+
+__all__ = ["Yardstick", "measure_yardstick", "take_runs"]
+
+Array = NDArray[np.float64]
+#: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
+_RUNS, _LENGTH = 3, 20
+#: How many lengthscales there are, from this share of the sampling step to so many spans; deviations and levels in
+#: spreads.
+_LENGTHSCALES, _SHORTEST, _LONGEST = 12, 0.7, 3.0
+_DEVIATIONS = np.geomspace(0.1, 30.0, 8)
+_LEVELS = np.geomspace(1e-6, 1.5, 29)
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What smooth curves that obey no equation make of the data.
+
+    Parameters
+    ----------
+    log_evidence : float
+        Of all observables, in the user's units.
+    noise : dict of str to float
+        The root mean square of the noise of each observable, in the user's units.
+    size : int
+        How many measurements were looked at.
+    """
+
+    log_evidence: float
+    noise: dict[str, float]
+    size: int
+
+
+def take_runs(measurements: Measurements) -> Measurements:
+    """Return measurements in runs of neighbours where there are many; the same where there are few.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        In memory.
+    """
+    if all(len(item.times) <= _RUNS * _LENGTH for item in measurements.series):
+        return measurements
+    found = []
+    for item in measurements.series:
+        starts = np.linspace(0, max(len(item.times) - _LENGTH, 0), _RUNS).astype(np.intp)
+        rows = np.unique(np.minimum(starts[:, None] + np.arange(_LENGTH), len(item.times) - 1))
+        found.append(item.take(rows) if len(item.times) > _RUNS * _LENGTH else item)
+    return Measurements(found)
+
+
+def measure_yardstick(series: Sequence[Series], noise: Noise, span: float) -> Yardstick | None:
+    """Return what smooth curves make of the data; None where some noise is zero, or partly known and partly learned.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        In the order of the noise.
+    noise : Noise
+        Which level belongs to which observable.
+    span : float
+        Of time.
+    """
+    if any(item.exact.any() or (item.known.any() and item.learned.any()) for item in series):
+        return None
+    units = noise.units
+    totals = np.zeros((len(units), len(_LEVELS)))
+    tables: list[Array] = []
+    for item, group in zip(series, noise.groups, strict=True):
+        levels = units[group] * _LEVELS if item.learned.any() else np.ones(1)
+        table = _evidences(item, levels, float(span) or 1.0)
+        totals[group] += table
+        tables.append(np.broadcast_to(table, _LEVELS.shape))
+    best = totals.argmax(axis=1)
+    if not np.isfinite(totals.max(axis=1)).all():
+        return None
+    found = {
+        item.observable: float(units[group] * _LEVELS[best[group]])
+        if item.learned.any()
+        else float(np.sqrt(np.mean(item.std**2)))
+        for item, group in zip(series, noise.groups, strict=True)
+    }
+    value = sum(float(table[best[group]]) for table, group in zip(tables, noise.groups, strict=True))
+    return Yardstick(value, found, sum(len(item.times) for item in series))
+
+
+def _evidences(item: Series, levels: Array, span: float) -> Array:
+    """Return the best log evidence of one series over lengthscales and deviations at each level of noise."""
+    values, count = item.values, len(item.values)
+    spread = float(np.std(values)) or float(np.max(np.abs(values))) or 1.0
+    # A constant beside the curve, as large as the mean: what does not change needs no lengthscale.
+    constant = 1.0 + (float(values.mean()) / spread) ** 2
+    weights = np.ones(count) if item.learned.any() else 1.0 / item.std
+    lag = (item.times[:, None] - item.times[None, :]) / span
+    best = np.full(len(levels), -np.inf)
+    step = float(np.median(np.diff(np.unique(item.times)))) / span if np.ptp(item.times) > 0 else 1.0
+    for length in np.geomspace(min(max(_SHORTEST * step, 1e-9), 1.0), _LONGEST, _LENGTHSCALES):
+        K = (np.exp(-0.5 * (lag / length) ** 2) + constant) * np.outer(weights, weights)
+        eigenvalues, vectors = np.linalg.eigh(K)
+        squares = (vectors.T @ (weights * values)) ** 2
+        # Variances of the rotated data: deviations, levels, data.
+        variances = (spread * _DEVIATIONS[:, None, None]) ** 2 * np.maximum(eigenvalues, 0.0) + levels[
+            None, :, None
+        ] ** 2
+        found = -0.5 * np.sum(squares / variances + np.log(2.0 * np.pi * variances), axis=2) + np.log(weights).sum()
+        best = np.maximum(best, found.max(axis=0))
+    return best

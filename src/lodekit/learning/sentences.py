@@ -1,0 +1,154 @@
+"""What is to be read before a fit is believed, in sentences, and hyperparameters by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.algebra.scalars import Scalar
+from lodekit.errors import AlgebraError
+from lodekit.inference.engine import Posterior
+from lodekit.learning.diagnosis import Diagnosis
+from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
+from lodekit.learning.residuals import join_words, residual_doubts
+from lodekit.learning.search import Optimum
+from lodekit.learning.transforms import Layout
+from lodekit.prior.compile import ScalarTable
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+from lodekit.system.system import System
+
+__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
+
+#: What deviations of modes are called, before their number.
+MODES = "deviation of mode"
+#: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
+_CLOSE = 1e-2
+
+
+def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
+    """Return warnings for expressions that nearly vanish at the estimate and at whose zeros the structure changes.
+
+    Parameters
+    ----------
+    system : System
+    theta : array, shape (p,)
+        The estimate: values of all parameters, in order.
+    """
+    ring = system.operator.ring
+    try:
+        changing, unsuitable = system.degenerate_elements, system.unsuitable_elements
+    except AlgebraError:
+        return []
+    elements = [(element, "the structure of the system changes") for element in changing]
+    elements += [(element, "the chosen basis is none") for element in unsuitable if element not in changing]
+    found = []
+    for element, what in elements:
+        terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
+        values, _ = ScalarTable(ring, terms).evaluate(theta)
+        text = ring.format(element)
+        if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
+            found.append(f"{what} at {text} = 0, which holds here; write the values that make it so into the equations")
+        elif abs(values.sum()) < _CLOSE * np.abs(values).sum():
+            found.append(f"{what} at {text} = 0, and the estimate is close to that")
+    return found
+
+
+def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Sequence[str]) -> dict[str, float]:
+    """Return lengthscales and deviations by name, in the user's units.
+
+    Parameters
+    ----------
+    prior : Prior
+    hyper : Hyperparameters
+        With lengthscales in scaled time.
+    channels : sequence of str
+        All channels of the system; the channel prior has a process for each.
+    """
+    names = [f"free function {i}" for i in range(1, prior.processes + 1)] if prior.channels is None else list(channels)
+    found = {}
+    for name, ell, sigma in zip(names, hyper.lengthscales, hyper.deviations, strict=True):
+        found[f"lengthscale of {name}"] = prior.units.user_lengths(float(ell))
+        found[f"deviation of {name}"] = float(sigma)
+    for i, sigma in enumerate(hyper.mode_deviations, 1):
+        found[f"{MODES} {i}"] = float(sigma)
+    return found
+
+
+def _identification_warnings(
+    system: System, measured: Sequence[str], diagnosis: Diagnosis, estimates: Mapping[str, Estimate]
+) -> list[str]:
+    """Return what the data do not tell, in sentences that say what to try."""
+    found, told = [], set()
+    by_reason: dict[str, list[str]] = {}
+    for name, verdict in diagnosis.verdicts.items():
+        if not verdict.identified:
+            by_reason.setdefault(verdict.reason, []).append(name)
+    hidden = [name for name in system.channels if name not in measured]
+    for reason, names in by_reason.items():
+        told |= set(names)
+        who = f"parameter{'s' * (len(names) > 1)} {join_words(names)} {'are' if len(names) > 1 else 'is'}"
+        if reason == "structure":
+            sure = diagnosis.combinations
+            only = f"; only {join_words(sure)} {'are' if len(sure) > 1 else 'is'} determined" if sure else ""
+            more = f"measure {join_words(hidden)}, or fix" if hidden else "fix"
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: other values, with all else changed to match, give the same solutions in all "
+                f"that was measured{only}; {more} a value that is known"
+            )
+        elif reason == "motion":
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: the same curves solve the equations for other values, too; what was measured "
+                "moves too simply to tell: add data from another input or another start, or fix a value that is known"
+            )
+        elif reason == "flat":
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: moved far in either direction, with all else learned anew, the evidence "
+                "hardly falls; measure where it matters, or fix a value that is known"
+            )
+        elif reason == "side":
+            found += [
+                f"parameter {name} is only bounded by these data: {diagnosis.verdicts[name].note}" for name in names
+            ]
+    rest = {n: each for n, each in estimates.items() if not each.identified and n not in told}
+    return found + [f"parameter {name} is {each.note}" for name, each in rest.items()]
+
+
+def find_warnings(
+    system: System,
+    posterior: Posterior,
+    layout: Layout,
+    optimum: Optimum,
+    estimates: Mapping[str, Estimate],
+    diagnosis: Diagnosis,
+    measured: Sequence[str],
+) -> list[str]:
+    """Return sentences that users should read before they believe a fit; none where nothing is wrong.
+
+    Parameters
+    ----------
+    system : System
+    posterior : Posterior
+        At the optimum; it knows how accurate it is.
+    layout : Layout
+        Of the vector that was searched.
+    optimum : Optimum
+    estimates : dict of str to Estimate
+        The parameters of the system by name.
+    diagnosis : Diagnosis
+    measured : sequence of str
+        What was measured.
+    """
+    found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
+    found += residual_doubts(diagnosis.checks, is_shared=layout.noise_levels == 1)
+    if optimum.at_bound[layout.blocks.noise].any():
+        found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
+    inaccurate = posterior.warnings()
+    if inaccurate and layout.mode_deviation is not None:
+        inaccurate.append(
+            f"mode_deviation={layout.mode_deviation:g} may be so large that rounding exceeds the noise, and evidence "
+            "and curves are wrong; take one nearer to the size of the modes, or leave it out"
+        )
+    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + inaccurate

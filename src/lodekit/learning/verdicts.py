@@ -1,0 +1,209 @@
+"""Which parameters the data tell: by exact algebra, by the motion that was measured, by profiles of the evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.learning.curvature import covariance_from_curvature
+from lodekit.learning.estimates import NORMAL_95, NOT_IDENTIFIED, Estimate
+from lodekit.learning.motion import Curves, open_directions
+from lodekit.learning.objective import Objective
+from lodekit.learning.profiles import profile
+from lodekit.learning.search import Optimum
+from lodekit.prior.observables import ObservableReader
+from lodekit.system.identification import Measured, undetermined_directions
+from lodekit.system.symmetries import determined_combinations, sign_symmetries
+from lodekit.system.system import System
+
+__all__ = ["Structure", "Verdict", "apply_verdicts", "give_verdicts", "relative_errors"]
+
+Array = NDArray[np.float64]
+#: Entries of open directions below this, in units of the sizes of the parameters, do not count.
+_SHARE = 0.1
+#: A standard error beyond this on the scale of the search, or in units of the size, asks for a profile.
+_DOUBT = 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about a parameter beside the curvature, and goes before what that says.
+
+    Parameters
+    ----------
+    identified : bool
+        Whether the data determine it.
+    note : str
+        Why there is no interval; empty where there is one.
+    reason : str
+        How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
+        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"failed"``
+        because the search has failed.
+    interval : (float, float), optional
+        95 %, in the user's units, where it is known.
+    """
+
+    identified: bool
+    note: str
+    reason: str
+    interval: tuple[float, float] | None = None
+
+
+def apply_verdicts(
+    estimates: Mapping[str, Estimate], verdicts: Mapping[str, Verdict], *, enough: bool
+) -> dict[str, Estimate]:
+    """Return estimates from the curvature, corrected by what is known better.
+
+    Parameters
+    ----------
+    estimates : dict of str to Estimate
+    verdicts : dict of str to Verdict
+        By name; not for all.
+    enough : bool
+        Whether there are as many measurements as there is to learn; fewer determine nothing.
+    """
+    found = dict(estimates)
+    for name, verdict in verdicts.items():
+        old = estimates[name]
+        if not verdict.identified:
+            limits = verdict.interval or (old.interval if not old.identified else (-math.inf, math.inf))
+            found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
+        elif verdict.interval is not None and old.note == NOT_IDENTIFIED and enough:
+            low, high = verdict.interval
+            error = (high - low) / (2.0 * NORMAL_95)
+            found[name] = replace(old, std_error=error, interval=verdict.interval, identified=True, note="")
+    return found
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the equations say about what can be learned from what was measured, whatever the data are.
+
+    Parameters
+    ----------
+    system : System
+    measured : tuple of str
+        The observables.
+    """
+
+    system: System
+    measured: tuple[str, ...]
+
+    @cached_property
+    def _case(self) -> Measured:
+        operator, known = ObservableReader(self.system).read(self.measured)
+        # A prior tells a parameter, too.
+        unknown = (n for n, each in self.system.parameters.items() if each.fixed is None and each.prior is None)
+        return Measured(self.system, operator, known, tuple(unknown))
+
+    @cached_property
+    def directions(self) -> list[dict[str, object]]:
+        """Directions in which parameters can move without any change of what can be measured."""
+        try:
+            return [dict(way) for way in undetermined_directions(self._case) or []]
+        except LodekitError:
+            return []
+
+    @property
+    def undetermined(self) -> list[str]:
+        """Parameters that no data of this kind can tell, in order."""
+        return [name for name in self.system.parameters if any(name in way for way in self.directions)]
+
+    @cached_property
+    def combinations(self) -> list[str]:
+        """What is determined of them, such as ``k/m``, where that is simple."""
+        if not self.directions:
+            return []
+        return determined_combinations(self._case, undetermined_directions(self._case) or []) or []
+
+    @cached_property
+    def symmetries(self) -> list[frozenset[str]]:
+        """Parameters whose signs can change together; those that are undetermined anyway are not worth a word."""
+        either = [
+            name for name, each in self.system.parameters.items()
+            if each.fixed is None and each.prior is None and all(map(math.isinf, each.interval))
+        ]  # fmt: skip
+        try:
+            found = sign_symmetries(self._case, either) if either else []
+        except LodekitError:
+            found = []
+        return [names for names in found if not names <= set(self.undetermined)]
+
+
+def give_verdicts(
+    structure: Structure, curves: Curves, objective: Objective, optimum: Optimum, curvature: Array
+) -> dict[str, Verdict]:
+    """Return what is to be said about parameters other than what the curvature says, by name.
+
+    Parameters
+    ----------
+    structure : Structure
+    curves : Curves
+        At the optimum.
+    objective : Objective
+    optimum : Optimum
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    """
+    layout = objective.layout
+    found = {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
+    free = [
+        n
+        for n in layout.learned
+        if layout.names[n] not in found and objective.parameters[layout.names[n]].prior is None
+    ]
+    sizes = np.array([max(abs(float(curves.theta[n])), layout.transforms[n].size) for n in free])
+    for way in open_directions(curves, free, sizes):
+        for number, share in zip(free, way, strict=True):
+            if abs(share) > _SHARE:
+                found[layout.names[number]] = Verdict(False, NOT_IDENTIFIED, "motion")
+    found |= _profiles(objective, optimum, curvature, found)
+    return found
+
+
+def _profiles(
+    objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict]
+) -> dict[str, Verdict]:
+    """Return what profiles say about parameters of which the curvature leaves doubts."""
+    layout, found = objective.layout, {}
+    for name, relative in relative_errors(objective, optimum, curvature).items():
+        if name in known or 0.0 < relative < _DOUBT:
+            continue
+        seen = profile(objective, optimum, curvature, layout.position(name))
+        if seen.is_flat:
+            found[name] = Verdict(False, NOT_IDENTIFIED, "flat")
+        elif not seen.below or not seen.above:
+            side, edge = ("at most", seen.high) if seen.above else ("at least", seen.low)
+            found[name] = Verdict(False, f"{side} {edge:.3g} (95 %)", "side", (seen.low, seen.high))
+        elif not 0.0 < relative < 3.0 * _DOUBT:
+            found[name] = Verdict(True, "", "profile", (seen.low, seen.high))
+    return found
+
+
+def relative_errors(objective: Objective, optimum: Optimum, curvature: Array) -> dict[str, float]:
+    """Return standard errors on the scale of the search, or in units of the size of what may be anything, by name.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        What sits at a limit is left out.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there.
+    """
+    layout, found = objective.layout, {}
+    covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
+    for position, number in enumerate(layout.learned):
+        transform, point = layout.transforms[number], float(optimum.x[position])
+        if not optimum.at_bound[position]:
+            spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+            size = max(abs(transform.forward(point)), transform.size)
+            unit = transform.slope(point) / size if transform.is_unbounded else 1.0
+            found[layout.names[number]] = spread * unit
+    return found

@@ -1,0 +1,98 @@
+"""How a system is fitted: the arguments of the estimator, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from lodekit.arguments import check_count, check_positive, check_seed
+from lodekit.errors import LodekitError
+from lodekit.inference.choice import check_engine
+from lodekit.inference.devices import find_device
+from lodekit.prior.families import read_latent
+from lodekit.prior.latents import Latent
+from lodekit.system.system import System
+
+__all__ = ["Arguments"]
+
+_NOISES = ("shared", "channel")
+_PRIORS = ("latent", "channels")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How a system is fitted: the arguments of `lodekit.LODEGP` beside the system, where they are described.
+
+    Parameters
+    ----------
+    latent : str or sequence of str
+        Covariance of the free functions.
+    prior : {"latent", "channels"}
+        Whether the processes are the free functions or the channels.
+    noise : {"shared", "channel"}
+        One learned level of noise for all observables, or one for each.
+    engine : str
+        ``"auto"``, or the name of an engine.
+    tolerance : float
+        The largest error of the covariance, for engines that have one.
+    restarts : int
+        How many starts are followed at most.
+    random_state : int, optional
+        Seed of the starts.
+    n_jobs : int, optional
+        How many starts are followed at the same time.
+    device : str, optional
+        Where PyTorch computes; NumPy does otherwise.
+    mode_deviation : float, optional
+        Of all modes, where it is not learned.
+    """
+
+    latent: str | Sequence[str] = "se"
+    prior: str = "latent"
+    noise: str = "shared"
+    engine: str = "auto"
+    tolerance: float = 1e-10
+    restarts: int = 6
+    random_state: int | None = None
+    n_jobs: int | None = None
+    device: str | None = None
+    mode_deviation: float | None = None
+
+    def check(self) -> None:
+        """Raise where an argument is not what it should be."""
+        if self.noise not in _NOISES:
+            raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
+        if self.prior not in _PRIORS:
+            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
+        check_engine(self.engine)
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
+            raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
+        if self.mode_deviation is not None:
+            check_positive("mode_deviation", self.mode_deviation)
+        if self.device is not None:
+            find_device(self.device)
+        check_count("restarts", self.restarts)
+        check_seed(self.random_state)
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+            raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
+
+    def latents(self, system: System) -> tuple[Latent, ...]:
+        """Return the covariance of each free function of a system, in order; raise where their number is wrong.
+
+        Parameters
+        ----------
+        system : System
+        """
+        count = system.free_functions
+        if not isinstance(self.latent, str | Sequence):
+            raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
+        names = [self.latent] * count if isinstance(self.latent, str) else list(self.latent)
+        if len(names) != count:
+            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
+        return tuple(read_latent(name) for name in names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all arguments by name."""
+        return asdict(self)

@@ -1,0 +1,245 @@
+"""One diagnosis of a fit, said alike everywhere: what failed, what the data do not tell, what is left over."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning.diagnosis import Diagnosis
+from lodekit.learning.verdicts import Verdict
+from lodekit.report import make_report
+from lodekit.simulation import simulate
+
+GENERATOR_SEED = 5
+
+
+def noisy(name: str, last: float, noise: float = 0.01, count: int = 40) -> tuple[lk.System, np.ndarray, dict]:  # type: ignore[type-arg]
+    """The exact solution of a catalog system with noise."""
+    example = lk.catalog.find_example(name)
+    assert example is not None
+    times = np.linspace(0.0, last, count)
+    exact = example.solution_at(times)
+    data = exact + noise * exact.std(axis=0) * np.random.default_rng(GENERATOR_SEED).standard_normal(exact.shape)
+    return example.system, times, dict(zip(example.system.channels, data.T, strict=True))
+
+
+def drawn(name: str, last: float, noise: float = 0.01, count: int = 40) -> tuple[lk.System, np.ndarray, dict]:  # type: ignore[type-arg]
+    """A solution that is drawn from the prior, with noise."""
+    example = lk.catalog.find_example(name)
+    assert example is not None
+    times = np.linspace(0.0, last, count)
+    values = {key: float(value) for key, value in example.values.items()}
+    exact = simulate(example.system, times, values, lengthscale=last / 8, random_state=3)[0]
+    data = exact + noise * exact.std(axis=0) * np.random.default_rng(GENERATOR_SEED).standard_normal(exact.shape)
+    return example.system, times, dict(zip(example.system.channels, data.T, strict=True))
+
+
+def opened(gp: lk.LODEGP) -> dict[str, str]:
+    """Parameters that are not identified, each with the reason."""
+    return {n: each.reason for n, each in gp.fit_.diagnosis.verdicts.items() if not gp.parameters_[n].identified}
+
+
+@pytest.mark.parametrize(("name", "last"), [("spring_mass_damper", 10.0), ("rlc_circuit", 5.0)])
+def test_a_motion_of_one_rhythm_does_not_tell_what_a_richer_one_tells(name: str, last: float) -> None:
+    system, times, data = noisy(name, last)
+    simple = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
+    assert opened(simple) == dict.fromkeys(system.parameters, "motion")
+    assert sum("the same curves solve the equations for other values" in text for text in simple.warnings_) == 1
+    system, times, data = drawn(name, last)
+    rich = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
+    assert opened(rich) == {}
+    example = lk.catalog.find_example(name)
+    assert example is not None
+    for key, estimate in rich.parameters_.items():
+        # Five standard errors: a wrong curvature would be off by more.
+        assert abs(estimate.value - float(example.values[key])) < 5 * estimate.std_error
+
+
+def test_a_scale_that_nothing_shows_is_named_with_what_is_determined() -> None:
+    system, times, data = drawn("quarter_car", 1.5)
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
+    assert opened(gp) == dict.fromkeys(system.parameters, "structure")
+    [text] = [text for text in gp.warnings_ if "not identified" in text]
+    assert "only mu/ms, ks/ms, cs/ms and kt/ms are determined" in text
+    assert "fix a value that is known" in text
+    parameters = {**system.parameters, "ms": lk.Parameter(fixed=300.0)}
+    known = lk.LODEGP(lk.System(list(system.equations), parameters=parameters), noise="channel", random_state=0)
+    assert "structure" not in opened(known.fit(times, data)).values()
+
+
+def test_a_channel_that_was_not_measured_is_named() -> None:
+    system, times, data = drawn("heating", 6.0)
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, {n: data[n] for n in ("f1", "f2")})
+    assert opened(gp) == {"a": "structure"}
+    assert gp.parameters_["b"].identified
+    assert any("measure u, or fix" in text for text in gp.warnings_)
+
+
+@pytest.mark.parametrize("noise_std", [1e-6, None])
+def test_data_next_to_free_of_noise_determine_what_they_determine(noise_std: float | None) -> None:
+    example = lk.catalog.coupled_tanks()
+    times = np.linspace(0.0, 12.0, 30)
+    gp = lk.LODEGP(example.system, noise="channel", random_state=0).fit(times, example.solution_at(times), noise_std)
+    for name, estimate in gp.parameters_.items():
+        assert estimate.identified, name
+        assert estimate.value == pytest.approx(float(example.values[name]), rel=1e-3)
+        # The interval comes from a profile, or from the curvature; in any case it is next to nothing, and not nothing.
+        assert 0 < estimate.std_error < 1e-3 * estimate.value
+
+
+def test_a_flat_profile_is_proved_by_evaluating_it() -> None:
+    # An input that does nothing: b may be anything. It is measured, so that algebra alone cannot know.
+    times = np.linspace(0.0, 5.0, 40)
+    generator = np.random.default_rng(2)
+    system = lk.System("y' = -a*y + b*u", parameters={n: lk.Parameter(positive=True) for n in "ab"})
+    data = {"y": np.exp(-0.7 * times) + 0.003 * generator.standard_normal(40), "u": np.zeros(40)}
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data, {"u": 1e-9})
+    assert not gp.parameters_["b"].identified
+    assert gp.fit_.setup.structure.undetermined == []
+    # Once the input does something, it is told.
+    data["y"] = data["y"] + 0.5 * np.sin(times)
+    moved = {"y": data["y"], "u": 0.35 * np.sin(times) + 0.5 * np.cos(times)}
+    told = lk.LODEGP(system, noise="channel", random_state=0).fit(times, moved)
+    assert told.parameters_["b"].identified
+    assert told.parameters_["b"].value == pytest.approx(1.0, rel=0.1)
+
+
+def lost_fit() -> lk.LODEGP:
+    """A search that is sent to a place from which it does not come back: forty periods, started far away."""
+    times = np.linspace(0.0, 40.0, 400)
+    x = np.exp(-0.01 * times) * np.cos(2 * np.pi * times) + 0.02 * np.random.default_rng(0).standard_normal(400)
+    parameters = {"c": lk.Parameter(bounds=(5.0, 10.0)), "k": lk.Parameter(bounds=(1e-3, 1.0))}
+    system = lk.System("x'' + c*x' + k*x = 0", parameters=parameters)
+    return lk.LODEGP(system, random_state=0).fit(times, x)
+
+
+@pytest.fixture(scope="module")
+def lost() -> lk.LODEGP:
+    return lost_fit()
+
+
+def test_a_search_that_failed_says_so_everywhere(lost: lk.LODEGP) -> None:
+    said = "the search ended in a poor place, or the equations do not describe these data"
+    assert not lost.converged_
+    assert any(text.startswith(said) for text in lost.warnings_)
+    assert "try start values" in lost.warnings_[0]
+    assert said in lost.summary()
+    assert "Converged:                          no" in lost.summary()
+    result = lost.fit_.to_dict()
+    assert result["converged"] is False
+    assert any(text.startswith(said) for text in result["warnings"])
+    page = make_report(lost)
+    assert said[4:] in page
+    assert "The search failed" in page
+    # Algebra proves what it proves; the page does not leave it at that.
+    assert "is another question, and the answer is above" in page
+    assert not any("not identified" in each.note for each in lost.parameters_.values())
+
+
+def test_a_good_fit_of_the_same_data_beats_curves_that_obey_no_equation() -> None:
+    times = np.linspace(0.0, 40.0, 400)
+    x = np.exp(-0.01 * times) * np.cos(2 * np.pi * times) + 0.02 * np.random.default_rng(0).standard_normal(400)
+    parameters = {"c": lk.Parameter(start=0.02), "k": lk.Parameter(start=39.5)}
+    gp = lk.LODEGP(lk.System("x'' + c*x' + k*x = 0", parameters=parameters), random_state=0).fit(times, x)
+    assert gp.converged_
+    assert gp.fit_.diagnosis.trouble == ()
+    assert gp.warnings_ == []
+
+
+def test_noise_alone_is_no_failure_of_the_search_but_little_is_explained() -> None:
+    times = np.linspace(0.0, 10.0, 60)
+    noise = np.random.default_rng(4).standard_normal(60)
+    gp = lk.LODEGP(lk.System("x' = -a*x", parameters=["a"]), random_state=0).fit(times, noise)
+    assert gp.fit_.diagnosis.explained["x"] < 0.3
+    assert any("explain little of the variance" in text for text in gp.warnings_)
+    assert not any("poor place" in text for text in gp.warnings_)
+
+
+def test_the_share_explained_is_one_less_the_variance_left_over() -> None:
+    system, times, data = noisy("heating", 6.0, noise=0.2)
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data)
+    mean = gp.predict(times)
+    for number, name in enumerate(system.channels):
+        expected = 1 - np.mean((data[name] - mean[:, number]) ** 2) / np.var(data[name])
+        assert gp.fit_.diagnosis.explained[name] == pytest.approx(expected, rel=1e-9)
+        assert f"explained of {name}" in gp.summary()
+        assert gp.fit_.to_dict()["explained"][name] == pytest.approx(expected, rel=1e-9)
+    assert "Of the variance of the data the curves explain" in make_report(gp)
+
+
+def test_residuals_with_a_memory_are_told_by_all_not_by_the_report_alone() -> None:
+    # A second rhythm that the equation does not know.
+    times = np.linspace(0.0, 20.0, 120)
+    x = np.cos(times) + 0.3 * np.cos(0.23 * times) + 0.01 * np.random.default_rng(1).standard_normal(120)
+    gp = lk.LODEGP(lk.System("x'' + k*x = 0", parameters=["k"]), random_state=0).fit(times, x)
+    [text] = [
+        text for text in gp.warnings_ if "neighbouring residuals resemble each other in x (correlation 0." in text
+    ]
+    assert text in gp.summary()
+    assert text in gp.fit_.to_dict()["warnings"]
+    assert text[1:] in make_report(gp)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_of_two_signs_the_positive_one_is_reported(sign: float) -> None:
+    times = np.linspace(0.0, 10.0, 60)
+    x = np.exp(-0.2 * times) * np.cos(2 * times) + 0.01 * np.random.default_rng(0).standard_normal(60)
+    parameters = {"z": lk.Parameter(), "w": lk.Parameter()}
+    gp = lk.LODEGP(lk.System("x'' + 2*z*w*x' + w^2*x = 0", parameters=parameters), random_state=0).fit(times, x)
+    assert gp.parameters_["z"].value > 0
+    assert gp.parameters_["w"].value > 0
+    assert gp.parameters_["w"].value == pytest.approx(2.01, rel=0.02)
+    assert gp.warnings_ == []
+    [note] = gp.fit_.diagnosis.notes
+    assert note.startswith("the data do not tell the signs of z and w: both can change together")
+    assert f"Note: {note}" in gp.summary()
+    assert note in gp.fit_.to_dict()["remarks"]
+    # A start value decides where there is one.
+    parameters = {"z": lk.Parameter(start=sign * 0.1), "w": lk.Parameter(start=sign * 2.0)}
+    given = lk.LODEGP(lk.System("x'' + 2*z*w*x' + w^2*x = 0", parameters=parameters), random_state=0).fit(times, x)
+    for name, each in given.parameters_.items():
+        assert each.value == pytest.approx(sign * gp.parameters_[name].value, rel=1e-4)
+        assert each.std_error == pytest.approx(gp.parameters_[name].std_error, rel=1e-3)
+    assert given.log_evidence_ == pytest.approx(gp.log_evidence_, abs=1e-4)
+
+
+def test_a_diagnosis_is_saved_and_a_file_without_one_gets_it_back(lost: lk.LODEGP, tmp_path: Path) -> None:
+    lost.save(tmp_path / "lost.lodekit")
+    loaded = lk.LODEGP.load(tmp_path / "lost.lodekit")
+    assert loaded.warnings_ == lost.warnings_
+    assert not loaded.converged_
+    assert loaded.fit_.diagnosis == lost.fit_.diagnosis
+    with zipfile.ZipFile(tmp_path / "lost.lodekit") as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    state = json.loads(content["model.json"])
+    del state["diagnosis"]
+    with zipfile.ZipFile(tmp_path / "old.lodekit", "w") as archive:
+        for name, value in (content | {"model.json": json.dumps(state).encode()}).items():
+            archive.writestr(name, value)
+    old = lk.LODEGP.load(tmp_path / "old.lodekit")
+    assert not old.converged_
+    assert len(old.warnings_) == len(lost.warnings_)
+
+
+def test_a_diagnosis_survives_json() -> None:
+    verdicts = {
+        "a": Verdict(False, "at most 3 (95 %)", "side", (-np.inf, 3.0)),
+        "b": Verdict(True, "", "profile", (1.0, 2.0)),
+        "c": Verdict(False, "not identified by these data", "structure"),
+    }
+    found = Diagnosis(("a sentence",), verdicts, ("k/m",), (("z", "w"),), (), 3.0)
+    assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_more_data_at_kept_values_keep_what_was_found_out() -> None:
+    system, times, data = drawn("heating", 6.0)
+    kept = {n: data[n] for n in ("f1", "f2")}
+    gp = lk.LODEGP(system, noise="channel", random_state=0).fit(times, kept)
+    gp.update(times + 0.01, kept, relearn=False)
+    assert opened(gp) == {"a": "structure"}
+    assert set(gp.fit_.diagnosis.explained) == {"f1", "f2"}
