@@ -25,7 +25,7 @@ def fit(example: lk.catalog.Example, times: Array, noise: float, seed: int) -> t
     exact = example.solution_at(times)
     data = exact + noise * np.random.default_rng(seed).standard_normal(exact.shape)
     start = time.perf_counter()
-    gp = lk.LODEGP(example.system, random_state=seed).fit(times, data)
+    gp = lk.LODEGP(example.system, noise="shared", random_state=seed).fit(times, data)
     return gp, exact, time.perf_counter() - start
 
 
@@ -85,7 +85,7 @@ def hidden_room(seeds: int) -> dict[str, Any]:
     for seed in range(seeds):
         generator = np.random.default_rng(seed)
         data = {name: exact[:, j] + 0.05 * generator.standard_normal(80) for j, name in ((0, "T1"), (2, "q"))}
-        gp = lk.LODEGP(system, random_state=seed).fit(times, data)
+        gp = lk.LODEGP(system, noise="shared", random_state=seed).fit(times, data)
         low, high = gp.parameters_["Ta"].interval
         inside += low < 8.0 < high
         errors.append(abs(gp.parameters_["Ta"].value - 8.0))

@@ -117,18 +117,18 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
         found = heated.parameters_[name]
         assert line(ax, "95 % interval").get_xdata().tolist() == list(found.interval)
         assert line(ax, "estimate").get_xdata() == [found.value]
-        relearned = line(ax, "log evidence, all else learned anew")
+        relearned = line(ax, "log evidence + log prior, all else learned anew")
         assert relearned.get_ydata()[5] == pytest.approx(0.0, abs=1e-6)
         # The profile is close to its normal approximation here, and never below evidence with all else kept.
         normal = line(ax, "normal approximation").get_ydata()
         # At the ends, -5.4 of the approximation, they differ by 0.6, for the profile is skewed.
         np.testing.assert_allclose(relearned.get_ydata(), normal, rtol=0, atol=1.0)
     fixed = heated.plot_parameters("a", others="fixed", points=11).axes[0]
-    values = line(fixed, "log evidence, all else as learned")
+    values = line(fixed, "log evidence + log prior, all else as learned")
     expected = [heated.log_evidence({"a": value}) - heated.log_evidence_ for value in values.get_xdata()]
     np.testing.assert_allclose(values.get_ydata(), expected, atol=1e-8)
     following = line(heated.plot_parameters("a", others="following", points=11).axes[0], _FOLLOWING)
-    profile = line(figure.axes[0], "log evidence, all else learned anew")
+    profile = line(figure.axes[0], "log evidence + log prior, all else learned anew")
     for lower, upper in ((values, following), (following, profile)):
         heights = dict(zip(np.round(upper.get_xdata(), 9).tolist(), upper.get_ydata().tolist(), strict=True))
         pairs = zip(np.round(lower.get_xdata(), 9).tolist(), lower.get_ydata().tolist(), strict=True)
@@ -140,7 +140,7 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
     assert figure.axes[0].get_xlabel() == "a (1/s)"
 
 
-_FOLLOWING = "log evidence, all else following to first order"
+_FOLLOWING = "log evidence + log prior, all else following to first order"
 
 
 def test_fixed_and_unknown_parameters_are_explained(hidden: lk.LODEGP) -> None:

@@ -36,8 +36,8 @@ class LODEGP:
     prior : {"latent", "channels"}
         Independent processes for the free functions, as in the paper; or for the channels, conditioned on the
         equations: canonical, with hyperparameters in the channels' units.
-    noise : {"shared", "channel"}
-        One learned level of noise for all observables (in their own units), or one for each.
+    noise : {"channel", "shared"}
+        One learned level of noise for each observable, or one number for all of them, each in its own unit.
     engine : {"auto", "dense", "spectral"}
         How the log evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
         measurements; ``engine_`` says what was used, and why.
@@ -78,7 +78,7 @@ class LODEGP:
         *,
         latent: str | Sequence[str] = "se",
         prior: str = "latent",
-        noise: str = "shared",
+        noise: str = "channel",
         engine: str = "auto",
         tolerance: float = 1e-10,
         restarts: int = 6,

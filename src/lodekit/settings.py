@@ -17,7 +17,7 @@ from lodekit.system.system import System
 
 __all__ = ["Arguments"]
 
-_NOISES = ("shared", "channel")
+_NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
 
 
@@ -31,7 +31,7 @@ class Arguments:
         Covariance of the free functions.
     prior : {"latent", "channels"}
         Whether the processes are the free functions or the channels.
-    noise : {"shared", "channel"}
+    noise : {"channel", "shared"}
         One learned level of noise for all observables, or one for each.
     engine : str
         ``"auto"``, or the name of an engine.
@@ -51,7 +51,7 @@ class Arguments:
 
     latent: str | Sequence[str] = "se"
     prior: str = "latent"
-    noise: str = "shared"
+    noise: str = "channel"
     engine: str = "auto"
     tolerance: float = 1e-10
     restarts: int = 6
@@ -63,7 +63,7 @@ class Arguments:
     def check(self) -> None:
         """Raise where an argument is not what it should be."""
         if self.noise not in _NOISES:
-            raise LodekitError(f"expected noise='shared' or 'channel', got {self.noise!r}")
+            raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
         if self.prior not in _PRIORS:
             raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
         check_engine(self.engine)

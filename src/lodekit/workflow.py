@@ -148,7 +148,7 @@ def fit_file(
 def _settings(file: SystemFile) -> dict[str, Any]:
     """Return the arguments of `LODEGP` that a system file holds."""
     return {
-        "noise": file.noise if isinstance(file.noise, str) else "shared",
+        "noise": file.noise if isinstance(file.noise, str) else "channel",
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
     }

@@ -158,7 +158,7 @@ def test_a_matrix_that_is_nearly_singular_says_what_was_added() -> None:
 
 def test_a_system_without_any_freedom_is_known_exactly() -> None:
     times = np.linspace(0.0, 3.0, 8)
-    gp = lk.LODEGP(lk.System("x = sin(t)"), random_state=0)
+    gp = lk.LODEGP(lk.System("x = sin(t)"), noise="shared", random_state=0)
     gp.fit(times, np.sin(times) + 0.01 * np.cos(9 * times))
     mean, covariance = gp.predict(times, return_cov=True)
     np.testing.assert_allclose(mean[:, 0], np.sin(times), rtol=0, atol=1e-14)

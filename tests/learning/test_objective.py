@@ -26,7 +26,7 @@ PARAMETERS = {
 @pytest.fixture(scope="module")
 def fitted() -> lk.LODEGP:
     system = lk.System("x'' + c*x' + k*x = b", parameters=PARAMETERS)
-    return lk.LODEGP(system, random_state=0).fit(TIMES, VALUES)
+    return lk.LODEGP(system, noise="shared", random_state=0).fit(TIMES, VALUES)
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +111,47 @@ def test_curvature_is_minus_the_second_difference(fitted: lk.LODEGP, objective: 
         step = 1e-3 * np.eye(len(x))[k]
         second = (objective.value(x + step) - 2 * objective.value(x) + objective.value(x - step)) / 1e-6
         assert found[k, k] == pytest.approx(-second, rel=1e-3, abs=1e-4 * np.abs(found).max())
+
+
+def test_levels_of_noise_have_a_weak_prior_that_knows_no_units() -> None:
+    """Values by hand: flat in the level, normal in how far the logarithms of relative levels are apart."""
+    system, times = lk.System("x' = -x + u"), np.linspace(0, 3, 6)
+    table = np.stack([np.sin(times), np.cos(times) + np.sin(times)], axis=1)
+    table = table + 0.01 * np.random.default_rng(0).standard_normal(table.shape)
+    objectives = [
+        lk.LODEGP(system, random_state=0, restarts=1).fit(times, table * unit).fit_.setup.objective
+        for unit in (np.ones(2), np.array([1e3, 1e-3]))
+    ]
+    found = []
+    for objective in objectives:
+        units = objective.engine.prior.noise.units
+        x = np.zeros(objective.layout.size)
+        x[objective.layout.blocks.noise] = np.log(units * np.array([0.1, 0.4]))
+        value, gradient = objective.log_prior(x)
+        found.append(value)
+        half = 0.5 * math.log(4.0)
+        assert value == pytest.approx(math.log(0.1 * 0.4) - half**2, rel=1e-12)
+        assert gradient[objective.layout.blocks.noise] == pytest.approx([1.0 + half, 1.0 - half], rel=1e-12)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    shared = lk.LODEGP(system, noise="shared", random_state=0, restarts=1).fit(times, table).fit_.setup.objective
+    assert shared.log_prior(np.ones(shared.layout.size))[0] == 0.0
+    assert (objectives[0].name, shared.name) == ("log evidence + log prior", "log evidence")
+
+
+def test_noise_that_is_known_is_not_pooled_with_what_is_learned() -> None:
+    system, times = lk.System("x' = -x + u"), np.linspace(0, 3, 12)
+    table = {"x": np.sin(times) + 0.02 * np.cos(40 * times), "u": np.cos(times) + np.sin(times)}
+    objective = lk.LODEGP(system, random_state=0).fit(times, table, noise_std={"u": 1e-3}).fit_.setup.objective
+    _, gradient = objective.log_prior(np.ones(objective.layout.size))
+    assert gradient[objective.layout.blocks.noise].tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_level_of_noise_collapses_where_measurements_are_few(seed: int) -> None:
+    """The evidence alone finds a channel without noise in three of these four data sets, bands of zero with it."""
+    example, times = lk.catalog.spring_mass_damper(), np.linspace(1, 6, 6)
+    truth = example.solution_at(times)
+    noise = 0.05 * truth.std(axis=0)
+    table = truth + noise * np.random.default_rng(seed).standard_normal(truth.shape)
+    gp = lk.LODEGP(example.system, random_state=0).fit(times, table)
+    assert (np.array(list(gp.noise_.values())) > 0.05 * noise).all()

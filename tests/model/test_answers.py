@@ -30,7 +30,7 @@ def test_scikit_learn_can_clone_cross_validate_and_search() -> None:
 def test_summary_is_a_table_that_fits_the_page(heated: lk.LODEGP) -> None:
     text = heated.summary()
     assert max(len(line) for line in text.splitlines()) <= 80
-    for word in ("coef", "std err", "[0.025", "0.975]", "Log evidence", "Converged", "noise (shared)"):
+    for word in ("coef", "std err", "[0.025", "0.975]", "Log evidence", "Converged", "noise (f1)", "noise (u)"):
         assert word in text
 
 

@@ -37,7 +37,7 @@ def test_bad_data_are_refused_with_a_reason(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"noise": "pink"}, "noise='shared'"),
+        ({"noise": "pink"}, "noise='channel' or 'shared'"),
         ({"latent": "cubic"}, "latent='se'"),
         ({"latent": "matern-4/2"}, "odd p"),
         ({"latent": ["se", "se"]}, "one latent for each of the 1"),

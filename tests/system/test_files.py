@@ -41,7 +41,7 @@ def test_what_a_file_does_not_say_has_defaults(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('equations = ["x\' = u"]\n[units]\nx = ""\nu = "V"\n')
     content = lk.read_system_file(path)
-    assert (content.noise, content.latent, content.prior, content.columns) == ("shared", "se", "latent", {})
+    assert (content.noise, content.latent, content.prior, content.columns) == ("channel", "se", "latent", {})
     assert content.units == {"u": "V"}
 
 
@@ -101,8 +101,8 @@ def test_equations_as_one_text_and_parameters_as_a_list(tmp_path: Path) -> None:
         ('equations = ["x\'=u"]\nparameters = 3', "as a table"),
         ('equations = ["x\'=u"]\nchannels = 3', "channel"),
         ('equations = ["x\'=u"]\ntitle = 3', "title"),
-        ('equations = ["x\'=u"]\nnoise = 3', "expected noise = 'shared'"),
-        ('equations = ["x\'=u"]\nnoise = "none"', "expected noise = 'shared' or 'channel', got 'none'"),
+        ('equations = ["x\'=u"]\nnoise = 3', "expected noise = 'channel'"),
+        ('equations = ["x\'=u"]\nnoise = "none"', "expected noise = 'channel' or 'shared', got 'none'"),
         ('equations = ["x\'=u"]\n[noise]\nz = 1', "names z; expected a channel"),
         ('equations = ["x\'=u"]\n[noise]\nx = -1', "zero \\(exact\\) or more for x, got -1"),
         ('equations = ["x\'=u"]\n[noise]\nx = true', "got True"),
@@ -182,7 +182,7 @@ def test_a_new_file_can_be_read_and_says_what_may_be_added(tmp_path: Path) -> No
     content = lk.read_system_file(path)
     assert content.system == lk.System("f1' = -a*(f1-f2)+u; f2' = -\u03b2*(f2-f1)", parameters=["a", "\u03b2"])
     assert content.title == "Rooms"
-    assert (content.units, content.noise, content.columns) == ({}, "shared", {})
+    assert (content.units, content.noise, content.columns) == ({}, "channel", {})
     for word in ("positive", "bounds", "start", "fixed", "normal", "lognormal", "# [noise]", "# [columns]"):
         assert word in text
     assert set(tomllib.loads(text)["units"]) == {"t", "f1", "f2", "u"}
@@ -194,7 +194,7 @@ def test_every_suggestion_in_a_new_file_works(tmp_path: Path) -> None:
     path = tmp_path / "all.toml"
     path.write_text("\n".join(line[2:] if line.startswith(keys) else line for line in lines))
     content = lk.read_system_file(path)
-    assert (content.noise, content.latent, content.prior) == ("channel", "matern-7/2", "channels")
+    assert (content.noise, content.latent, content.prior) == ("shared", "matern-7/2", "channels")
     assert content.columns == {"t": "time [s]", "x": "2"}
     noise = ("# [noise]", "# x = 0.1")
     path.write_text("\n".join(line[2:] if line.startswith(noise) else line for line in lines))

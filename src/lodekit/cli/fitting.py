@@ -60,7 +60,7 @@ def fit(
     values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
     noise: Annotated[
-        str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")
+        str | None, typer.Option("--noise", help="One level for each (channel), or for all (shared).")
     ] = None,
     latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
     prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,

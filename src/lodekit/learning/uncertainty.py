@@ -172,11 +172,16 @@ class Uncertainty:
                 if posterior is None:
                     continue
                 height = posterior.value + self.objective.log_prior(point)[0]
-                if height >= self.optimum.value - 0.5 * float(step @ step) - _SLACK:
+                if height >= self._summit - 0.5 * float(step @ step) - _SLACK:
                     yield point, posterior
                     break
             else:
                 yield self.optimum.x, self._at(self.optimum.x)
+
+    @cached_property
+    def _summit(self) -> float:
+        """The objective at the optimum; computed again, because saved models know another one from other versions."""
+        return self._at(self.optimum.x).value + self.objective.log_prior(self.optimum.x)[0]
 
     def _pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
         """Return neighbouring posteriors on either side of the optimum, one pair for each column of `roots`."""

@@ -20,11 +20,11 @@ __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 MAX_BYTES = 1_000_000
 _KEYS = ("equations", "channels", "basis", "parameters", "units", "title", "noise", "latent", "prior", "columns")
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
-_NOISES = ("shared", "channel")
+_NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
 #: What a file to start from says about the model, about parameters, and about data; {} is a channel.
 _MODEL_LINES = (
-    '# noise = "channel"       # learn the noise of each channel; without this line they share one',
+    '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
     '# latent = "matern-7/2"   # rougher than "se", the default',
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
@@ -63,7 +63,7 @@ class SystemFile:
         out.
     title : str
         For the reader.
-    noise : {"shared", "channel"} or dict of observable to float
+    noise : {"channel", "shared"} or dict of observable to float
         How noise is learned, or its known standard deviations.
     latent : str or tuple of str
         Covariance of the free functions, one for all or one each.
@@ -76,7 +76,7 @@ class SystemFile:
     system: System
     units: dict[str, str]
     title: str
-    noise: str | dict[str, float] = "shared"
+    noise: str | dict[str, float] = "channel"
     latent: str | tuple[str, ...] = "se"
     prior: str = "latent"
     columns: dict[str, str] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         system,
         {name: unit for name, unit in units.items() if unit.strip()},
         title,
-        noise=_read_noise(place, content.get("noise", "shared"), (*system.channels, *columns)),
+        noise=_read_noise(place, content.get("noise", "channel"), (*system.channels, *columns)),
         latent=_read_latent(place, content.get("latent", "se")),
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         columns=columns,
@@ -207,7 +207,7 @@ def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | di
         if isinstance(entry, str):
             return _read_choice(place, "noise", entry, _NOISES)
         raise SystemFileError(
-            f"{place}: expected noise = 'shared' or 'channel', or a table [noise] such as T1 = 0.1, got {entry!r}"
+            f"{place}: expected noise = 'channel' or 'shared', or a table [noise] such as T1 = 0.1, got {entry!r}"
         )
     for name, std in entry.items():
         if name not in observables or name == "t":
