@@ -38,9 +38,9 @@ types: $(DEV)
 layers: $(DEV)
 	$(BIN)/lint-imports --no-cache
 
-# Files stay whole: what the tests of a file share is made once.
+# Files stay whole: what the tests of a file share is made once. They come in the order of tests/conftest.py, longest first.
 unit: $(DEV)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/algebra.py

@@ -11,6 +11,22 @@ from hypothesis import settings
 settings.register_profile("lodekit", derandomize=True, database=None, deadline=None)
 settings.load_profile("lodekit")
 
+#: Files that take longest: they begin first, for a worker that began one last would be waited for.
+LONG = (
+    "tests/paper/test_reproduction.py",
+    "tests/cli/test_process.py",
+    "tests/cli/test_fitting.py",
+    "tests/data/test_large.py",
+    "tests/test_many_measurements.py",
+    "tests/agreement/test_spectral.py",
+    "tests/learning/test_fit.py",
+    "tests/certificate/test_certificate.py",
+    "tests/test_report.py",
+    "tests/cli/test_using.py",
+    "tests/test_collection.py",
+    "tests/data/test_dask.py",
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests in each, in another order")
@@ -19,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seed = config.getoption("shuffle")
     if seed is None:
+        ranks = {name: rank for rank, name in enumerate(LONG)}
+        items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0], len(LONG)))
         return
     generator = random.Random(seed)
     files: dict[str, list[pytest.Item]] = {}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
+
 ROOT = Path(__file__).parents[1]
 #: Another second, hour and day, also for what compressed files say of themselves.
 LATER = "import sys, time; now = time.time; time.time = lambda: now() + 1e5; import pytest; sys.exit(pytest.main())"
@@ -37,3 +39,8 @@ def test_another_process_collects_the_same(request: pytest.FixtureRequest, tmp_p
     there = sorted(line for line in done.stdout.splitlines() if "::" in line)
     assert sorted(set(here) ^ set(there)) == []
     assert len(here) == len(there)
+
+
+def test_files_that_begin_first_are_there() -> None:
+    assert [name for name in LONG if not (ROOT / name).exists()] == []
+    assert len(set(LONG)) == len(LONG)

@@ -1,14 +1,12 @@
-"""The installed command: results on stdout, messages on stderr, exit code 2 for bad input."""
+"""Commands on systems: results on stdout, messages on stderr, exit code 2 for bad input."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import lodekit as lk
-from tests.cli.command import COMMAND, HEATING, run
+from tests.cli.command import HEATING, run
 
 
 def test_inspect_prints_the_analysis_and_its_proof() -> None:
@@ -75,35 +73,5 @@ def test_catalog_lists_every_example_and_shows_each() -> None:
     assert json.loads(run("catalog", "three_tank", "--json").stdout)["free_functions"] == 2
 
 
-def test_output_has_no_colour_codes_in_a_pipe_and_survives_a_closed_one() -> None:
-    assert "\x1b[" not in run("inspect", "x' = u").stdout
-    assert "\x1b[" in run("inspect", "x' = u", FORCE_COLOR="1").stdout
-    assert "\x1b[" not in run("inspect", "x' = u", NO_COLOR="1").stdout
-    script = f"{COMMAND} catalog three-tank | head -1"
-    closed = subprocess.run(script, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
-    assert "Traceback" not in closed.stderr
-    assert "BrokenPipe" not in closed.stderr
-
-
-def test_a_terminal_without_greek_letters_gets_their_codes() -> None:
-    done = run("inspect", "\u03b8' = u", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0
-    assert "\\u03b8' = u" in done.stdout
-
-
-def test_version_and_module_entry() -> None:
+def test_version() -> None:
     assert run("--version").stdout.strip() == f"lodekit {lk.__version__}"
-    done = subprocess.run(
-        [sys.executable, "-m", "lodekit", "inspect", "x' = u"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
-
-
-def test_importing_lodekit_and_analysing_a_system_loads_neither_sympy_nor_numpy() -> None:
-    code = (
-        "import sys, lodekit as lk; print(lk.System(\"x'' + a*x = u\", parameters=['a']));"
-        "heavy = {'sympy', 'numpy', 'scipy', 'matplotlib', 'torch', 'typer', 'rich'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

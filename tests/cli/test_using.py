@@ -12,7 +12,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.simulation import simulate
-from tests.cli.command import COMMAND, HEATING, run
+from tests.cli.command import HEATING, run, run_alone
 from tests.cli.conftest import Fitted
 
 
@@ -173,33 +173,9 @@ def test_devices_and_links_are_written_through(fitted: Fitted, tmp_path: Path) -
     assert pipe.is_fifo()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
-def test_a_full_disk_is_no_traceback(fitted: Fitted) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [str(COMMAND), "predict", fitted.model], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert done.returncode == 2
-    assert "cannot write the results" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_results_can_be_piped(tmp_path: Path) -> None:
-    script = (
-        f"{COMMAND} simulate heating --from -5 --to 5 --n 25 --noise 0.02 > data.csv && "
-        f'{COMMAND} init "{HEATING}" --param a,b > system.toml && '
-        f"{COMMAND} fit system.toml data.csv --json --no-figures | grep -c std_error && "
-        f"{COMMAND} predict data-fit | head -2"
-    )
-    done = subprocess.run(script, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["2", "t,f1,std(f1),f2,std(f2),u,std(u)"]
-    assert "Traceback" not in done.stderr
-
-
 def test_reproduce_writes_a_report(tmp_path: Path) -> None:
     pytest.importorskip("gpytorch")
-    done = run("reproduce", "lfm", "--quick", "--out", str(tmp_path / "paper"))
+    done = run_alone("reproduce", "lfm", "--quick", "--out", str(tmp_path / "paper"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "paper" / "report.html").exists()
     assert "latent force model" in (tmp_path / "paper" / "README.md").read_text()

@@ -22,7 +22,6 @@ from lodekit.paper.experiments import Experiment, published
 __all__ = ["METHODS", "NATIVE", "Trained", "need_gpytorch", "one_thread", "train"]
 
 Array = NDArray[np.float64]
-_BLOCK = 250
 
 
 @dataclass(frozen=True)
@@ -269,11 +268,14 @@ def _predictors(model: Any) -> tuple[Callable[[Array], Array], Callable[[Array],
     import torch
 
     def mean(times: Array) -> Array:
-        # GPyTorch writes out the covariance of all times with each other, which a mean does not need.
-        blocks = [times[start : start + _BLOCK] for start in range(0, len(times), _BLOCK)]
-        with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8), gpytorch.settings.skip_posterior_variances():
-            found = [model(torch.as_tensor(block)[:, None]).mean.numpy() for block in blocks]
-        return np.concatenate(found)
+        # GPyTorch's own weights; its own mean writes out the covariance of all times with each other, too.
+        x = torch.as_tensor(times)[:, None]
+        with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8):
+            if model.prediction_strategy is None:
+                model(x[:1])
+            prior = model.mean_module(x)
+            found = model.covar_module(x, model.train_inputs[0]).to_dense() @ model.prediction_strategy.mean_cache
+            return np.asarray((prior + found.reshape(prior.shape)).numpy())
 
     def std(times: Array) -> Array:
         with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8):

@@ -1,0 +1,188 @@
+"""What only a process of its own can show: its beginning, its imports, its end; and that `run` tells the same."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from lodekit.cli import app, systems
+from tests.cli.command import COMMAND, HEATING, run, run_alone
+from tests.cli.conftest import Fitted
+
+#: One call of every command: imports that it forgot have been made by other tests in this process.
+CALLS = {
+    "inspect": ("inspect", HEATING, "--param", "a,b"),
+    "init": ("init", "tau*y' + y = K*u", "--param", "tau,K"),
+    "fit": ("fit", "heating.toml", "missing.csv"),
+    "predict": ("predict", "heating-fit", "--n", "3"),
+    "sample": ("sample", "heating-fit", "--n", "3"),
+    "check": ("check", "heating-fit", "--json"),
+    "simulate": ("simulate", HEATING, "--param", "a,b", "--set", "a=3,b=1", "--n", "3"),
+    "catalog": ("catalog", "three-tank"),
+}
+#: These take longer; where they are tested, it is in a process of their own. So is a fit that goes well, below.
+ELSEWHERE = {"demo", "reproduce"}
+
+
+def words(text: str) -> list[str | float]:
+    """Return a text as words and numbers."""
+    found: list[str | float] = []
+    for word in text.replace(",", " ").split():
+        try:
+            found.append(float(word))
+        except ValueError:
+            found.append(word)
+    return found
+
+
+def assert_same(here: str, alone: str) -> None:
+    """Assert that two texts say the same; two processes may round differently, in digits that nobody needs."""
+    wanted = [word if isinstance(word, str) else pytest.approx(word, rel=1e-6, abs=1e-6) for word in words(alone)]
+    assert words(here) == wanted
+
+
+def test_every_command_is_called() -> None:
+    assert {command.callback.__name__ for command in app.registered_commands if command.callback} == {
+        *CALLS,
+        *ELSEWHERE,
+    }
+
+
+@pytest.mark.parametrize("command", [*CALLS, "--help", "--version", "unknown"])
+def test_a_process_of_its_own_tells_the_same_as_this_one(fitted: Fitted, command: str) -> None:
+    arguments = CALLS.get(command, (command,))
+    alone, here = (call(*arguments, cwd=fitted.folder) for call in (run_alone, run))
+    assert here.returncode == alone.returncode
+    assert_same(here.stdout, alone.stdout)
+    assert_same(here.stderr, alone.stderr)
+    assert alone.stdout or alone.stderr
+
+
+def test_a_command_inside_this_process_leaves_it_as_it_was(fitted: Fitted, tmp_path: Path) -> None:
+    def state() -> dict[str, object]:
+        mask = os.umask(0)
+        os.umask(mask)
+        return {
+            "folder": Path.cwd(),
+            "environment": dict(os.environ),
+            "arguments": list(sys.argv),
+            "streams": (sys.stdin, sys.stdout, sys.stderr),
+            "handlers": [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGINT)],
+            "filters": list(warnings.filters),
+            "shown": warnings.showwarning,
+            "mask": mask,
+            "logs": (logging.root.level, list(logging.root.handlers)),
+        }
+
+    before = state()
+    arguments = (str(fitted.folder / "heating.toml"), str(fitted.folder / "heating.csv"), "--set", "a=3,b=1")
+    for more, code in (((), 0), (("--engine", "steam"), 2)):
+        assert run("fit", *arguments, *more, "--out", "out", cwd=tmp_path, SOME_NAME="some value").returncode == code
+        assert state() == before
+    assert (tmp_path / "out" / "channels.png").exists()
+
+
+def test_mistakes_and_warnings_are_shown_as_a_process_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise no test of a command inside this process could see them."""
+
+    def warned(*_: object) -> None:
+        warnings.warn("this is odd", stacklevel=2)
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(systems, "read_source", warned)
+    done = run("inspect", "x' = u")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "UserWarning: this is odd" in done.stderr
+    assert "Traceback (most recent call last)" in done.stderr
+    assert done.stderr.endswith("ZeroDivisionError: a mistake of ours\n")
+
+
+def test_output_has_no_colour_codes_in_a_pipe_and_survives_a_closed_one() -> None:
+    assert "\x1b[" not in run_alone("inspect", "x' = u").stdout
+    assert "\x1b[" in run_alone("inspect", "x' = u", FORCE_COLOR="1").stdout
+    assert "\x1b[" not in run_alone("inspect", "x' = u", NO_COLOR="1").stdout
+    script = f"{COMMAND} catalog three-tank | head -1"
+    closed = subprocess.run(script, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert "Traceback" not in closed.stderr
+    assert "BrokenPipe" not in closed.stderr
+
+
+def test_a_terminal_without_greek_letters_gets_their_codes() -> None:
+    done = run_alone("inspect", "\u03b8' = u", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "\\u03b8' = u" in done.stdout
+
+
+def test_the_package_is_a_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lodekit", "inspect", "x' = u"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_importing_lodekit_and_analysing_a_system_loads_neither_sympy_nor_numpy() -> None:
+    code = (
+        "import sys, lodekit as lk; print(lk.System(\"x'' + a*x = u\", parameters=['a']));"
+        "heavy = {'sympy', 'numpy', 'scipy', 'matplotlib', 'torch', 'typer', 'rich'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_no_traceback(fitted: Fitted) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [str(COMMAND), "predict", fitted.model], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert "cannot write the results" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_can_be_piped(tmp_path: Path) -> None:
+    script = (
+        f"{COMMAND} simulate heating --from -5 --to 5 --n 25 --noise 0.02 > data.csv && "
+        f'{COMMAND} init "{HEATING}" --param a,b > system.toml && '
+        f"{COMMAND} fit system.toml data.csv --json --no-figures | grep -c std_error && "
+        f"{COMMAND} predict data-fit | head -2"
+    )
+    done = subprocess.run(script, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["2", "t,f1,std(f1),f2,std(f2),u,std(u)"]
+    assert "Traceback" not in done.stderr
+
+
+def wait_until_it_works(process: subprocess.Popen[str]) -> None:
+    """Wait for the covariance of 9000 rows, 650 MB, however long this machine takes to import what it needs."""
+    resident = Path(f"/proc/{process.pid}/statm")
+    if not resident.exists():
+        time.sleep(10)
+        return
+    while int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") < 400e6:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def test_an_interrupted_fit_leaves_nothing_behind(tmp_path: Path) -> None:
+    made = run("simulate", "heating", "--n", "3000", "--noise", "0.1", "--out", "long.csv", cwd=tmp_path)
+    assert made.returncode == 0
+    run("init", HEATING, "--param", "a,b", "--out", "heating.toml", cwd=tmp_path)
+    arguments = [str(COMMAND), "fit", "heating.toml", "long.csv", "--engine", "dense"]
+    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until_it_works(process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == {"long.csv", "heating.toml"}
