@@ -167,13 +167,17 @@ class ScalarRing:
 
     def unit(self, element: Element) -> Element:
         """Return a non-zero multiplier that makes the element free of square roots and sines, and positive in sign."""
-        multiplier = self.one
+        conjugates = []
         for index in self._squares:
             if not element.degrees()[index]:
                 continue
             conjugate = self.from_terms({e: -v if e[index] else v for e, v in self.terms(element).items()})
-            multiplier = self.reduce(multiplier * conjugate)
+            conjugates.append(conjugate)
             element = self.reduce(element * conjugate)
+        multiplier = self.one
+        # The last ones have the fewest roots in them: products stay small for as long as they can.
+        for conjugate in reversed(conjugates):
+            multiplier = self.reduce(multiplier * conjugate)
         leading = element if self._context is None else element.leading_coefficient()
         return multiplier if leading > 0 else -multiplier
 
