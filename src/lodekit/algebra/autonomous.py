@@ -12,6 +12,7 @@ Bezout coefficients do not occur, so this reaches where the whole decomposition 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from flint import fmpq, fmpq_mat, fmpz_mpoly_ctx, nmod_mat, nmod_poly
 
@@ -48,14 +49,14 @@ def forced_positions(equations: Sequence[Vector]) -> list[int]:
 
 
 def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[tuple[Polynomial, int]]:
-    """Return irreducible polynomials with exponents: what the solutions of square `equations` in Popov form are made of.
+    """Return irreducible polynomials with exponents: what the solutions of square equations are made of.
 
     Parameters
     ----------
     ring : ScalarRing
         Without square roots and sines.
     equations : sequence of vectors
-        As many as there are channels.
+        In Popov form, as many as there are channels.
     """
     if ring.has_relations:
         raise AlgebraError("the exponents of systems with square roots need the whole decomposition")
@@ -90,12 +91,12 @@ def _blocks(matrix: list[list[Element]], field: FiniteField, part: nmod_poly, co
         nullities.append(size - power.rank())
         if nullities[-1] == nullities[-2]:
             break
-    at_least = [(b - a) // part.degree() for a, b in zip(nullities, nullities[1:], strict=False)]
+    at_least = [(b - a) // part.degree() for a, b in pairwise(nullities)]
     return [sum(1 for n in at_least if n > index) for index in range(at_least[0])]
 
 
 def _states(equations: Sequence[Vector], values: Sequence[Vector]) -> list[list[Element]]:
-    """Return M of ``s' = M s`` over a field, in which the equations have these values: derivatives in ascending order."""
+    """Return M of ``s' = M s`` over a field in which the equations have these values; derivatives ascend."""
     width = len(equations)
     shifts = [0] * width
     rows = {leading_position(row, shifts): value for row, value in zip(equations, values, strict=True)}

@@ -81,10 +81,16 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
     shift = degree + 1 - len(by[position])
     common = ring.common_factor(pivot, target)
     keep, subtract = ring.divide(pivot, common), ring.divide(target, common)
-    if ring.count_terms((keep,)) * _count(ring, vector) + ring.count_terms((subtract,)) * _count(ring, by) > MAX_PRODUCTS:
+    if (
+        ring.count_terms((keep,)) * _count(ring, vector) + ring.count_terms((subtract,)) * _count(ring, by)
+        > MAX_PRODUCTS
+    ):
         raise _too_large()
     result: Vector = []
     for polynomial, other in zip(vector, by, strict=True):
+        if not other and (keep == 1 or not polynomial):
+            result.append(polynomial)
+            continue
         values = [keep * value for value in polynomial] if keep != 1 else list(polynomial)
         if other:
             values += [ring.zero] * (len(other) + shift - len(values))

@@ -74,7 +74,7 @@ class ScalarRing:
                 squares[i] = one * int(constant.argument)
             elif constant.kind == "sin":
                 partner = self.constants.index(Constant("cos", constant.argument, constant.times_pi))
-                squares[i] = one - context.gens()[partner] ** 2
+                squares[i] = one - context.gen(partner) ** 2
         for name, value in {
             "_context": context,
             "_squares": squares,
@@ -94,11 +94,11 @@ class ScalarRing:
 
     def parameter(self, name: str) -> Scalar:
         """Return a parameter as a field element."""
-        return Scalar(self, self._context.gens()[len(self.constants) + self.parameters.index(name)])
+        return Scalar(self, self._context.gen(len(self.constants) + self.parameters.index(name)))
 
     def constant(self, constant: Constant) -> Scalar:
         """Return a named constant of the ring as a field element."""
-        return Scalar(self, self._context.gens()[self.constants.index(constant)])
+        return Scalar(self, self._context.gen(self.constants.index(constant)))
 
     def integer(self, value: int) -> Element:
         """Return an integer as an element of the ring."""

@@ -85,7 +85,8 @@ def _modes(facts: Facts) -> list[str]:
     try:
         modes = facts.exponents
     except AlgebraError:
-        return ["What cannot be influenced was not determined, because the expressions grow too large."]
+        what = "What cannot be influenced" if facts.free_functions else "What the motion is made of"
+        return [f"{what} was not determined, because the expressions grow too large."]
     if not modes:
         if facts.free_functions:
             noun = "function" if facts.free_functions == 1 else "functions"
