@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,9 +20,91 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     write_file(path, b"second")
     assert path.read_bytes() == b"second"
     assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
-    mask = os.umask(0)
-    os.umask(mask)
-    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_results_have_the_rights_of_any_new_file_and_the_mask_of_the_process_stays(tmp_path: Path) -> None:
+    """In a process of its own: the mask belongs to all threads, so nobody may touch it, not even to read it."""
+    code = f"""
+import os
+os.umask(0o027)
+def forbidden(mask): raise AssertionError("the mask was changed")
+os.umask = forbidden
+from lodekit.files import write_file
+write_file({str(tmp_path / "a")!r}, "new")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_written_is_on_the_disk_before_it_replaces_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, steps = tmp_path / "a.txt", []
+    write_file(path, "first")
+    sync, replace = os.fsync, Path.replace
+
+    def noted_sync(handle: int) -> None:
+        steps.append(("sync", os.fstat(handle).st_ino))
+        sync(handle)
+
+    def noted_replace(part: Path, target: Path) -> Path:
+        steps.append(("replace", part.stat().st_ino))
+        assert part.read_text() == "second"
+        return replace(part, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write_file(path, "second")
+    number = path.stat().st_ino
+    assert steps == [("sync", number), ("replace", number), ("sync", tmp_path.stat().st_ino)]
+
+
+KILLED = """
+import os, signal, sys
+from lodekit import files
+def die(handle): os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = die
+files.write_file(sys.argv[1], "half")
+"""
+
+
+def test_leftovers_of_killed_writes_are_removed_by_the_next_one(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    write_file(path, "first")
+    for target in (path, path, other):
+        done = subprocess.run([sys.executable, "-c", KILLED, target], check=False, timeout=60)
+        assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "first"
+    # What only looks like one is somebody else's.
+    (tmp_path / ".a.txt.my notes.part").write_text("mine")
+    (tmp_path / ".a.txt.part").write_text("mine")
+    # Of the two killed writes to one file, the second has removed what the first had left.
+    assert len(list(tmp_path.iterdir())) == 5
+    write_file(path, "second")
+    left = sorted(item.name for item in tmp_path.iterdir())
+    assert left[:2] == [".a.txt.my notes.part", ".a.txt.part"]
+    assert [name for name in left[2:] if not name.startswith(".b.txt.")] == ["a.txt"]
+    write_file(other, "first")
+    assert sorted(item.name for item in tmp_path.iterdir())[2:] == ["a.txt", "b.txt"]
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writers of one file at a time: each finishes, and the last one stays."""
+    path, sync, inside = tmp_path / "a.txt", os.fsync, []
+
+    def write_in_between(handle: int) -> None:
+        sync(handle)
+        if not inside:
+            inside.append(handle)
+            write_file(path, "inner")
+            assert path.read_text() == "inner"
+            assert len(list(tmp_path.iterdir())) == 2
+
+    monkeypatch.setattr(os, "fsync", write_in_between)
+    write_file(path, "outer")
+    assert inside
+    assert path.read_text() == "outer"
+    assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import re
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from lodekit.errors import LodekitError
 
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows, where a file that is open cannot be removed: that says as much as a lock
+    flock = None  # type: ignore[assignment]
+
 __all__ = ["check_folder", "make_folder", "write_file"]
+
+_ATTEMPTS = 100
 
 
 def write_file(path: str | Path, content: str | bytes, error: type[LodekitError] = LodekitError) -> None:
     """Write a file whole or not at all: an interrupted write leaves what was there before, and nothing else.
+
+    What was written is on the disk before it takes the place of the old file. A process that is killed while it writes
+    leaves a part of the new file beside the old one; the next write to the same file removes it.
 
     Parameters
     ----------
@@ -30,21 +42,86 @@ def write_file(path: str | Path, content: str | bytes, error: type[LodekitError]
         _write_through(target, data, error)
         return
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        _remove_leftovers(target)
+        _write_beside(target, data)
     except OSError as problem:
         raise error(f"cannot write {target}: {problem.strerror or problem}") from None
+
+
+def _write_beside(target: Path, data: bytes) -> None:
+    """Write a part beside a file, and put it in its place."""
+    handle, part = _open_part(target)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        # mkstemp keeps the file to its owner; results are shared like any other file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    except OSError as problem:
-        raise error(f"cannot write {target}: {problem.strerror or problem}") from None
+        try:
+            with os.fdopen(handle, "wb", closefd=False) as file:
+                file.write(data)
+            os.fsync(handle)
+            if flock is not None:
+                # While it is open it is locked, and nobody takes it for a leftover.
+                part.replace(target)
+        finally:
+            os.close(handle)
+        if flock is None:
+            part.replace(target)
+        _sync_folder(target.parent)
     finally:
-        Path(name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+
+
+def _open_part(target: Path) -> tuple[int, Path]:
+    """Return a new file beside another, open and locked, with the rights that any new file gets."""
+    for _ in range(_ATTEMPTS):
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+        try:
+            handle = os.open(part, flags, 0o666)
+        except FileExistsError:
+            continue
+        if _lock(handle) and part.exists():
+            return handle, part
+        # Somebody took it for a leftover before it was locked.
+        os.close(handle)
+    raise FileExistsError("no name was left for a new file")
+
+
+def _lock(handle: int) -> bool:
+    """Return whether a file could be locked; where there are no locks it counts as locked."""
+    if flock is None:
+        return True
+    try:
+        flock(handle, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed writes to a file have left beside it; a part that is still being written is locked."""
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        pattern = re.compile(rf"\.{re.escape(target.name)}\.\w+\.part")
+        for part in [target.with_name(entry.name) for entry in entries if pattern.fullmatch(entry.name)]:
+            with suppress(OSError):
+                handle = os.open(part, os.O_WRONLY)
+                try:
+                    if flock is not None:
+                        flock(handle, LOCK_EX | LOCK_NB)
+                        part.unlink()
+                finally:
+                    os.close(handle)
+                if flock is None:
+                    part.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name of a file on the disk, where folders can be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _write_through(target: Path, data: bytes, error: type[LodekitError]) -> None:

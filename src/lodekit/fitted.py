@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.inference.accurate import accurate_posterior
@@ -34,6 +33,7 @@ from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
 from lodekit.settings import Arguments
 from lodekit.system.system import System
+from lodekit.threads import one_thread
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
@@ -107,13 +107,12 @@ class Setup:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
         return accurate_posterior(self.engine, self.choice, self.measurements, self.case, hyper)
 
-    def threads(self) -> AbstractContextManager[Any]:
+    def threads(self) -> AbstractContextManager[None]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.
 
         Threads that wait for each other make small matrices slower, much slower on a busy machine.
         """
-        limits: AbstractContextManager[Any] = threadpool_limits(None if self.engine.is_threaded else 1, user_api="blas")
-        return limits
+        return nullcontext() if self.engine.is_threaded else one_thread()
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ class Arguments:
     prior : {"latent", "channels"}
         Whether the processes are the free functions or the channels.
     noise : {"channel", "shared"}
-        One learned level of noise for all observables, or one for each.
+        One learned level of noise for each observable, or one for all.
     engine : str
         ``"auto"``, or the name of an engine.
     tolerance : float

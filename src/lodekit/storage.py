@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,30 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.archive import StorageError, pack, unpack
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
-from lodekit.errors import LodekitError
-from lodekit.files import write_file
-from lodekit.fitted import Arguments, Fit
+from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.fitting import make_fit, prepare
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
 from lodekit.system.system import System
+from lodekit.version import __version__
 
 __all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
-FORMAT = 3
-#: Format 2 held the negative of the log evidence.
-_READABLE = (2, FORMAT)
+FORMAT = 4
+#: Format 2 held the negative of the log evidence; format 3 had no checksum.
+_READABLE = (2, 3, FORMAT)
 _MARK = "lodekit-model"
-
-
-class StorageError(LodekitError):
-    """A file that cannot be written, or is not a saved model."""
+#: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
+#: round otherwise, and near-singular matrices make more of that; any other number in the file moves it further.
+_TOLERANCE = 1e-3
 
 
 def save_fit(fit: Fit, path: str | Path) -> None:
@@ -71,7 +66,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "diagnosis": fit.diagnosis.to_dict(),
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
-    _write_state(path, state | data, arrays)
+    pack(path, {"kind": _MARK, "format": FORMAT, "version": __version__, **state, **data}, arrays)
 
 
 def load_fit(path: str | Path) -> Fit:
@@ -80,7 +75,7 @@ def load_fit(path: str | Path) -> Fit:
     Parameters
     ----------
     path : str or Path
-        The file, of this format or the one before.
+        The file, of this format or one of the two before.
     """
     state, arrays = _read_state(path)
     try:
@@ -100,14 +95,45 @@ def load_fit(path: str | Path) -> Fit:
             curvature = curvature_at(setup.objective, x)
         value, converged, message, evaluations = state["optimum"]
         # Format 2 held the negative, without the constants of priors.
-        value = setup.objective.value(x) if state["format"] == 2 else value
+        value = _checked_value(setup, x, None if state["format"] == 2 else value, state, path)
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
         fit = make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
         # Earlier versions did not save what was found out about a fit.
         known = state.get("diagnosis")
         return fit.diagnosed() if known is None else replace(fit, diagnosis=Diagnosis.from_dict(known))
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError) as problem:
         raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
+
+
+def _checked_value(setup: Setup, x: Any, stored: float | None, state: Mapping[str, Any], path: str | Path) -> float:
+    """Return the objective at the optimum as it was stored, after computing it again; that alone where none was."""
+    with setup.threads():
+        found = float(setup.objective.value(x))
+    if stored is None:
+        return found
+    if not abs(found - stored) <= _TOLERANCE * max(1.0, abs(stored), setup.engine.size):
+        writer = state.get("version", "an earlier version")
+        raise StorageError(
+            f"{path} says that the optimum has {stored:.6g}, computed again it has {found:.6g}: it was changed, or "
+            f"this version ({__version__}) computes otherwise than the one that wrote it ({writer}). Fit again"
+        )
+    return float(stored)
+
+
+def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return plain values and arrays of a saved model."""
+    state, arrays, is_checked = unpack(path)
+    if not isinstance(state, dict) or state.get("kind") != _MARK:
+        raise StorageError(f"{path} is not a saved lodekit model")
+    if state.get("format") not in _READABLE:
+        known = ", ".join(map(str, _READABLE[:-1]))
+        raise StorageError(
+            f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and {FORMAT}; "
+            "load it with the version that wrote it"
+        )
+    if state["format"] == FORMAT and not is_checked:
+        raise StorageError(f"{path} was changed after it was saved: its checksum is missing")
+    return state, arrays
 
 
 def _read_sizes(state: Mapping[str, Any], system: System, measurements: Measurements) -> Any:
@@ -139,58 +165,3 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
     return Measurements.of(data)
-
-
-def _write_state(path: str | Path, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write plain values and arrays to one file; an interrupted write leaves the old file as it was."""
-    target = _as_path(path)
-    try:
-        content = json.dumps(
-            {"kind": _MARK, "format": FORMAT, **state}, indent=1, ensure_ascii=False, default=lambda value: value.item()
-        )
-    except (AttributeError, TypeError, ValueError) as problem:
-        raise StorageError(f"cannot save the arguments of this model: {problem}; use plain numbers and texts") from None
-    packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("model.json", content)
-        archive.writestr("arrays.npz", packed.getvalue())
-    write_file(target, whole.getvalue(), StorageError)
-
-
-def _as_path(path: str | Path) -> Path:
-    if not isinstance(path, str | Path):
-        raise StorageError(f"expected the path of a file, got {type(path).__name__}")
-    return Path(path)
-
-
-def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return plain values and arrays of a saved model."""
-    source = _as_path(path)
-    try:
-        with zipfile.ZipFile(source) as archive:
-            state = json.loads(archive.read("model.json"))
-            with np.load(io.BytesIO(archive.read("arrays.npz")), allow_pickle=False) as arrays:
-                loaded = {name: arrays[name] for name in arrays.files}
-    except OSError as problem:
-        raise StorageError(f"cannot read {source}: {problem.strerror or problem}") from None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        KeyError,
-        ValueError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-    ) as problem:
-        raise StorageError(f"{source} is not a saved lodekit model: {problem}") from None
-    if not isinstance(state, dict) or state.get("kind") != _MARK:
-        raise StorageError(f"{source} is not a saved lodekit model")
-    if state.get("format") not in _READABLE:
-        known = " and ".join(map(str, _READABLE))
-        raise StorageError(
-            f"{source} has format {state.get('format')}, and this version of lodekit reads formats {known}; "
-            "load it with the version that wrote it"
-        )
-    return state, loaded

@@ -18,6 +18,7 @@ from functools import cached_property
 from flint import fmpz_mpoly_ctx
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
+from lodekit.algebra.pointwise import Exchanges, has_no_modes
 from lodekit.algebra.polynomials import Polynomial, add, divide_exactly, gcd, multiply, primitive, scale
 from lodekit.algebra.reduction import (
     ELIMINATE,
@@ -28,7 +29,6 @@ from lodekit.algebra.reduction import (
     popov_basis,
     primitive_vector,
 )
-from lodekit.algebra.sampling import image, random_points
 from lodekit.algebra.scalars import ScalarRing
 
 __all__ = ["Decomposition", "Parts", "between", "combine", "decompose", "divisibility_chain", "without_content"]
@@ -74,7 +74,7 @@ class Decomposition:
     def _row_stage(self) -> tuple[list[Vector], list[Vector], list[Vector]]:
         return kernel_and_image(self.ring, self.rows)
 
-    @property
+    @cached_property
     def equations(self) -> list[Vector]:
         """P: the Popov form of the rows."""
         return [without_content(self.ring, row) for row in self._row_stage[0]]
@@ -110,13 +110,17 @@ class Decomposition:
     @cached_property
     def is_controllable(self) -> bool:
         """Whether all diagonal entries are constants; decided at a random point where that is enough."""
-        if self.ring.names:
-            field, points = next(random_points(self.ring))
-            rows = [[image(self.ring, entry, field, points) for entry in row] for row in self.equations]
-            diagonal = decompose(field, rows, self.width).diagonal
-            if len(diagonal) == self.rank and all(len(entry) == 1 for entry in diagonal):
-                return True
+        if self.width == self.rank:
+            # Nothing is free: the only controllable system is that of zeros.
+            return all(len(entry) < 2 for row in self.equations for entry in row)
+        if has_no_modes(self.ring, self.equations, self.width):
+            return True
         return all(len(entry) == 1 for entry in self.parts.diagonal)
+
+    @cached_property
+    def exchanges(self) -> Exchanges:
+        """Which channels can be chosen freely instead of others."""
+        return Exchanges(self.ring, self.equations, self.width)
 
     @cached_property
     def parts(self) -> Parts:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lodekit.algebra.decomposition import Decomposition
-from lodekit.algebra.finite_field import FiniteField
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import Polynomial, multiply, primitive, pseudo_divide, scale
 from lodekit.algebra.reduction import (
@@ -24,7 +23,6 @@ from lodekit.algebra.reduction import (
     popov_basis,
     primitive_vector,
 )
-from lodekit.algebra.sampling import random_points
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.algebra.smith import divide_rows, invert_right, to_matrices
 from lodekit.errors import VerificationError
@@ -203,50 +201,16 @@ class Parametrization:
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
         """Return the largest sets of channels that can be chosen freely, in order, at most `limit` of them."""
-        found: list[tuple[int, ...]] = []
-        size, width = self.free.width, self.operator.width
-
-        def extend(chosen: tuple[int, ...], start: int) -> None:
-            if len(chosen) == size:
-                found.append(chosen)
-                return
-            for index in range(start, width):
-                # Without what follows, no set can be completed any more: no later index will do either.
-                if len(found) == limit or self._rank([*chosen, *range(index, width)]) < size:
-                    return
-                if self._rank([*chosen, index]) == len(chosen) + 1:
-                    extend((*chosen, index), index + 1)
-
-        extend((), 0)
-        return tuple(found)
+        return self._stages.exchanges.sets(limit) if self.free.width else ((),)[:limit]
 
     def _rank(self, indices: Sequence[int]) -> int:
         """Return the exact rank of some rows of B."""
-        most = min(len(indices), self.free.width)
-        target, rows = self._rows_at_point
-        basis, _ = popov_basis(target, [rows[i] for i in indices], [0] * self.free.width)
-        if len(basis) == most:
-            return most
+        found = self._stages.exchanges.rank(sum(1 << i for i in indices))
+        if found == min(len(indices), self.free.width):
+            return found
         # A single point can be unlucky: that many rows are independent, but there may be more.
-        image, _, _ = kernel_and_image(self.free.ring, [self.free.rows[i] for i in indices])
-        return len(image)
-
-    @cached_property
-    def _rows_at_point(self) -> tuple[FiniteField, list[Vector]]:
-        """B at one random point of a large finite field, d included."""
-        ring = self.free.ring
-        target, points = next(random_points(ring, seed=1))
-        d = target.integer(0x9E3779B97F4A7C15)
-        rows: list[Vector] = []
-        for row in self.free.rows:
-            values = []
-            for entry in row:
-                total = target.zero
-                for value in reversed(entry):
-                    total = total * d + ring.image(value, target, points)
-                values.append([total] if total else [])
-            rows.append(values)
-        return target, rows
+        basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in indices], [0] * self.free.width)
+        return len(basis)
 
 
 def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:

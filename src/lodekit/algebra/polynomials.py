@@ -131,7 +131,11 @@ def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Elemen
     """Return the greatest common divisor of `first` and `second` over `ring`'s fractions, as a canonical multiple."""
     left, right = list(first), list(second)
     while right:
-        left, right = right, primitive(ring, pseudo_divide(ring, left, right)[2])
+        left, right = right, pseudo_divide(ring, left, right)[2]
+        if 1 in (len(left), len(right)):
+            # A constant divides everything; making it canonical can cost more than all the rest.
+            return [ring.one]
+        right = primitive(ring, right)
     return primitive(ring, left)
 
 

@@ -24,6 +24,8 @@ from lodekit.errors import AlgebraError
 
 __all__ = [
     "ELIMINATE",
+    "MAX_PRODUCTS",
+    "MAX_TERMS",
     "Vector",
     "kernel_and_image",
     "leading_position",
@@ -37,8 +39,12 @@ Vector = list[Polynomial]
 #: A shift beyond every degree that occurs: its positions are eliminated before all others.
 ELIMINATE = 1 << 40
 
-#: How many terms in the parameters a vector may have before the computation is given up.
-MAX_TERMS = 100_000
+#: How many terms in the parameters a vector may have, and how many a product may have before like ones are collected,
+#: before the computation is given up: a second or so. Systems that people write stay a hundred times below.
+MAX_TERMS = 30_000
+MAX_PRODUCTS = 1_000_000
+#: How many terms all vectors together may have that one elimination goes through.
+MAX_WORK = 1_000_000
 
 
 def leading_position(vector: Vector, shifts: Sequence[int | None]) -> int:
@@ -75,8 +81,16 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
     shift = degree + 1 - len(by[position])
     common = ring.common_factor(pivot, target)
     keep, subtract = ring.divide(pivot, common), ring.divide(target, common)
+    if (
+        ring.count_terms((keep,)) * _count(ring, vector) + ring.count_terms((subtract,)) * _count(ring, by)
+        > MAX_PRODUCTS
+    ):
+        raise _too_large()
     result: Vector = []
     for polynomial, other in zip(vector, by, strict=True):
+        if not other and (keep == 1 or not polynomial):
+            result.append(polynomial)
+            continue
         values = [keep * value for value in polynomial] if keep != 1 else list(polynomial)
         if other:
             values += [ring.zero] * (len(other) + shift - len(values))
@@ -88,11 +102,19 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
     divisor = ring.content(value for polynomial in result for value in polynomial)
     if divisor and divisor != 1:
         result = [[ring.divide(value, divisor) for value in polynomial] for polynomial in result]
-    if ring.count_terms(value for polynomial in result for value in polynomial) > MAX_TERMS:
-        raise AlgebraError(
-            "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
-        )
+    if _count(ring, result) > MAX_TERMS:
+        raise _too_large()
     return result
+
+
+def _count(ring: CoefficientRing, vector: Vector) -> int:
+    return ring.count_terms(value for polynomial in vector for value in polynomial)
+
+
+def _too_large() -> AlgebraError:
+    return AlgebraError(
+        "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
+    )
 
 
 def _weak_basis(
@@ -106,6 +128,7 @@ def _weak_basis(
 
     basis: dict[int, Vector] = {}
     vanished: list[Vector] = []
+    work = 0
     for start in sorted(vectors, key=weight):
         vector = start
         while True:
@@ -119,6 +142,9 @@ def _weak_basis(
             if len(vector[position]) < len(basis[position][position]):
                 vector, basis[position] = basis[position], vector
             vector = _cancel(ring, vector, basis[position], position, len(vector[position]) - 1)
+            work += _count(ring, vector)
+            if work > MAX_WORK:
+                raise _too_large()
             position = leading_position(vector, shifts)
             if ring.has_relations and position >= 0:
                 # Common factors that hide behind square roots come out when the leading coefficient is free of them.

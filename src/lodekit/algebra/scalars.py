@@ -74,7 +74,7 @@ class ScalarRing:
                 squares[i] = one * int(constant.argument)
             elif constant.kind == "sin":
                 partner = self.constants.index(Constant("cos", constant.argument, constant.times_pi))
-                squares[i] = one - context.gens()[partner] ** 2
+                squares[i] = one - context.gen(partner) ** 2
         for name, value in {
             "_context": context,
             "_squares": squares,
@@ -94,11 +94,11 @@ class ScalarRing:
 
     def parameter(self, name: str) -> Scalar:
         """Return a parameter as a field element."""
-        return Scalar(self, self._context.gens()[len(self.constants) + self.parameters.index(name)])
+        return Scalar(self, self._context.gen(len(self.constants) + self.parameters.index(name)))
 
     def constant(self, constant: Constant) -> Scalar:
         """Return a named constant of the ring as a field element."""
-        return Scalar(self, self._context.gens()[self.constants.index(constant)])
+        return Scalar(self, self._context.gen(self.constants.index(constant)))
 
     def integer(self, value: int) -> Element:
         """Return an integer as an element of the ring."""
@@ -167,13 +167,17 @@ class ScalarRing:
 
     def unit(self, element: Element) -> Element:
         """Return a non-zero multiplier that makes the element free of square roots and sines, and positive in sign."""
-        multiplier = self.one
+        conjugates = []
         for index in self._squares:
             if not element.degrees()[index]:
                 continue
             conjugate = self.from_terms({e: -v if e[index] else v for e, v in self.terms(element).items()})
-            multiplier = self.reduce(multiplier * conjugate)
+            conjugates.append(conjugate)
             element = self.reduce(element * conjugate)
+        multiplier = self.one
+        # The last ones have the fewest roots in them: products stay small for as long as they can.
+        for conjugate in reversed(conjugates):
+            multiplier = self.reduce(multiplier * conjugate)
         leading = element if self._context is None else element.leading_coefficient()
         return multiplier if leading > 0 else -multiplier
 

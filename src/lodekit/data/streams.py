@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from lodekit.data.observations import Series
 from lodekit.data.statistics import Statistics
@@ -25,6 +24,7 @@ from lodekit.data.tables.reading import find_mark, read_block
 from lodekit.data.tables.table import Block, Plan, Records, TableSource
 from lodekit.errors import DataError
 from lodekit.progress import waiting
+from lodekit.threads import one_thread
 
 __all__ = ["DaskFrame", "Piece", "is_dask", "naming", "series_of", "sum_partitions", "sum_tables"]
 
@@ -78,7 +78,7 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
         One for each table, with the form of its dates and their origin.
     """
     # The threads of BLAS spin while they wait, and take the cores from the transforms.
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         plans = [_marked(table, plan) for table, plan in zip(tables, plans, strict=True)]
         with waiting("looking at the times") as advance:
             spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
@@ -167,7 +167,7 @@ def _sum(block: Block, plan: Plan, start: float, stop: float) -> Piece:
     with naming(plan.where):
         records = read_block(block, plan)
         # Pieces run side by side, so each of them keeps to one core.
-        with threadpool_limits(1, user_api="openmp"):
+        with one_thread("openmp"):
             sums = Statistics.of(start, stop, series_of(records, plan.noise))
     return Piece(sums, records.numerals, len(records.times))
 
@@ -272,7 +272,7 @@ def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals]:
     plan : Plan
         With the form of its dates and their origin.
     """
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         times = replace(plan, columns=Columns(plan.columns.time, {}, {}))
         start, stop, count = _gather(table.frame[times.columns.used], partial(_look_at_partition, plan=times), _hull)
         if not count:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
@@ -108,12 +108,19 @@ def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     blocks.append((f"Operator matrix A, {_variable_meaning(facts)}", _matrix_lines(facts.operator)))
     if not facts.is_homogeneous:
         blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in facts.forcing]))
-    blocks.append(("Smith form U A V = D, diagonal of D", [", ".join(_diagonal(facts))]))
-    blocks.append(("Every solution", solution_lines(facts)))
+    blocks.append(("Smith form U A V = D, diagonal of D", _or_not_determined(lambda: [", ".join(_diagonal(facts))])))
+    blocks.append(("Every solution", _or_not_determined(lambda: solution_lines(facts))))
     blocks.append(("What this means", sentences(facts)))
     if facts.notes:
         blocks.append(("Notes", list(facts.notes)))
     return blocks
+
+
+def _or_not_determined(lines: Callable[[], list[str]]) -> list[str]:
+    try:
+        return lines()
+    except AlgebraError as problem:
+        return [f"not determined: {problem}"]
 
 
 def text(facts: Facts) -> str:

@@ -56,19 +56,23 @@ def _degeneracies(facts: Facts) -> list[str]:
 
 
 def _freedom(facts: Facts) -> str:
-    free, dimension = facts.free_functions, sum(len(m.annihilator) - 1 for m in facts.parametrization.modes)
+    free = facts.free_functions
     if not free:
+        dimension = facts.states
         if not dimension:
             if facts.is_homogeneous:
                 return "The only solution is zero: the equations leave no freedom at all."
             return "There is exactly one solution: the equations leave no freedom at all."
         noun = "number" if dimension == 1 else "numbers"
         return f"Nothing can be chosen freely: the motion is determined by {_count(dimension)} initial {noun}."
-    inputs = facts.possible_inputs
     noun = "function of time can be chosen freely" if free == 1 else "functions of time can be chosen freely"
     count = _count(free).capitalize() if free == 1 else str(free)
     if free == len(facts.channels):
         return "Every channel can be chosen freely: the equations restrict nothing."
+    try:
+        inputs = facts.possible_inputs
+    except AlgebraError:
+        return f"{count} {noun}; which ones was not determined, because the expressions grow too large."
     if free == 1 and len(inputs) > 1:
         word = "either" if len(inputs) == 2 else "any one of"
         return f"{count} {noun}: {word} {_join([names[0] for names in inputs], 'or')}."
@@ -78,7 +82,11 @@ def _freedom(facts: Facts) -> str:
 
 
 def _modes(facts: Facts) -> list[str]:
-    modes = facts.modes
+    try:
+        modes = facts.exponents
+    except AlgebraError:
+        what = "What cannot be influenced" if facts.free_functions else "What the motion is made of"
+        return [f"{what} was not determined, because the expressions grow too large."]
     if not modes:
         if facts.free_functions:
             noun = "function" if facts.free_functions == 1 else "functions"
@@ -101,12 +109,7 @@ def _mode_phrase(mode: Mode, facts: Facts) -> str:
 
 
 def _forced(facts: Facts) -> list[str]:
-    parametrization = facts.parametrization
-    zero = [
-        name
-        for i, name in enumerate(facts.channels)
-        if not any(parametrization.free.rows[i]) and not any(mode.column.rows[i][0] for mode in parametrization.modes)
-    ]
+    zero = facts.forced
     if not zero or len(zero) == len(facts.channels):
         return []
     if facts.is_homogeneous:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lodekit.algebra.autonomous import count_states, elementary_divisors, forced_positions
 from lodekit.algebra.decomposition import Decomposition
 from lodekit.algebra.degeneracy import degenerate_factors, exceptional_factors
 from lodekit.algebra.finite_field import Element
@@ -15,7 +16,8 @@ from lodekit.algebra.parametrization import Parametrization, parametrize
 from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.scalars import Scalar
 from lodekit.algebra.smith import SmithForm, smith_form
-from lodekit.errors import EquationError, InconsistentSystemError
+from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError
+from lodekit.progress import waiting
 from lodekit.system.choice import Choice
 from lodekit.system.formula import covariance
 from lodekit.system.grammar import parse_expression
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["Facts"]
 
 _MAX_INPUT_SETS = 100
+#: Beyond so many states, the exponents of a system in which nothing is free come from its characteristic polynomial.
+_MANY_STATES = 24
+_WAITING = "analysing the equations"
 
 
 class Facts(ABC):
@@ -103,7 +108,8 @@ class Facts(ABC):
     @cached_property
     def smith_form(self) -> SmithForm:
         """The Smith form U A V = D, with ``verify()``."""
-        return smith_form(self.operator, self._stages)
+        with waiting(_WAITING):
+            return smith_form(self.operator, self._stages)
 
     @cached_property
     def _stages(self) -> Decomposition:
@@ -117,8 +123,9 @@ class Facts(ABC):
     @cached_property
     def parametrization(self) -> Parametrization:
         """Every solution as free functions and modes, with ``verify()``."""
-        minimal = parametrize(self.operator, self._stages)
-        return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
+        with waiting(_WAITING):
+            minimal = parametrize(self.operator, self._stages)
+            return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
 
     @cached_property
     def particular_solution(self) -> tuple[Signal, ...]:
@@ -138,7 +145,39 @@ class Facts(ABC):
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The exponents of the autonomous part with their exact multiplicities."""
+        if self.is_controllable:
+            return ()
         return find_modes(self.operator, self.parametrization, self.channels)
+
+    @cached_property
+    def exponents(self) -> tuple[Mode, ...]:
+        """The modes, for sentences: as `modes`, or without their observables where those are out of reach.
+
+        Where nothing is free and there are many states, or large expressions, they are found without columns and
+        observables; what belongs to one column of the parametrization is not known then.
+        """
+        if self.is_controllable:
+            return ()
+        if self.free_functions or self.states <= _MANY_STATES or self.operator.ring.has_relations:
+            try:
+                return self.modes
+            except AlgebraError:
+                if self.free_functions:
+                    raise
+        ring, variable = self.operator.ring, self.operator.variable
+        with waiting(_WAITING):
+            found = elementary_divisors(ring, self._stages.equations)
+        return tuple(Mode(ring, part, count, "", 0, variable) for part, count in found)
+
+    @property
+    def states(self) -> int:
+        """How many initial numbers the motion is determined by, where nothing is free."""
+        return count_states(self._stages.equations)
+
+    @cached_property
+    def forced(self) -> tuple[str, ...]:
+        """The channels that the equations without b(t) force to be zero."""
+        return tuple(self.channels[i] for i in forced_positions(self._stages.equations))
 
     @cached_property
     def degeneracies(self) -> tuple[sympy.Expr, ...]:
@@ -202,7 +241,7 @@ class Facts(ABC):
         >>> lk.System("x' = u + v").possible_inputs
         (('x', 'u'), ('x', 'v'), ('u', 'v'))
         """
-        found = self.parametrization.input_sets(_MAX_INPUT_SETS) if self.free_functions else ()
+        found = self._stages.exchanges.sets(_MAX_INPUT_SETS) if self.free_functions else ()
         return tuple(tuple(self.channels[i] for i in chosen) for chosen in found)
 
     def can_choose(self, *channels: str) -> bool:

@@ -9,7 +9,7 @@ from lodekit.algebra.scalars import Scalar
 from lodekit.errors import EquationError, Place
 from lodekit.system.signals import Signal
 
-__all__ = ["MAX_WAVES", "LinearForm", "check_size"]
+__all__ = ["MAX_WAVES", "LinearForm", "check_size", "check_sum"]
 
 #: Bounds on the size of a coefficient, so that no text can make the arithmetic run away.
 MAX_TERMS = 4_000
@@ -67,15 +67,45 @@ def check_size(place: Place, *forms: LinearForm) -> None:
     """
     terms, degree, bits = 1, 0, 0
     for form in forms:
-        values = [*form.known.terms.values(), *(v for part in form.channels.values() for v in part)]
-        if len(form.known.terms) > MAX_WAVES:
-            raise EquationError("a function of time has too many terms; simplify it", place)
-        sizes = [_size(part) for value in values for part in (value.numerator, value.denominator)]
-        terms *= max((size[0] for size in sizes), default=1)
-        degree += max((size[1] for size in sizes), default=0)
-        bits += max((size[2] for size in sizes), default=0)
+        parts = _sizes(place, form)
+        terms, degree, bits = (
+            terms * max(part[0] for part in parts),
+            degree + max(part[1] for part in parts),
+            bits + max(part[2] for part in parts),
+        )
+    _check(place, terms, degree, bits)
+
+
+def check_sum(place: Place, first: LinearForm, second: LinearForm) -> None:
+    """Raise where the sum of two forms would have coefficients that grow beyond all use, over a common denominator.
+
+    Parameters
+    ----------
+    place : Place
+        Where the sum stands in the equation.
+    first, second : LinearForm
+    """
+    (top, bottom), (other, under) = _sizes(place, first), _sizes(place, second)
+    products = ((top, under), (other, bottom), (bottom, under))
+    terms = max(top[0] * under[0] + other[0] * bottom[0], bottom[0] * under[0])
+    _check(place, terms, max(a[1] + b[1] for a, b in products), max(a[2] + b[2] for a, b in products))
+
+
+def _check(place: Place, terms: int, degree: int, bits: int) -> None:
     if terms > MAX_TERMS or degree > MAX_DEGREE or bits > MAX_BITS:
         raise EquationError("a coefficient grows too large; simplify the expression or use fewer digits", place)
+
+
+def _sizes(place: Place, form: LinearForm) -> list[tuple[int, int, int]]:
+    """Return the largest sizes of numerators, and of denominators."""
+    if len(form.known.terms) > MAX_WAVES:
+        raise EquationError("a function of time has too many terms; simplify it", place)
+    values = [*form.known.terms.values(), *(v for part in form.channels.values() for v in part)]
+    found = []
+    for elements in ([value.numerator for value in values], [value.denominator for value in values]):
+        sizes = [_size(element) for element in elements] or [(1, 0, 0)]
+        found.append((max(s[0] for s in sizes), max(s[1] for s in sizes), max(s[2] for s in sizes)))
+    return found
 
 
 def _size(element: Element) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from lodekit.algebra.constants import Constant
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError
 from lodekit.system.constants import MissingConstantError
-from lodekit.system.forms import MAX_WAVES, LinearForm, check_size
+from lodekit.system.forms import MAX_WAVES, LinearForm, check_size, check_sum
 from lodekit.system.functions import constant_of, wave_of
 from lodekit.system.grammar import MAX_ORDER
 from lodekit.system.roles import coefficient_names
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 MAX_EXPONENT = MAX_ORDER
 MAX_CONSTANTS = 12
+#: Each square root, and each sine, doubles the size of exact numbers.
+MAX_ROOTS = 6
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,12 @@ def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]
             return ring, attempt(ring)
         except MissingConstantError as missing:
             constants.update(missing.constants)
+            roots = sum(1 for constant in constants if constant.kind in ("sqrt", "sin"))
+            if roots > MAX_ROOTS:
+                raise EquationError(
+                    f"expected at most {MAX_ROOTS} constants that are square roots (of primes) or sines, got {roots} or "
+                    "more; each doubles the size of exact numbers. Write some as decimal numbers"
+                ) from None
             if len(constants) > MAX_CONSTANTS:
                 raise EquationError(
                     f"expected at most {MAX_CONSTANTS} different irrational constants; write some as decimal numbers"
@@ -127,12 +135,7 @@ class Reader:
             case Negative():
                 return self.form(node.operand).scale(self.ring.rational(-1))
             case Sum():
-                total = LinearForm({}, Signal(self.ring))
-                for sign, term in node.terms:
-                    form = self.form(term)
-                    check_size(node.place, total, form)
-                    total = total + (form if sign == "+" else form.scale(self.ring.rational(-1)))
-                return total
+                return self._sum(node)
             case Product():
                 return self._product(node)
             case Power():
@@ -169,6 +172,19 @@ class Reader:
             f"or a parameter ({', '.join(self.ring.parameters) or 'none'})",
             node.place,
         )
+
+    def _sum(self, node: Sum) -> LinearForm:
+        """Return a sum: halves of it first, so that long ones are not copied once for each of their terms."""
+        forms = []
+        for sign, term in node.terms:
+            form = self.form(term)
+            forms.append(form if sign == "+" else form.scale(self.ring.rational(-1)))
+        while len(forms) > 1:
+            for first, second in zip(forms[::2], forms[1::2], strict=False):
+                check_sum(node.place, first, second)
+            pairs = [first + second for first, second in zip(forms[::2], forms[1::2], strict=False)]
+            forms = pairs + forms[2 * len(pairs) :]
+        return forms[0]
 
     def _product(self, node: Product) -> LinearForm:
         total = self.form(node.factors[0][1])

@@ -28,7 +28,10 @@ def list_names(names: object, role: str) -> list[str]:
         names = names.replace(",", " ").split()
     if not isinstance(names, Iterable) or isinstance(names, Mapping | bytes | set):
         raise EquationError(f"expected the {role} names as a list, got {type(names).__name__}")
-    return [check_name(name, role) for name in names]
+    found = list(names)
+    if len(found) > MAX_CHANNELS:
+        raise EquationError(f"expected at most {MAX_CHANNELS} {role} names, got {len(found)}; split the system")
+    return [check_name(name, role) for name in found]
 
 
 def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:

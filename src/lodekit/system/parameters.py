@@ -12,6 +12,8 @@ from lodekit.system.grammar import check_name
 
 __all__ = ["LogNormal", "Normal", "Parameter", "read_parameters"]
 
+#: Exact arithmetic in more symbols takes minutes, and no data tell so many apart.
+MAX_PARAMETERS = 100
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -286,6 +288,10 @@ def read_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -
             raise ParameterError(
                 f"expected parameters as names or as a dict of names to Parameter, got {type(parameters).__name__}"
             ) from None
+    if len(pairs) > MAX_PARAMETERS:
+        raise ParameterError(
+            f"expected at most {MAX_PARAMETERS} parameters, got {len(pairs)}; write numbers for those that are known"
+        )
     found: dict[str, Parameter] = {}
     for name, parameter in pairs:
         key = check_name(name, "parameter")

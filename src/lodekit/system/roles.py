@@ -24,10 +24,11 @@ __all__ = ["coefficient_names", "find_channels"]
 def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
     """Return the names in `equations` that are not `parameters`, t or pi, in the order of their first appearance."""
     found: dict[str, None] = {}
+    others = {"t", "pi", *parameters}
     for equation in equations:
         for side in (equation.left, equation.right):
             for node in walk(side) if side is not None else ():
-                if isinstance(node, Name) and node.name not in ("t", "pi", *parameters):
+                if isinstance(node, Name) and node.name not in others:
                     found[node.name] = None
     return list(found)
 
