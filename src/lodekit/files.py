@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
+from secrets import token_hex
 
 from lodekit.errors import LodekitError
 
@@ -30,16 +30,15 @@ def write_file(path: str | Path, content: str | bytes, error: type[LodekitError]
         _write_through(target, data, error)
         return
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as problem:
-        raise error(f"cannot write {target}: {problem.strerror or problem}") from None
+        # The system takes the rights that the user does not give from 0o666: to ask for these, one would have to change
+        # them for the whole process.
+        name = str(target.parent / f".{target.name}.{token_hex(8)}.part")
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except (OSError, ValueError) as problem:
+        raise error(f"cannot write {target}: {getattr(problem, 'strerror', None) or problem}") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        # mkstemp keeps the file to its owner; results are shared like any other file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
         Path(name).replace(target)
     except OSError as problem:
         raise error(f"cannot write {target}: {problem.strerror or problem}") from None

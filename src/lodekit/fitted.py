@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import check_count, check_positive, check_seed
+from lodekit.arguments import check_count, check_positive, check_seed, read_times
+from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.errors import LodekitError
 from lodekit.inference.accurate import accurate_posterior
@@ -26,6 +26,7 @@ from lodekit.learning.curvature import covariance_from_curvature, reduced_curvat
 from lodekit.learning.diagnosis import describe_hyperparameters, find_warnings
 from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.objective import Objective
+from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
@@ -36,6 +37,7 @@ from lodekit.prior.latents import Latent
 from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
+from lodekit.threads import one_thread
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
@@ -175,8 +177,7 @@ class Setup:
 
         Threads that wait for each other make small matrices slower, much slower on a busy machine.
         """
-        limits: AbstractContextManager[Any] = threadpool_limits(None if self.engine.is_threaded else 1, user_api="blas")
-        return limits
+        return nullcontext() if self.engine.is_threaded else one_thread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,6 +289,7 @@ class Fit:
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
         found = find_warnings(self.system, self.posterior, self.layout, self.optimum, self.estimates)
+        found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         if self.measurements.sums is None and self.prior.latents:
             found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
         return found
@@ -301,6 +303,16 @@ class Fit:
             Linear differential expressions of the channels.
         """
         return self.setup.reader.compile_plain(names, self.prior.units)
+
+    def times(self, t: ArrayLike) -> Array:
+        """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
+
+        Parameters
+        ----------
+        t : array-like, shape (n,), or a number
+        """
+        found = Clock.of_labels(self.labels.origin, self.labels.units.get("t")).read(t)
+        return read_times(t) if found is None else found
 
     def typical_noise(self, observable: str) -> float:
         """Return the standard deviation of the noise of one more measurement, in the user's units.
