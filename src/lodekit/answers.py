@@ -12,9 +12,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import check_count, check_finite, check_seed, read_times
+from lodekit.arguments import check_count, check_finite, check_memory, check_seed
+from lodekit.data.clock import Clock
 from lodekit.data.measurements import merge
-from lodekit.data.observations import Observations, read_observations
+from lodekit.data.observations import Observations
+from lodekit.data.sources import read_values
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.learning.sentences import MODES
@@ -68,20 +70,18 @@ def predict(
     """Return the posterior mean, and standard deviations or covariances on request.
 
     All are of the observables themselves, without noise, and in the user's units. Deviations count that everything was
-    estimated: to the posterior covariance is added what the uncertainty of parameters, lengthscales, deviations and
-    noise does to the mean.
+    estimated: to the posterior covariance is added what the uncertainty of all that was learned does to the mean.
 
     Parameters
     ----------
     t : array-like, shape (n,)
-        Times, in any order.
+        Times, in any order; dates where the fit had dates.
     observable : str or sequence of str, optional
         Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default.
     return_std, return_cov : bool
         Whether standard deviations, or covariances, are wanted as well.
     parameters : {"uncertain", "fixed"}
-        Whether deviations count the uncertainty of all that was learned, or hold at the learned values. The former
-        take two more means for each learned number, and as many posteriors the first time.
+        Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
 
     Returns
     -------
@@ -100,7 +100,10 @@ def predict(
     ((2,), (2,))
     """
     texts, single = _read_observables(fit, observable)
-    times, observables, uncertain = read_times(t), fit.observables(texts), _is_uncertain(parameters)
+    times, observables, uncertain = fit.times(t), fit.observables(texts), _is_uncertain(parameters)
+    if not len(times):
+        shape = (0,) if single else (0, len(texts))
+        return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
     with np.errstate(all="ignore"):
         mean = fit.posterior.mean(observables, times)
         found: list[Array] = [mean[:, 0] if single else mean]
@@ -111,9 +114,15 @@ def predict(
             std = np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0))
             found.append(std[:, 0] if single else std)
         if return_cov:
+            check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
             covariance = fit.posterior.covariance(observables, times) / left
             covariance += np.tensordot(slopes, slopes, axes=(0, 0))
             found.append(covariance[:, 0, :, 0] if single else covariance)
+    return _deliver(found, times)
+
+
+def _deliver(found: Sequence[Array], times: Array) -> Any:
+    """Return what was asked for, one array or several; raise where it is not finite."""
     for part in found:
         check_finite(part, times)
     return found[0] if len(found) == 1 else tuple(found)
@@ -165,26 +174,28 @@ def sample(
     ((5, 3, 1), (5,))
     """
     texts, single = _read_observables(fit, observable)
-    times, observables = read_times(t), fit.observables(texts)
+    times, observables = fit.times(t), fit.observables(texts)
     uncertain = _is_uncertain(parameters)
     check_count("size", size)
     check_seed(random_state)
+    check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
     generator = np.random.default_rng(random_state)
     with np.errstate(all="ignore"), fit.setup.threads():
-        if uncertain and fit.layout.size:
-            drawn, theta = _draw_at_own_points(fit, observables, times, int(size), generator)
-        else:
-            drawn = fit.posterior.sample(observables, times, int(size), generator)
-            theta = np.tile(fit.hyperparameters.theta, (int(size), 1))
+        drawn, theta = _draw(fit, observables, times, int(size), generator, uncertain=uncertain)
     check_finite(drawn.transpose(1, 0, 2), times)
     found = drawn[:, :, 0] if single else drawn
     return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
 
 
-def _draw_at_own_points(
-    fit: Fit, observables: Observables, times: Array, size: int, generator: np.random.Generator
+def _draw(
+    fit: Fit, observables: Observables, times: Array, size: int, generator: np.random.Generator, *, uncertain: bool
 ) -> tuple[Array, Array]:
     """Return functions, each drawn at a point of its own, shape (size, n, o), and their parameters, (size, p)."""
+    if not uncertain or not fit.layout.size or not len(times):
+        drawn = np.zeros((size, 0, observables.count))
+        if len(times):
+            drawn = fit.posterior.sample(observables, times, size, generator)
+        return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
     theta, parts = [], []
     # Every function has a generator of its own, so that it does not depend on the times of the others.
     others = generator.spawn(size)
@@ -225,7 +236,7 @@ def residual(
     >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
     True
     """
-    equations, times = equation_terms(fit.system), read_times(t)
+    equations, times = equation_terms(fit.system), fit.times(t)
     if not samples:
         mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
         left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
@@ -293,7 +304,8 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     True
     """
     total, count = 0.0, 0
-    for series in merge(read_observations(fit.system.channels, t, Y, noise_std)):
+    clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
+    for series in merge(read_values(fit.system.channels, t, Y, noise_std, clock)[0]):
         observables = fit.observables([series.observable])
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral, Real
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
 
-__all__ = ["check_count", "check_finite", "check_positive", "check_seed", "read_times"]
+__all__ = ["check_count", "check_finite", "check_memory", "check_positive", "check_seed", "read_numbers", "read_times"]
 
 Array = NDArray[np.float64]
 
@@ -82,12 +83,88 @@ def read_times(t: ArrayLike) -> Array:
     t : array-like, shape (n,), or a number
         What the user gave, in the user's units.
     """
-    if np.asarray(t).dtype.kind in "cmM":
-        raise DataError("expected times as real numbers, got complex ones or dates; convert them first")
-    try:
-        times = np.atleast_1d(np.asarray(t, dtype=float))
-    except (TypeError, ValueError):
-        raise DataError(f"expected times as numbers, got {type(t).__name__}") from None
+    times = read_numbers("times", t)
+    if times.ndim == 2 and times.shape[1] == 1:  # as scikit-learn has them
+        times = times[:, 0]
     if times.ndim != 1 or not np.isfinite(times).all():
         raise DataError(f"expected one row of finite times, got shape {times.shape}")
     return times
+
+
+def read_numbers(what: str, values: object) -> Array:
+    """Return numbers as an array of floats, of one dimension at least; NaN where they are masked or missing.
+
+    Parameters
+    ----------
+    what : str
+        What they are, for the message.
+    values : object
+        What the user gave: anything that NumPy takes for an array. Complex numbers, dates and texts are refused.
+
+    Examples
+    --------
+    >>> read_numbers("x", np.ma.array([1, -999], mask=[False, True])).tolist()
+    [1.0, nan]
+    """
+    mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    if mask is None and hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        raise DataError(f"expected numbers for {what}, got rows of different lengths, or no numbers") from None
+    if array.dtype.kind in "cmM":
+        kind = {"c": "complex numbers", "m": "differences of dates", "M": "dates"}[array.dtype.kind]
+        raise DataError(f"expected real numbers for {what}, got {kind}; convert them (dates to seconds or hours)")
+    if array.dtype.kind == "O":
+        array = np.array([_plain_number(what, item) for item in array.ravel().tolist()], dtype=float).reshape(
+            array.shape
+        )
+    try:
+        found = np.array(array, dtype=float, ndmin=1)
+    except (TypeError, ValueError):
+        raise DataError(f"expected numbers for {what}, got {_name_kind(array)}") from None
+    if mask is not None:
+        found[mask.reshape(found.shape)] = np.nan
+    return found
+
+
+def _plain_number(what: str, item: object) -> float:
+    """Return an entry of an array of objects as a float: NaN where it is missing."""
+    if item is None or type(item).__name__ in ("NAType", "NaTType", "MaskedConstant"):
+        return math.nan
+    try:
+        if isinstance(item, str | complex | bytes):
+            raise TypeError
+        return float(item)  # type: ignore[arg-type]
+    except OverflowError:
+        raise DataError(f"expected numbers of a size that floats have for {what}, got one of over 300 digits") from None
+    except (TypeError, ValueError):
+        raise DataError(f"expected real numbers for {what}, got {type(item).__name__}") from None
+
+
+def _name_kind(array: NDArray[np.generic]) -> str:
+    return "texts" if array.dtype.kind in "US" else str(array.dtype)
+
+
+def check_memory(numbers: float, what: str) -> None:
+    """Raise where so many numbers take more memory than the machine has.
+
+    Linux promises memory that it does not have, and ends whoever takes it: so it is asked for beforehand.
+
+    Parameters
+    ----------
+    numbers : float
+        How many floats are held at the same time.
+    what : str
+        That needs them, for the message.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # a system that does not tell
+        return
+    if 8 * numbers > memory:
+        raise LodekitError(
+            f"{what} would take {8e-9 * numbers:.3g} GB of memory, and this machine has {1e-9 * memory:.3g} GB; ask "
+            "for fewer times at once"
+        )

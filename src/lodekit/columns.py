@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lodekit.errors import LodekitError
 from lodekit.progress import waiting
+from lodekit.quantities import find_conversion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +38,7 @@ def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]
     import numpy as np
 
     names = list(gp.system.channels) if names is None else names
-    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_.get("origin", ""), times)}
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     # In blocks, so that memory does not grow with the number of times.
     blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
     with waiting("predicting", len(blocks)) as advance:
@@ -73,7 +74,7 @@ def sample_columns(
     names = list(gp.system.channels) if names is None else names
     drawn, own = gp.sample(times, size, seed, names, return_parameters=True)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
-    dates = date_column(gp.labels_.get("origin", ""), times)
+    dates = date_column(gp.labels_, times)
     columns |= {name: values * size for name, values in dates.items()}
     for number, name in enumerate(names):
         add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
@@ -82,25 +83,30 @@ def sample_columns(
     return columns
 
 
-def date_column(origin: str, times: Iterable[float]) -> dict[str, list[str]]:
-    """Return a column of dates for times in seconds since an origin; nothing where there is none.
+def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:
+    """Return a column of dates for times that are counted since an origin; nothing where there is none.
 
     Parameters
     ----------
-    origin : str
-        A date in ISO form, or nothing.
+    labels : dict
+        Of a fit: the origin as a date in ISO form, or nothing, and the unit of the times among the units.
     times : iterable of float
 
     Examples
     --------
-    >>> date_column("2026-03-01T12:00:00", [0.0, 90.0])
+    >>> date_column({"origin": "2026-03-01T12:00:00", "units": {"t": "min"}}, [0.0, 1.5])
     {'date': ['2026-03-01T12:00:00', '2026-03-01T12:01:30']}
     """
-    if not origin:
+    if not labels.get("origin"):
         return {}
-    start = datetime.fromisoformat(origin)
+    start = datetime.fromisoformat(labels["origin"])
+    unit = labels["units"].get("t", "s")
+    conversion = find_conversion(unit, "s")
+    if conversion is None:
+        raise LodekitError(f"expected a unit of time for the dates of this fit, got {unit!r}; label(units=) changes it")
+    seconds = conversion.times / conversion.over
     try:
-        return {"date": [(start + timedelta(seconds=float(t))).isoformat() for t in times]}
+        return {"date": [(start + timedelta(seconds=float(t) * seconds)).isoformat() for t in times]}
     except OverflowError:
         raise LodekitError("expected times whose dates lie between the years 1 and 9999, got others") from None
 

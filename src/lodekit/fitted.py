@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from lodekit.arguments import read_times
+from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.inference.accurate import accurate_posterior
 from lodekit.inference.choice import Choice, choose
@@ -22,6 +24,7 @@ from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.objective import Objective
+from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
@@ -273,6 +276,7 @@ class Fit:
             self.diagnosis,
             self.measurements.names,
         )
+        found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         if self.measurements.sums is None and self.prior.latents:
             found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
         return found
@@ -286,6 +290,16 @@ class Fit:
             Linear differential expressions of the channels.
         """
         return self.setup.reader.compile_plain(names, self.prior.units)
+
+    def times(self, t: ArrayLike) -> Array:
+        """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
+
+        Parameters
+        ----------
+        t : array-like, shape (n,), or a number
+        """
+        found = Clock.of_labels(self.labels.origin, self.labels.units.get("t")).read(t)
+        return read_times(t) if found is None else found
 
     def typical_noise(self, observable: str) -> float:
         """Return the standard deviation of the noise of one more measurement, in the user's units.

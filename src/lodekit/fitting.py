@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
 from lodekit.data.units import Units
-from lodekit.errors import FitError
+from lodekit.errors import FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
@@ -151,6 +151,11 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
     relearn : bool
         Whether everything is learned anew, or kept as it is.
     """
+    if arguments is not None and arguments.prior != fit.arguments.prior:
+        raise LodekitError(
+            f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "
+            "learned for one says nothing about the other; call fit with all measurements"
+        )
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
     setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)

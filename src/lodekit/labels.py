@@ -23,7 +23,7 @@ class Labels:
     units : dict of str to str
         Units of channels, parameters and the time ``t``, by name.
     origin : str
-        The date that is time zero, where times are seconds since then; empty where times are numbers.
+        The date that is time zero, where times are counted since then; empty where times are numbers.
     """
 
     title: str = ""
@@ -56,11 +56,17 @@ class Labels:
         title : str
         units : dict of str to str, or None
         origin : str or None
-            None keeps the origin, and with it seconds as the unit of time.
+            None keeps the origin, and with it the unit of time.
         """
         kept = self.origin if origin is None else origin
+        counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
+        asked = dict(units or {}).get("t", counted)
+        if kept and kept == self.origin and asked != counted:
+            raise LodekitError(
+                f"the times of this fit are counted in {counted} since {kept}; expected t = {counted!r}, got {asked!r}"
+            )
         try:
-            own = {**({"t": "s"} if kept else {}), **dict(units or {})}
+            own = {**({"t": counted} if kept else {}), **dict(units or {})}
             return Labels.read({"title": title, "units": own, "origin": kept})
         except (TypeError, ValueError):
             raise LodekitError(

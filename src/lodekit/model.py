@@ -19,6 +19,7 @@ from lodekit.fitting import extend, fit_measurements, prepare
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
+from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
@@ -183,17 +184,19 @@ class LODEGP:
         *,
         time: str | None = None,
         columns: Mapping[str, Any] | None = None,
+        dt: float | None = None,
     ) -> LODEGP:
         """Return the estimator itself, with parameters, hyperparameters and noise learned from measurements.
 
         Parameters
         ----------
-        t : array-like, shape (n,), Observations, Statistics, path, list of paths, DataFrame, or Source
+        t : array-like, shape (n,), Observations, Statistics, path, list of paths, DataFrame, Series, or Source
             Times, in any order; repeated times are fine. A path, pattern or list of CSV and Parquet files, or a
             DataFrame of any library, Dask included, holds times and values in columns, which are found by name;
-            files may be larger than memory. Dates become seconds since the first one.
+            files may be larger than memory, and an index may hold the times. Dates become seconds since the first one.
         Y : array (n, channels), dict of observable to array, or DataFrame
-            NaN for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t` holds them.
+            NaN, or masked, for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t`
+            holds them.
         noise_std : number, array or dict, optional
             Known noise; zero makes values exact. Learned where not given. For files and DataFrames a number, or a
             dict of channel to number or column.
@@ -202,6 +205,8 @@ class LODEGP:
         columns : dict of observable to column, optional
             For columns of files or DataFrames with other names: a name, or a number counted from one. ``t`` is the
             time, ``std(f1)`` the known noise of f1.
+        dt : float, optional
+            The time between two rows of a file or DataFrame that has no time.
 
         Returns
         -------
@@ -217,7 +222,7 @@ class LODEGP:
         'dense: 4 measurements; exact, and fast up to 200'
         """
         arguments = self._arguments()
-        source = self._read(t, Y, noise_std, time, columns)
+        source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt)
         setup = prepare(self.system, arguments, source.measurements)
         fit = fit_measurements(setup, labels=Labels.read(source.labels))
         # Whoever has read a source has seen its notes.
@@ -254,25 +259,18 @@ class LODEGP:
         if self.system.definition() != fit.system.definition():
             raise LodekitError("the system was changed after the fit; call fit with all measurements")
         since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
-        source = self._read(t, Y, noise_std, time, columns, since)
+        units = fit.labels.units
+        source = self._read(t, Y, noise_std, time=time, columns=columns, since=since, units=units)
         if source.origin != since and source.origin is not None:
             expected = "times as numbers, like those of the fit" if since is None else f"dates counted from {since}"
             raise DataError(f"expected {expected}, got dates counted from {source.origin}")
         self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn)
         return self
 
-    def _read(
-        self,
-        t: Any,
-        Y: Any,
-        noise_std: Any,
-        time: str | None,
-        columns: Mapping[str, Any] | None,
-        since: datetime | None = None,
-    ) -> Source:
+    def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
-        channels, check = self.system.channels, ObservableReader(self.system).read
-        return read_source(t, Y, channels, noise_std=noise_std, time=time, columns=columns, since=since, check=check)
+        options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
+        return read_source(t, Y, self.system.channels, noise_std=noise_std, **options)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:
@@ -324,7 +322,7 @@ class LODEGP:
         units : dict of str to str, optional
             Units of channels, parameters and the time ``t``, by name.
         origin : str, optional
-            The date that is time zero, in ISO format, where times are seconds since then; kept by default.
+            The date that is time zero, in ISO format, where times are counted since then; kept by default.
 
         Examples
         --------

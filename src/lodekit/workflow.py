@@ -19,6 +19,7 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
 if TYPE_CHECKING:
+    from lodekit.data.sources import Source
     from lodekit.model import LODEGP
 
 __all__ = [
@@ -89,6 +90,8 @@ def fit_file(
     *,
     columns: Mapping[str, Any] | None = None,
     header: bool | None = None,
+    dt: float | None = None,
+    window: tuple[Any, Any] = (None, None),
     command: str = "",
     **arguments: Any,
 ) -> Product:
@@ -100,12 +103,10 @@ def fit_file(
         As `lodekit.read_system_file` returns it.
     data : str or Path
         A CSV or Parquet file, or a pattern such as ``logs/*.parquet``.
-    columns : dict of observable to column, optional
-        Which column is what, as in `LODEGP.fit`; goes before what the system file says.
-    header : bool, optional
-        Whether text files start with the names of their columns; found out by default.
+    columns, header, dt, window
+        How files are read, as in `lodekit.data.planning.Request`; columns go before what the system file says.
     command : str
-        The command that makes it again, for the report.
+        The command that makes it again, for the report; messages speak of its options then.
     **arguments
         Of `LODEGP`, such as ``engine`` and ``random_state``; what is None, or not there, is as the system file says.
 
@@ -123,26 +124,33 @@ def fit_file(
     >>> round(product.gp.parameters_["k"].value, 3)
     0.105
     """
-    from lodekit.data.sources import read_source
+    from lodekit.labels import Labels
     from lodekit.model import LODEGP
-    from lodekit.prior.observables import ObservableReader
 
     given = {name: value for name, value in arguments.items() if value is not None}
     gp = LODEGP(file.system, **{**_settings(file), **given})
-    source = read_source(
+    known = {**file.columns, **(columns or {})}
+    source = _read_data(file, data, columns=known, header=header, dt=dt, window=window, shell=bool(command))
+    labels = gp.fit(source).labels_
+    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, {**labels["units"], **file.units}, labels["origin"]))
+    return Product(gp, Path(data).name if Path(data).exists() else str(data), command, source.notes)
+
+
+def _read_data(file: SystemFile, data: str | Path, **how: Any) -> Source:
+    """Return the measurements of a system file: in its units, with the noise that it says."""
+    from lodekit.data.sources import read_source
+    from lodekit.prior.observables import ObservableReader
+    from lodekit.system.dimensions import unit_check
+
+    return read_source(
         data,
         channels=file.system.channels,
         noise_std=file.noise if isinstance(file.noise, dict) else None,
-        columns={**file.columns, **(columns or {})},
-        header=header,
+        units={name: unit for name, unit in file.units.items() if name in (*file.system.channels, "t")},
         check=ObservableReader(file.system).read,
+        check_units=unit_check(file.system, file.units),
+        **how,
     )
-    if source.origin is not None and file.units.get("t", "s") != "s":
-        got = file.units["t"]
-        raise LodekitError(f'times are dates, and dates become seconds; expected t = "s" in [units], got {got!r}')
-    labels = gp.fit(source).labels_
-    gp.label(title=file.title, units={**file.units, **labels["units"]}, origin=labels["origin"])
-    return Product(gp, Path(data).name if Path(data).exists() else str(data), command, source.notes)
 
 
 def _settings(file: SystemFile) -> dict[str, Any]:
@@ -151,6 +159,7 @@ def _settings(file: SystemFile) -> dict[str, Any]:
         "noise": file.noise if isinstance(file.noise, str) else "channel",
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
+        "mode_deviation": file.mode_deviation,
     }
 
 
@@ -205,6 +214,11 @@ def read_model(path: str | Path) -> LODEGP:
     from lodekit.model import LODEGP
 
     place = Path(path)
+    if place.suffix.lower() == ".toml":
+        raise LodekitError(
+            f"expected a fitted model, or the folder that lodekit fit has written, got the system file {place}; "
+            f"lodekit inspect {place} shows what its equations imply, lodekit fit {place} DATA makes a model"
+        )
     if not place.is_dir():
         return LODEGP.load(place)
     if not (place / MODEL).exists():

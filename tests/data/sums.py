@@ -18,9 +18,9 @@ CHANNELS = ("x", "y", "u")
 
 
 def make_table(count: int, seed: int = 0) -> dict[str, Array]:
-    """Return columns of numbers, the times in no order."""
+    """Return columns of numbers, the times in order and irregular."""
     random = np.random.default_rng(seed)
-    t = random.uniform(-3.0, 8.0, count)
+    t = np.sort(random.uniform(-3.0, 8.0, count))
     return {"t": t, "x": np.sin(t), "y": random.standard_normal(count), "u": random.standard_normal(count)}
 
 

@@ -39,7 +39,7 @@ def test_cuts_inside_quoted_cells_change_nothing(size: int, monkeypatch: pytest.
     file = TextFile.open(lambda: BytesIO(QUOTED.encode()))
     columns, lines, _ = read(file, monkeypatch, None)
     assert len(lines) == 30
-    assert columns[2][1] == 'one; "two"\n,'
+    assert columns[2][1] == 'one; "two"\n# three\n,'
     found, places, blocks = read(file, monkeypatch, size)
     assert (found, places) == (columns, lines)
     assert blocks > 5

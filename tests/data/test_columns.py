@@ -49,10 +49,15 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
 @pytest.mark.parametrize(
     ("header", "mapping", "time", "match"),
     [
-        ("a,x,y", {}, None, "expected a column t or time, got the columns a, x, y; try --map t=COLUMN"),
-        ("t,time,x", {}, None, "the time may be in any of the columns t, time; try --map t=t, or columns="),
-        ("t,a,b", {}, None, "at least one of x, y, got the columns t, a, b; try --map x=COLUMN"),
-        ("t,x [m],x [km]", {}, None, "channel x may be in any of the columns x .m., x .km.; try --map x='x .m.'"),
+        (
+            "a,x,y",
+            {},
+            None,
+            "expected a column t or time, got the columns a, x, y; try columns=.'t': 'COLUMN'., or .* dt=STEP",
+        ),
+        ("t,time,x", {}, None, "the time may be in any of the columns t, time; try columns=.'t': 't'."),
+        ("t,a,b", {}, None, "at least one of x, y, got the columns t, a, b; try columns=.'x': 'COLUMN'."),
+        ("t,x [m],x [km]", {}, None, "channel x may be in any of the columns x .m., x .km.; try columns=.'x': 'x .m.'"),
         ("t,X,X [m]", {}, None, "channel x may be in any of the columns X, X .m."),
         ("t,x,x", {}, None, "expected different names of columns, got x more than once"),
         ("t,x,y", {"x": "z"}, None, "expected a column z .for x., got the columns t, x, y"),

@@ -57,7 +57,10 @@ def test_files_without_header_have_numbered_columns(read: Reader) -> None:
     same(table, [0, 1], x=[2, 4])
     assert table.unused == ("2",)
     assert "no header: the columns are called by their numbers" in table.notes
-    with pytest.raises(DataError, match=r"no header.*3 columns.*try --map t=1 --map x=2"):
+    with pytest.raises(
+        DataError,
+        match=r"no header.*3 columns.*try columns=.'t': 1, 'x': 2., or without a time dt=STEP and columns=.'x': 1.",
+    ):
         read(content, "x")
     # A header may be made of numbers, and a first line of data may hold a word.
     same(read("0,1\n5,6\n", "x", mapping={"t": "0", "x": "1"}, header=True), [5], x=[6])

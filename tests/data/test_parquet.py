@@ -55,7 +55,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert table.origin is None
     for channel, time, match in (
         ("list", "when", "expected numbers in column list, got List"),
-        ("day", "when", "expected numbers in column day, got Date"),
+        ("day", "when", "expected numbers in column day, got dates"),
         ("number", "list", "expected numbers or dates in column list"),
         ("number", "gap", "column gap has none in row 2"),
         ("infinite", "when", "row 2, column infinite: expected a finite number"),

@@ -32,9 +32,8 @@ def test_size_decides_and_files_count_together(tmp_path: Path, monkeypatch: pyte
         path = write(tmp_path / f"hundred.{ending}", table)
         assert not is_sums(path)
         assert is_sums(write(tmp_path / f"more.{ending}", make_table(101)))
-        write(tmp_path / f"two.{ending}", make_table(1))
+        write(tmp_path / f"two.{ending}", {name: part + 99.0 for name, part in make_table(1).items()})
         assert is_sums([path, tmp_path / f"two.{ending}"])
-    assert is_sums(str(tmp_path / "hundred.*"))
     assert not is_sums(pl.DataFrame(table))
     assert is_sums(pl.DataFrame(make_table(101)))
 
@@ -48,11 +47,11 @@ def test_lines_of_header_and_comments_above_it_are_no_records(tmp_path: Path, mo
 
 
 def test_several_small_files_are_one_set_of_measurements(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("t,x\n0,1\n3,4\n")
+    (tmp_path / "a.csv").write_text("t,x\n0,1\n1,4\n")
     (tmp_path / "b.csv").write_text("time;X [m];y\n1;2,5;7\n2;3;\n")
     found = read_source(str(tmp_path / "?.csv"), channels=CHANNELS)
     x, y = found.measurements.series
-    assert (x.times.tolist(), x.values.tolist()) == ([0, 1, 2, 3], [1, 2.5, 3, 4])
+    assert (x.times.tolist(), x.values.tolist()) == ([0, 1, 1, 2], [1, 2.5, 4, 3])
     assert (y.times.tolist(), y.values.tolist()) == ([1], [7])
     assert "separator ';', decimal comma (b.csv)" in found.notes
     assert "no column for u: not measured (b.csv)" in found.notes
@@ -107,9 +106,14 @@ def test_known_noise_of_small_tables(tmp_path: Path) -> None:
     x, y = read_source(path, channels=CHANNELS, noise_std={"x": "sx", "y": 0, "u": 1}).measurements.series
     assert x.std.tolist() == TIMES.tolist()
     assert y.exact.all()
-    x, y = read_source(path, channels=CHANNELS, noise_std={"x": 1}, columns={"std(x)": "sx"}).measurements.series
+    x, y = read_source(path, channels=CHANNELS, noise_std={"y": 1}, columns={"std(x)": "sx"}).measurements.series
     assert x.std.tolist() == TIMES.tolist()
-    assert y.learned.all()
+    assert y.std.tolist() == [1] * 5
+    for both in (0.5, {"x": 1}):
+        with pytest.raises(DataError, match="the noise of x is said to be .*, and to be in column sx; leave out one"):
+            read_source(path, channels=CHANNELS, noise_std=both, columns={"std(x)": "sx"})
+    with pytest.raises(DataError, match=r"std\(x\) is said to be in column sx and in column y; choose one"):
+        read_source(path, channels=CHANNELS, noise_std={"x": "sx"}, columns={"std(x)": "y"})
     assert read_source(path, channels=CHANNELS, noise_std=0.5).measurements.series[0].std.tolist() == [0.5] * 5
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import lodekit as lk
+from lodekit.quantities import format_powers, read_unit
 from lodekit.system.dimensions import check_units
 from lodekit.system.files import read_system_file
-from lodekit.system.quantities import format_powers, read_unit
 
 
 def dimensions(equations: str, parameters: str = "") -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.answers import predict, sample
-from lodekit.arguments import check_seed, read_times
+from lodekit.arguments import check_seed
 from lodekit.certificate.measure import Measured, measure_curve, measure_draws
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
@@ -147,7 +147,7 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
     t : array-like, shape (n,), optional
         As for `certificate`.
     """
-    times = np.linspace(*fit.measurements.window, _TIMES) if t is None else read_times(t)
+    times = np.linspace(*fit.measurements.window, _TIMES) if t is None else fit.times(t)
     if not len(times):
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:

@@ -21,7 +21,17 @@ from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
 from lodekit.version import __version__
 
-__all__ = ["ChannelsOption", "JsonOption", "OutOption", "ParamOption", "app", "read_names", "read_source", "run"]
+__all__ = [
+    "BasisOption",
+    "ChannelsOption",
+    "JsonOption",
+    "OutOption",
+    "ParamOption",
+    "app",
+    "read_names",
+    "read_source",
+    "run",
+]
 
 app = typer.Typer(
     help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
@@ -37,6 +47,10 @@ ParamOption = Annotated[
 ]
 ChannelsOption = Annotated[
     list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
+]
+BasisOption = Annotated[
+    list[str] | None,
+    typer.Option("--basis", help="What the free functions are: expressions in the channels, separated by commas."),
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
@@ -56,7 +70,7 @@ def _options(
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
 
 
-def read_source(source: str, parameters: list[str], channels: list[str]) -> System:
+def read_source(source: str, parameters: list[str], channels: list[str], basis: list[str] | None = None) -> System:
     """Return a system from a system file, or from equations as text.
 
     Parameters
@@ -65,6 +79,8 @@ def read_source(source: str, parameters: list[str], channels: list[str]) -> Syst
         The path of a system file, or equations.
     parameters, channels : list of str
         Names that go with equations; a system file has its own.
+    basis : list of str, optional
+        What the free functions are; goes before what a system file says.
     """
     is_file = source.endswith(".toml") or _is_file(source)
     if re.fullmatch(r"[\w.-]+", source) and not is_file:
@@ -74,10 +90,11 @@ def read_source(source: str, parameters: list[str], channels: list[str]) -> Syst
             f"{names}"
         )
     if not is_file:
-        return System(source, parameters=read_parameters(parameters), channels=channels or None)
+        return System(source, parameters=read_parameters(parameters), channels=channels or None, basis=basis or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
-    return read_system_file(source).system
+    system = read_system_file(source).system
+    return system.with_basis(basis) if basis else system
 
 
 def _is_file(text: str) -> bool:

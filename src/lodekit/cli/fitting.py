@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lodekit.cli.app import ChannelsOption, JsonOption, OutOption, ParamOption, read_names
+from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, OutOption, ParamOption, read_names
 from lodekit.cli.inputs import deliver, read_numbers
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder
@@ -23,6 +24,25 @@ from lodekit.system.files import format_system_file, read_system_file
 from lodekit.workflow import Product, compute_results, describe_fit, fit_file, set_parameters, write_results
 
 __all__ = ["demo", "fit", "init"]
+
+FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error."),
+]
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
+]
+StepOption = Annotated[
+    float | None, typer.Option("--dt", help="The time between two rows, where the file has no column of times.")
+]
+FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
+LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
+NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
+DeviationOption = Annotated[
+    float | None, typer.Option("--mode-deviation", help="The prior deviation of every mode; learned otherwise.")
+]
 
 
 def init(
@@ -48,22 +68,19 @@ def init(
 def fit(
     system: Annotated[Path, typer.Argument(help="System file (.toml); lodekit init writes one.")],
     data: Annotated[str, typer.Argument(help="CSV or Parquet file, or a pattern such as 'logs/*.parquet'.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error."),
-    ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
-    ] = None,
+    out: FolderOption = None,
+    mapping: MapOption = None,
+    header: HeaderOption = None,
+    dt: StepOption = None,
+    first: FirstOption = None,
+    last: LastOption = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
-    noise: Annotated[
-        str | None, typer.Option("--noise", help="One level for each (channel), or for all (shared).")
-    ] = None,
+    noise: NoiseOption = None,
     latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
     prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
+    basis: BasisOption = None,
+    deviation: DeviationOption = None,
     engine: Annotated[str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral.")] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
@@ -75,14 +92,13 @@ def fit(
 
     Example: lodekit fit plant.toml log.csv --map y=temperature --set K=2
     """
-    if as_json and quiet:
-        raise LodekitError("expected --json or --quiet, got both; choose one")
-    if out is not None and out == Path():
-        raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
+    _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
     known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
     file = set_parameters(read_system_file(system), known, starts)
+    if basis:
+        file = replace(file, system=file.system.with_basis(read_names(basis)))
     folder = _folder(data) if out is None else out
     check_folder(folder)
     product = fit_file(
@@ -90,10 +106,13 @@ def fit(
         data,
         columns=read_mapping(mapping or []),
         header=header,
+        dt=dt,
+        window=(first, last),
         command=shlex.join(["lodekit", *sys.argv[1:]]),
         noise=noise,
         latent=latent,
         prior=prior,
+        mode_deviation=deviation,
         engine=engine,
         restarts=restarts,
         random_state=seed,
@@ -106,6 +125,13 @@ def fit(
     elif not quiet:
         _show(product, paths)
     _end(product)
+
+
+def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
+    if as_json and quiet:
+        raise LodekitError("expected --json or --quiet, got both; choose one")
+    if out is not None and out == Path():
+        raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
 
 
 def demo(

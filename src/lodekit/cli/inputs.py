@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from lodekit.data.clock import Clock
     from lodekit.model import LODEGP
 
 __all__ = ["deliver", "read_numbers", "read_times"]
@@ -66,8 +66,9 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
             raise LodekitError("expected --at FILE, or --from and --to, got both")
         return _read_file(gp, at)
     first, last = gp.fit_.measurements.window
-    low = first if start is None else _read_time(gp, start, "--from")
-    high = last if stop is None else _read_time(gp, stop, "--to")
+    clock = _clock(gp)
+    low = first if start is None else clock.read_edge(start, "--from")
+    high = last if stop is None else clock.read_edge(stop, "--to")
     if not low <= high:
         raise LodekitError(f"expected --from before --to, got {start or low} and {stop or high}")
     if not math.isfinite(high - low):
@@ -78,6 +79,8 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
 
 
 def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
+    import numpy as np
+
     from lodekit.data.tables import read_list, read_table
 
     found = read_list(path)
@@ -85,35 +88,17 @@ def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
         table = read_table(path, ())
         found = table.times, table.origin
     times, origin = found
-    return times if origin is None else times + _seconds(gp, origin, f"{path} has dates")
+    if origin is None:
+        return times
+    clock = _clock(gp)
+    return np.asarray(clock.read_edge(origin, f"{path}, its first time,") + clock.seconds.stretch(times))
 
 
-def _read_time(gp: LODEGP, text: str, option: str) -> float:
-    from lodekit.data.tables import read_date
+def _clock(gp: LODEGP) -> Clock:
+    """Return how the times of a model are counted."""
+    from lodekit.data.clock import Clock
 
-    try:
-        number = float(text)
-    except ValueError:
-        date = read_date(text)
-        if date is None:
-            raise LodekitError(
-                f"expected a number or a date such as 2026-03-01T12:00 for {option}, got {text!r}"
-            ) from None
-        return _seconds(gp, date, f"{option} is a date")
-    if not math.isfinite(number):
-        raise LodekitError(f"expected a finite time for {option}, got {text!r}")
-    return number
-
-
-def _seconds(gp: LODEGP, date: datetime, reason: str) -> float:
-    """Return the time of a date: seconds since that which is time zero; without a zone it is in the zone of that."""
-    text = gp.labels_.get("origin", "")
-    if not text:
-        raise LodekitError(f"{reason}, but this model was fitted to times that are numbers; expected numbers")
-    origin = datetime.fromisoformat(text)
-    if date.tzinfo is not None and origin.tzinfo is None:
-        raise LodekitError(f"{reason} with a time zone, but the data had none; expected dates without a zone")
-    return (date if date.tzinfo is not None else date.replace(tzinfo=origin.tzinfo)).timestamp() - origin.timestamp()
+    return Clock.of_labels(gp.labels_.get("origin", ""), gp.labels_["units"].get("t"))
 
 
 def deliver(text: str, out: Path | None) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lodekit.cli.app import ChannelsOption, JsonOption, ParamOption, read_names, read_source
+from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, ParamOption, read_names, read_source
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
@@ -25,6 +25,7 @@ def inspect(
     ],
     param: ParamOption = None,
     channel: ChannelsOption = None,
+    basis: BasisOption = None,
     as_json: JsonOption = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
@@ -34,7 +35,7 @@ def inspect(
     """
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
-    system = read_source(source, read_names(param), read_names(channel))
+    system = read_source(source, read_names(param), read_names(channel), read_names(basis))
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
     elif as_latex:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lodekit.arguments import read_numbers
 from lodekit.errors import DataError
 
 __all__ = ["Observations", "Series", "read_observations"]
@@ -133,14 +134,9 @@ class Observations:
 
 
 def _numbers(name: str, values: ArrayLike) -> Array:
-    kind = np.asarray(values).dtype.kind
-    if kind in "cmM":
-        what = "complex numbers" if kind == "c" else "dates"
-        raise DataError(f"expected real numbers for {name}, got {what}; convert them (dates to seconds or hours)")
-    try:
-        array = np.atleast_1d(np.asarray(values, dtype=float))
-    except (TypeError, ValueError):
-        raise DataError(f"expected numbers for {name}, got {type(values).__name__}") from None
+    array = read_numbers(name, values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
     if array.ndim != 1:
         raise DataError(f"expected one row of numbers for {name}, got shape {array.shape}")
     return array
@@ -186,7 +182,7 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
             raise DataError("expected Observations alone: they hold values and noise themselves")
         found = t
     else:
-        times = _numbers("t", _plain(t))
+        times = _numbers("t", t)
         table = _columns(channels, Y)
         found = Observations()
         for number, (name, values) in enumerate(table.items()):
@@ -196,7 +192,7 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
                 if np.shape(noise_std) != (len(times), len(table)):
                     shape = (len(times), len(table))
                     raise DataError(f"expected noise_std of shape {shape}, like Y, got {np.shape(noise_std)}")
-                std = np.asarray(noise_std)[:, number]
+                std = read_numbers("noise_std", noise_std)[:, number]
             else:
                 std = noise_std
             found = found.add(times, name, values, std)
@@ -208,24 +204,15 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
     return found
 
 
-def _plain(values: Any) -> Any:
-    return values.to_numpy() if hasattr(values, "to_numpy") else values
-
-
 def _columns(channels: Sequence[str], Y: Any) -> dict[str, Any]:
     if isinstance(Y, Mapping):
         return dict(Y)
     if hasattr(Y, "columns") and not isinstance(Y, np.ndarray):
-        import narwhals
-
-        frame = narwhals.from_native(Y, eager_only=True)
-        return {str(name): frame[name].cast(narwhals.Float64).to_numpy() for name in frame.columns}
-    if np.iscomplexobj(Y):
-        raise DataError("expected real numbers in Y, got complex ones")
+        raise DataError(f"expected Y as an array, a dict of channels or a DataFrame, got {type(Y).__name__}")
     try:
-        array = np.asarray(Y, dtype=float)
-    except (TypeError, ValueError):
-        raise DataError(f"expected Y as an array, a dict of channels or a DataFrame, got {type(Y).__name__}") from None
+        array = read_numbers("Y", Y)
+    except DataError as problem:
+        raise DataError(f"expected Y as an array, a dict of channels or a DataFrame: {problem}") from None
     if array.ndim == 1 and len(channels) == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] != len(channels):

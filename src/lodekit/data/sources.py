@@ -6,27 +6,31 @@ Their size alone decides what is kept: the measurements themselves up to `LARGE`
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from glob import glob
 from pathlib import Path
 from typing import Any
 
+from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations, read_observations
+from lodekit.data.opening import is_frame, open_tables
+from lodekit.data.planning import Request, check_orders, make_plans
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import DaskFrame, is_dask, naming, sum_partitions, sum_tables
+from lodekit.data.streams import DaskFrame, naming, sum_partitions, sum_tables
 from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.columns import find_all_columns, list_columns
+from lodekit.data.tables.columns import Columns, is_time_name, list_columns
+from lodekit.data.tables.dates import Moments
 from lodekit.data.tables.frames import Frame
-from lodekit.data.tables.noise import KnownNoise, read_noise
-from lodekit.data.tables.reading import describe_columns, describe_file, find_dates, open_table, read_whole
+from lodekit.data.tables.instants import SteppedTable, read_instants
+from lodekit.data.tables.noise import read_noise
+from lodekit.data.tables.order import Order
+from lodekit.data.tables.reading import describe_columns, describe_file, describe_times, read_whole
 from lodekit.data.tables.table import Plan, TableSource
 from lodekit.errors import DataError
 
-__all__ = ["LARGE", "Source", "read_source"]
+__all__ = ["LARGE", "Source", "read_source", "read_values"]
 
 #: Where tables have more records than this, all files together, they are read in pieces and only sums are kept.
 LARGE = 2_000_000
@@ -40,34 +44,29 @@ class Source:
     ----------
     measurements : Measurements
     origin : datetime or None
-        The date that is time zero, where there are dates: times are seconds since then.
+        The date that is time zero, where there are dates: times are counted from then.
     notes : tuple of str
         What was found out about files, in words.
+    units : dict of str to str
+        Units of channels and of the time ``t``, as far as the data tell them.
     """
 
     measurements: Measurements
     origin: datetime | None = None
     notes: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What a model calls things, as far as the data tell it: the unit and the origin of time where it has dates."""
-        if self.origin is None:
+        """What a model calls things, as far as the data tell it: units, and the origin of time where it has dates."""
+        if self.origin is None and not self.units:
             return {}
-        return {"title": "", "units": {"t": "s"}, "origin": self.origin.isoformat()}
+        origin = "" if self.origin is None else self.origin.isoformat()
+        return {"title": "", "units": dict(self.units), "origin": origin}
 
 
 def read_source(
-    source: Any,
-    Y: Any = None,
-    channels: Sequence[str] = (),
-    *,
-    noise_std: Any = None,
-    time: str | None = None,
-    columns: Mapping[str, Any] | None = None,
-    header: bool | None = None,
-    since: datetime | None = None,
-    check: Callable[[Sequence[str]], object] | None = None,
+    source: Any, Y: Any = None, channels: Sequence[str] = (), *, noise_std: Any = None, **how: Any
 ) -> Source:
     r"""Return measurements from anything that `fit` accepts.
 
@@ -83,17 +82,9 @@ def read_source(
     noise_std : number, dict or array, optional
         Known standard deviation of the noise; learned where it is absent. For tables a number, or a dict of
         observable to number or column; for arrays as in `read_observations`.
-    time : str, optional
-        The column of the time in a table; by default the one called t, time, timestamp, date or the like.
-    columns : dict of observable to column, optional
-        For columns of tables with other names: a name, or a number counted from one. ``t`` is the time, ``std(f1)``
-        the known noise of f1.
-    header : bool, optional
-        Whether text files start with the names of their columns; found out by default.
-    since : datetime, optional
-        The date that is time zero; by default that of the first record of the first table.
-    check : callable, optional
-        Called with the names of observables before large files are read; raises where they make no sense.
+    **how
+        What else is asked of tables, as `lodekit.data.planning.Request` describes it: time, columns, header, dt, since,
+        units, window, shell, check and check_units.
 
     Examples
     --------
@@ -104,138 +95,100 @@ def read_source(
     >>> found.measurements.series[0].times.tolist(), found.origin
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """
-    check = check or (lambda names: None)
-    tables = _open_tables(source, Y, header)
+    request = Request(channels, **how)
+    tables = open_tables(source, Y, request)
     if tables is None:
-        if time is not None or columns is not None or header is not None:
-            given = "time=" if time is not None else "columns=" if columns is not None else "header="
-            raise DataError(f"{given} is about columns of files or of a DataFrame; expected none with arrays")
-        return _read_values(source, Y, channels, noise_std, check)
-    return _read_tables(tables, channels, read_noise(noise_std), time, columns, since, check)
+        if absent := [name for name in ("time", "columns", "header", "dt") if getattr(request, name) is not None]:
+            raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
+        return _read_arrays(source, Y, noise_std, request)
+    request = replace(request, noise=read_noise(noise_std))
+    plans, told = make_plans(tables, request)
+    large = _is_large(tables)
+    measurements, orders, notes = _read_large(tables, plans, request) if large else _read_small(tables, plans, request)
+    for own, more in zip(notes, check_orders(plans, orders, request.advice), strict=True):
+        own.extend(more)
+    joined = (*(["read in pieces; only sums were kept"] if large else []), *_join_notes(plans, notes))
+    kept = {name: unit for name, unit in told.items() if name in channels or name == "t"}
+    return Source(measurements, plans[0].origin, joined, kept)
 
 
-def _read_tables(
-    tables: Mapping[str, TableSource],
-    channels: Sequence[str],
-    noise: KnownNoise,
-    time: str | None,
-    columns: Mapping[str, Any] | None,
-    since: datetime | None,
-    check: Callable[[Sequence[str]], object],
-) -> Source:
-    plans = _make_plans(tables, channels, noise, time, columns)
-    observed = list(dict.fromkeys(name for plan in plans for name in plan.columns.values))
-    check(observed)
-    if unknown := [name for name in noise.names if name not in observed and name not in channels]:
-        raise DataError(f"noise_std names {unknown[0]}, which is not observed; expected some of {', '.join(observed)}")
-    plans = _date_plans(tables, plans, since)
-    if _is_large(tables):
-        return _read_large(tables, plans, channels)
-    return _read_small(tables, plans, channels)
-
-
-def _read_values(
-    source: Any, Y: Any, channels: Sequence[str], noise_std: Any, check: Callable[[Sequence[str]], object]
-) -> Source:
+def _read_arrays(source: Any, Y: Any, noise_std: Any, request: Request) -> Source:
     """Return measurements that come as values, not as tables."""
     for kind, what in ((Source, "a Source"), (Statistics, "Statistics")):
         if isinstance(source, kind) and (Y is not None or noise_std is not None):
             raise DataError(f"expected {what} alone: values and noise are in there")
     if isinstance(source, Source):
-        check(source.measurements.names)
+        request.check_names(source.measurements.names)
         return source
     if isinstance(source, Statistics):
         if not source.size:
             raise DataError("expected at least one measurement; the sums are empty")
-        check(source.observables)
+        request.check_names(source.observables)
         return Source(Measurements(sums=source))
-    observations = read_observations(channels, source, Y, noise_std)
+    clock = Clock(request.since, request.units.get("t", ""))
+    observations, own = read_values(request.channels, source, Y, noise_std, clock, is_new=clock == Clock())
     # A name without values is checked, too: it may be misspelt.
-    check(observations.observables)
-    return Source(Measurements.of(observations))
+    request.check_names(observations.observables)
+    return Source(Measurements.of(observations), own.origin, (), {"t": own.unit} if own.unit else {})
 
 
-def _open_tables(source: Any, Y: Any, header: bool | None) -> dict[str, TableSource] | None:
-    """Return the tables that are meant, each by its name, in order; None where values are meant."""
-    items = source if isinstance(source, list | tuple) and source else [source]
-    is_path = all(isinstance(item, str | os.PathLike) for item in items)
-    is_frame = hasattr(type(source), "columns") and Y is None
-    if not is_path and not is_frame and not is_dask(source):
-        return None
-    if Y is not None:
-        raise DataError("expected files or a DataFrame alone: they hold times and values themselves")
-    if header is not None and not is_path:
-        raise DataError("header= is about text files; expected none with a DataFrame")
-    if is_dask(source):
-        return {"the Dask DataFrame": DaskFrame(source)}
-    if is_frame:
-        return {"the DataFrame": Frame(source)}
-    tables: dict[str, TableSource] = {}
-    for path in _find_files(items):
-        with naming(path):
-            tables[path] = open_table(path, header)
-    return tables
+def read_values(
+    channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None, clock: Clock | None = None, *, is_new: bool = False
+) -> tuple[Observations, Clock]:
+    """Return observations from times and values, and how the times are counted.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        The order of the columns of an array.
+    t : array-like, shape (n,), or Observations
+        Numbers, dates, or lengths of time.
+    Y : array-like (n, channels), dict of observable to array, or DataFrame
+        NaN, or masked, for missing values.
+    noise_std : number, dict or array, optional
+        Known standard deviation of the noise.
+    clock : Clock, optional
+        Of the fit that these belong to.
+    is_new : bool
+        Whether dates may be counted from the first of them.
+    """
+    clock = clock or Clock()
+    if not isinstance(t, Observations):
+        if Y is None:
+            got = type(t).__name__
+            raise DataError(f"expected values beside the times, fit(t, Y), or a table of both, got {got} alone")
+        instants = read_instants(t)
+        if instants is not None and is_new:
+            clock = Clock(instants.first if isinstance(instants, Moments) else None, "s")
+        numbers = None if instants is None else clock.read(t)
+        t = t if numbers is None else numbers
+        Y = _read_frame(Y, channels) if is_frame(Y) else Y
+    return read_observations(channels, t, Y, noise_std), clock
 
 
-def _find_files(items: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the files that paths and patterns mean, each once, in order."""
-    found: dict[str, str] = {}
-    for item in items:
-        path = os.path.expanduser(os.fsdecode(item))
-        if os.path.isdir(path):
-            raise DataError(f"{path}: expected a file, got a folder; a pattern such as {path}/*.csv names its files")
-        matches = [path]
-        if any(mark in path for mark in "*?[") and not os.path.exists(path):
-            matches = [*filter(os.path.isfile, glob(path, recursive=True))]
-            if not matches:
-                raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path[:200]}")
-        for match in matches:
-            # One file by two names, a link or ./, is one file.
-            found.setdefault(os.path.realpath(match), match)
-    return sorted(found.values())
-
-
-def _make_plans(
-    tables: Mapping[str, TableSource],
-    channels: Sequence[str],
-    noise: KnownNoise,
-    time: str | None,
-    columns: Mapping[str, Any] | None,
-) -> list[Plan]:
-    if columns is not None and not isinstance(columns, Mapping):
-        raise DataError(f"expected columns as a dict of observable to column, got {type(columns).__name__}")
-    mapping = {**{f"std({name})": column for name, column in noise.columns.items()}, **(columns or {})}
-    found = find_all_columns({where: table.names for where, table in tables.items()}, channels, mapping, time)
-    plans = []
-    for (where, table), own in zip(tables.items(), found, strict=True):
-        known = {name: noise.number_of(name) for name in own.values if name not in own.noise}
-        numbers = {name: number for name, number in known.items() if number is not None}
-        plans.append(Plan(where, own, table.separator, numbers))
-    return plans
-
-
-def _date_plans(tables: Mapping[str, TableSource], plans: Sequence[Plan], since: datetime | None) -> list[Plan]:
-    """Return the plans with the forms of their dates, and one origin for all of them."""
-    dated, firsts = [], []
-    for table, plan in zip(tables.values(), plans, strict=True):
-        with naming(plan.where):
-            own, first = find_dates(table, plan)
-        dated.append(own)
-        firsts.append(first)
-    origin = firsts[0] if since is None or firsts[0] is None else since
-    for plan, first in zip(plans, firsts, strict=True):
-        if _describe_clock(first) != _describe_clock(origin):
+def _read_frame(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a DataFrame whose times come apart."""
+    table = SteppedTable(Frame(frame), 1.0)
+    names = table.table.names
+    called = dict(zip(names, names, strict=True))
+    if not table.positions:
+        if [*names] != [str(number) for number in range(len(channels))]:
             raise DataError(
-                f"{plan.where}: expected {_describe_clock(origin)} in column {plan.columns.time}, as elsewhere, "
-                f"got {_describe_clock(first)}"
+                f"expected columns called like channels, {', '.join(channels)}, got the numbers {list_columns(names)}; "
+                "rename them"
             )
-    return [replace(plan, origin=origin) for plan in dated]
-
-
-def _describe_clock(date: datetime | None) -> str:
-    if date is None:
-        return "times as numbers"
-    return f"dates with{'out' if date.tzinfo is None else ''} a time zone"
+        # What an array becomes when it is made a DataFrame.
+        called = dict(zip(names, channels, strict=True))
+    if times := [name for name in names if is_time_name(name)]:
+        raise DataError(
+            f"expected values alone beside the times, got a column {times[0]} as well; leave it out, or give the "
+            "DataFrame alone: fit(df)"
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"expected different names of columns, got {list_columns(names)}")
+    plan = Plan("the DataFrame", Columns(table.time, {name: column for column, name in called.items()}, {}))
+    with naming(plan.where):
+        return dict(read_whole(table, plan, ()).values)
 
 
 def _is_large(tables: Mapping[str, TableSource]) -> bool:
@@ -248,42 +201,48 @@ def _is_large(tables: Mapping[str, TableSource]) -> bool:
     return False
 
 
-def _read_small(tables: Mapping[str, TableSource], plans: Sequence[Plan], channels: Sequence[str]) -> Source:
-    observations, notes = Observations(), []
+_Read = tuple[Measurements, list[Order], list[list[str]]]
+
+
+def _read_small(tables: Mapping[str, TableSource], plans: Sequence[Plan], request: Request) -> _Read:
+    observations, notes, orders = Observations(), [], []
     for table, plan in zip(tables.values(), plans, strict=True):
         with naming(plan.where):
-            found = read_whole(table, plan, channels)
+            found = read_whole(table, plan, request.channels)
             for name, values in found.values.items():
                 observations = observations.add(found.times, name, values, found.noise.get(name, plan.noise.get(name)))
-        notes.append(found.notes)
+        notes.append(list(found.notes))
+        orders.append(Order.of(found.times))
     if not len(observations):
-        raise _nothing_measured(plans)
-    return Source(Measurements.of(observations), plans[0].origin, _join_notes(plans, notes))
+        raise _nothing_measured(plans, orders)
+    return Measurements.of(observations), orders, notes
 
 
-def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], channels: Sequence[str]) -> Source:
+def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], request: Request) -> _Read:
     sources, found = list(tables.values()), [Numerals()]
     if isinstance(sources[0], DaskFrame):
-        sums, found[0] = sum_partitions(sources[0], plans[0])
+        sums, found[0], order = sum_partitions(sources[0], plans[0])
+        orders = [order]
     else:
-        sums, found = sum_tables(sources, plans)
+        sums, found, orders = sum_tables(sources, plans)
     if not sums.size:
-        raise _nothing_measured(plans)
+        raise _nothing_measured(plans, orders)
     notes = []
     for table, plan, numerals in zip(sources, plans, found, strict=True):
         with naming(plan.where):
             about = describe_file(table, numerals)
-        if plan.origin is not None:
-            about.append(f"times are seconds since {plan.origin}")
         empty = {name for name in plan.columns.values if name not in sums.observables}
-        notes.append((*about, *describe_columns(table.names, plan.columns, channels, empty)))
-    joined = _join_notes(plans, notes)
-    return Source(Measurements(sums=sums), plans[0].origin, ("read in pieces; only sums were kept", *joined))
+        own = describe_columns(table.names, plan.columns, request.channels, empty)
+        notes.append([*about, *describe_times(plan), *own])
+    return Measurements(sums=sums), orders, notes
 
 
-def _nothing_measured(plans: Sequence[Plan]) -> DataError:
+def _nothing_measured(plans: Sequence[Plan], orders: Sequence[Order]) -> DataError:
     observed = dict.fromkeys(name for plan in plans for name in plan.columns.values)
     where = f"{plans[0].where}: " if len(plans) == 1 else ""
+    if plans[0].has_window and not any(order.count for order in orders):
+        first, last = plans[0].window
+        return DataError(f"{where}expected rows between the times {first:g} and {last:g}, found none")
     return DataError(f"{where}expected at least one value of {', '.join(observed)}, every cell is missing")
 
 

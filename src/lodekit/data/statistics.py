@@ -331,7 +331,12 @@ def _of_group(start: float, stop: float, group: Sequence[Series], degree: int) -
     known = bool(group[0].known[0])
     if known and not (std > 0).all():
         raise DataError("sums over the data need noise above zero; exact values belong to the dense engine")
-    weights = std**-2.0 if known else np.ones(len(times))
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = std**-2.0 if known else np.ones(len(times))
+        sizes = [np.sum(weights)] + [np.einsum("i,i,i", weights, *[item.values - item.values[0]] * 2) for item in group]
+    if not np.isfinite(sizes).all():
+        names = ", ".join(item.observable for item in group)
+        raise DataError(f"expected values of {names}, and noise, of a size that floats can square; change their units")
     where = _bin(times, start, stop)
     counts, moments_of_time = np.bincount(where, minlength=_BINS), np.bincount(where, times, minlength=_BINS)
     centred = [item.values - item.values[0] for item in group]

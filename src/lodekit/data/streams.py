@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +21,12 @@ from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import Columns
 from lodekit.data.tables.frames import FrameBlock
+from lodekit.data.tables.order import Order
 from lodekit.data.tables.reading import find_mark, read_block
 from lodekit.data.tables.table import Block, Plan, Records, TableSource
 from lodekit.errors import DataError
 from lodekit.progress import waiting
+from lodekit.quantities import Conversion
 from lodekit.threads import one_thread
 
 __all__ = ["DaskFrame", "Piece", "is_dask", "naming", "series_of", "sum_partitions", "sum_tables"]
@@ -44,16 +47,16 @@ class Piece:
     sums : Statistics
     numerals : Numerals
         How their numbers are written.
-    count : int
-        How many there are.
+    order : Order
+        Of their times; it knows how many there are.
     """
 
     sums: Statistics
     numerals: Numerals
-    count: int
+    order: Order
 
     def __add__(self, other: Piece) -> Piece:
-        return Piece(self.sums + other.sums, self.numerals + other.numerals, self.count + other.count)
+        return Piece(self.sums + other.sums, self.numerals + other.numerals, self.order + other.order)
 
 
 @contextmanager
@@ -65,8 +68,8 @@ def naming(where: str) -> Iterator[None]:
         raise DataError(f"{where}: {problem}") from None
 
 
-def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[Statistics, list[Numerals]]:
-    """Return sums over the measurements of tables, and how the numbers of each are written.
+def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[Statistics, list[Numerals], list[Order]]:
+    """Return sums over the measurements of tables, how the numbers of each are written, and the order of its times.
 
     Memory does not grow with the number of records: one look at the times for the window, then the sums, pieces side
     by side. They are added in order, so that the sums are the same to the last bit however the threads are scheduled.
@@ -83,19 +86,20 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
         with waiting("looking at the times") as advance:
             spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
         start, stop, count = _hull(spans)
-        total, numerals, counts = Statistics.empty(start, stop), [Numerals() for _ in plans], [0] * len(plans)
+        total, numerals = Statistics.empty(start, stop), [Numerals() for _ in plans]
+        orders = [Order() for _ in plans]
         pairs = enumerate(zip(tables, plans, strict=True))
         jobs = (partial(_numbered, number, job) for number, pair in pairs for job in _sum_jobs(*pair, start, stop))
         with waiting("reading", count) as advance:
             for number, piece in _in_order(jobs):
-                total, counts[number] = total + piece.sums, counts[number] + piece.count
+                total, orders[number] = total + piece.sums, orders[number] + piece.order
                 with naming(plans[number].where):
                     numerals[number] += piece.numerals
-                advance(piece.count)
-        for plan, span, count in zip(plans, spans, counts, strict=True):
-            if span[2] != count:
-                raise DataError(f"{plan.where}: expected {span[2]} rows, got {count}; did the file change?")
-    return total, numerals
+                advance(piece.order.count)
+        for plan, span, order in zip(plans, spans, orders, strict=True):
+            if span[2] != order.count:
+                raise DataError(f"{plan.where}: expected {span[2]} rows, got {order.count}; did the file change?")
+    return total, numerals, orders
 
 
 def _marked(table: TableSource, plan: Plan) -> Plan:
@@ -133,9 +137,10 @@ def _blocks(table: TableSource, plan: Plan) -> Iterator[Block]:
 
 def _find_span(table: TableSource, plan: Plan, advance: Callable[[int], None]) -> _Span:
     """Return the first and the last time of a table, and its number of records."""
-    told = getattr(table, "span", None)
+    told = None if plan.has_window else getattr(table, "span", None)
     if told is not None and (span := told(plan.columns.time)):
-        return span  # type: ignore[no-any-return]
+        low, high = plan.conversions.get("t", Conversion()).apply(np.array(span[:2])).tolist()
+        return low, high, span[2]
     times = replace(plan, columns=Columns(plan.columns.time, {}, {}))
     spans = []
     for span in _in_order(partial(_look, block, times) for block in _blocks(table, times)):
@@ -169,7 +174,7 @@ def _sum(block: Block, plan: Plan, start: float, stop: float) -> Piece:
         # Pieces run side by side, so each of them keeps to one core.
         with one_thread("openmp"):
             sums = Statistics.of(start, stop, series_of(records, plan.noise))
-    return Piece(sums, records.numerals, len(records.times))
+    return Piece(sums, records.numerals, Order.of(records.times))
 
 
 def series_of(records: Records, noise: Mapping[str, float]) -> list[Series]:
@@ -221,9 +226,22 @@ class DaskFrame:
         """The columns, in order."""
         return tuple(map(str, self.frame.columns))
 
+    @property
+    def positions(self) -> bool:
+        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
+        return not any(isinstance(label, Integral) for label in self.frame.columns)
+
     def has_numbers(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
-        return self.frame.dtypes[name].kind in "iufb"
+        return self.frame[self._labels([name])[0]].dtype.kind in "iufb"
+
+    def _labels(self, names: Sequence[str]) -> list[Any]:
+        own = {str(label): label for label in self.frame.columns}
+        return [own[name] for name in names]
+
+    def take(self, names: Sequence[str]) -> Any:
+        """Return the columns of these names."""
+        return self.frame[self._labels(names)]
 
     def count(self, limit: int) -> int:
         """Return more than any limit: what is on a cluster is summed there."""
@@ -241,7 +259,7 @@ class DaskFrame:
         """
         if whole:
             raise DataError("expected a table that fits into memory, got a Dask DataFrame")
-        for part in self.frame[list(names)].to_delayed():
+        for part in self.take(names).to_delayed():
             yield _block(part.compute(), names)
 
 
@@ -261,8 +279,8 @@ def _add_pieces(pieces: Sequence[Piece]) -> Piece:
     return sum(pieces[1:], start=pieces[0])
 
 
-def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals]:
-    """Return sums over the measurements of a Dask DataFrame, and how its numbers are written.
+def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals, Order]:
+    """Return sums over the measurements of a Dask DataFrame, how its numbers are written, and the order of its times.
 
     Pure functions of partitions, so that lost work is simply done again.
 
@@ -274,13 +292,13 @@ def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals]:
     """
     with one_thread():
         times = replace(plan, columns=Columns(plan.columns.time, {}, {}))
-        start, stop, count = _gather(table.frame[times.columns.used], partial(_look_at_partition, plan=times), _hull)
+        start, stop, count = _gather(table.take(times.columns.used), partial(_look_at_partition, plan=times), _hull)
         if not count:
             raise DataError(f"{plan.where}: expected rows of measurements, found none")
         total = Statistics.empty(start, stop)
         work = partial(_sum_partition, plan=plan, start=total.start, stop=total.stop)
-        piece = _gather(table.frame[plan.columns.used], work, _add_pieces)
-    return total + piece.sums, piece.numerals
+        piece = _gather(table.take(plan.columns.used), work, _add_pieces)
+    return total + piece.sums, piece.numerals, piece.order
 
 
 def _gather(frame: Any, work: Callable[[Any], _Result], join: Callable[[Sequence[_Result]], _Result]) -> _Result:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import read_times
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
@@ -38,7 +37,7 @@ def read_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
     """
     if t is None:
         return np.linspace(*fit.measurements.surroundings, _TIMES), np.arange(_TIMES)
-    times = read_times(t)
+    times = fit.times(t)
     order = np.argsort(times, kind="stable")
     if len(times) < 2 or times[order[0]] == times[order[-1]]:
         raise LodekitError(f"expected at least two different times to draw over, got {len(times)}; try np.linspace")

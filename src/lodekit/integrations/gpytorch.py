@@ -205,10 +205,10 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         second = Observed(s2, arrays.free, observables.mode_values(torch, arrays, groups, s2))
         total = prior_block(torch, self._latents, first, second, *hyper)
         if diag:
-            return torch.diagonal(total[..., 0, :, 0], dim1=-2, dim2=-1).flatten(-2).to(x1.dtype)
+            return torch.diagonal(total[..., 0, :, 0], dim1=-2, dim2=-1).flatten(-2).to(_result_kind(x1, kind))
         # GPyTorch orders by time first, then by observable.
         ordered = total.transpose(-4, -3).transpose(-2, -1)
-        return ordered.flatten(-2).flatten(-3, -2).to(x1.dtype)
+        return ordered.flatten(-2).flatten(-3, -2).to(_result_kind(x1, kind))
 
     def theta(self) -> Tensor:
         """Return all parameters of the system, shape (batch, p)."""
@@ -241,7 +241,14 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
         kernel: LODEKernel = self.__dict__["_kernel"]
         observables = kernel.compiled
         table = observables.compiled.table.evaluate_with(torch, kernel.theta())
-        return observables.mean_values(torch, table, x[..., 0]).transpose(-2, -1).to(x.dtype)
+        kind = kernel.raw_deviations.dtype
+        values = observables.mean_values(torch, table, x[..., 0].to(kind))
+        return values.transpose(-2, -1).to(_result_kind(x, kind))
+
+
+def _result_kind(x: Tensor, kind: torch.dtype) -> torch.dtype:
+    """Return the kind of numbers of a result: that of the times, unless these are whole numbers."""
+    return x.dtype if x.dtype.is_floating_point else kind
 
 
 class LODEExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]

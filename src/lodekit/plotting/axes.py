@@ -290,6 +290,8 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
     [-1.0, 3.0]
     """
     values = np.concatenate([np.ravel(curve) for curve in curves])
+    if not len(values):
+        return
     low, high = float(values.min()), float(values.max())
     bottom, top = ax.get_ylim()
     more = margin * (high - low)

@@ -6,18 +6,18 @@ for each two terms of an equation. What it leaves free are the base quantities; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from flint import fmpq, fmpq_mat
 
-from lodekit.errors import EquationError
+from lodekit.errors import DataError, EquationError
+from lodekit.quantities import Powers, format_powers, is_known, read_unit
 from lodekit.system.facts import Facts
-from lodekit.system.quantities import Powers, format_powers, read_unit
 from lodekit.system.terms import Balance, Term, balances
 
-__all__ = ["Dimensions", "check_units", "find_dimensions"]
+__all__ = ["Dimensions", "check_units", "find_dimensions", "unit_check"]
 
 #: Numbers up to this, and their quotients, are taken for pure: they come from sums and derivatives.
 _SMALL = 4
@@ -220,6 +220,27 @@ def check_units(system: Facts, units: Mapping[str, str]) -> None:
         raise EquationError(
             f"no units of the rest make these terms agree: {_culprits(lines, texts)}; check their units"
         )
+
+
+def unit_check(system: Facts, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:
+    """Return a check of units that measurements tell, together with those that are declared.
+
+    Parameters
+    ----------
+    system : Facts
+    declared : dict of str to str, optional
+        Units by name; they are known to agree with each other.
+    """
+
+    def check(told: Mapping[str, str]) -> None:
+        known = {name: unit for name, unit in told.items() if is_known(unit)}
+        try:
+            check_units(system, {**known, **(declared or {})})
+        except EquationError as problem:
+            shown = ", ".join(f"{name} in {unit}" for name, unit in known.items())
+            raise DataError(f"the names of the columns say {shown}, but {problem}") from None
+
+    return check
 
 
 def _trusted(group: Balance) -> list[Term]:

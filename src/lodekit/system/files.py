@@ -18,7 +18,10 @@ from lodekit.system.system import System
 __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 
 MAX_BYTES = 1_000_000
-_KEYS = ("equations", "channels", "basis", "parameters", "units", "title", "noise", "latent", "prior", "columns")
+_KEYS = (
+    *("equations", "channels", "basis", "parameters", "units", "title"),
+    *("noise", "latent", "prior", "mode_deviation", "columns"),
+)
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
@@ -28,6 +31,7 @@ _MODEL_LINES = (
     '# latent = "matern-7/2"   # rougher than "se", the default',
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
+    "# mode_deviation = 1.0     # the prior deviation of every mode; learned without this line",
 )
 _PARAMETER_LINES = (
     "# What you know of each parameter goes between its braces, separated by commas:",
@@ -69,6 +73,8 @@ class SystemFile:
         Covariance of the free functions, one for all or one each.
     prior : {"latent", "channels"}
         What is smooth: the free functions, or the channels.
+    mode_deviation : float or None
+        The prior deviation of every mode; None where it is learned.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
     """
@@ -79,6 +85,7 @@ class SystemFile:
     noise: str | dict[str, float] = "channel"
     latent: str | tuple[str, ...] = "se"
     prior: str = "latent"
+    mode_deviation: float | None = None
     columns: dict[str, str] = field(default_factory=dict)
 
 
@@ -87,7 +94,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation`` and ``[columns]``.
 
     Parameters
     ----------
@@ -139,6 +146,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         noise=_read_noise(place, content.get("noise", "channel"), (*system.channels, *columns)),
         latent=_read_latent(place, content.get("latent", "se")),
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
+        mode_deviation=_read_deviation(place, content.get("mode_deviation")),
         columns=columns,
     )
 
@@ -218,6 +226,14 @@ def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | di
                 f"{place}: [noise]: expected a standard deviation of zero (exact) or more for {name}, got {std!r}"
             )
     return {name: float(std) for name, std in entry.items()}
+
+
+def _read_deviation(place: Path, entry: Any) -> float | None:
+    if entry is None:
+        return None
+    if isinstance(entry, bool) or not isinstance(entry, float | int) or not 0 < entry < math.inf:
+        raise SystemFileError(f"{place}: expected mode_deviation as a positive number, got {entry!r}")
+    return float(entry)
 
 
 def _read_latent(place: Path, entry: Any) -> str | tuple[str, ...]:

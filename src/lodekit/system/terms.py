@@ -12,8 +12,8 @@ from flint import ctx as flint_context
 
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.quantities import Powers
 from lodekit.system.facts import Facts
-from lodekit.system.quantities import Powers
 from lodekit.system.signals import Signal
 from lodekit.system.writing import primes
 

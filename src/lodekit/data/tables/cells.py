@@ -57,25 +57,36 @@ class Numerals:
         Whether some number tells that the mark does not separate thousands.
     doubtful : dict of str to (str, bool)
         Columns: a cell that may be thousands (empty where there is none), and whether others have no mark at all.
+    places : dict of str to str
+        Where the first cell stands that has the mark, under ``""``, and the first of each column, by its name.
     """
 
     mark: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
     settled: bool = False
     doubtful: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Numerals) -> Numerals:
         if self.mark and other.mark and self.mark != other.mark:
-            raise DataError("some numbers have a decimal point, others a decimal comma; write all of them in one way")
+            point, comma = (self, other) if self.mark == "." else (other, self)
+            raise DataError(
+                f"some numbers have a decimal point ({point.places['']}), others a decimal comma ({comma.places['']}); "
+                "write all of them in one way"
+            )
         for name, kind in other.kinds.items():
             if self.kinds.get(name, kind) != kind:
-                raise DataError(f"column {name}: expected numbers, or true and false, got both; write one of them")
+                raise DataError(
+                    f"column {name}: expected numbers, or true and false, got both ({self.places[name]} and "
+                    f"{other.places[name]}); write one of them"
+                )
         doubtful = dict(self.doubtful)
         for name, (cell, bare) in other.doubtful.items():
             own_cell, own_bare = doubtful.get(name, ("", False))
             doubtful[name] = (own_cell or cell, own_bare or bare)
         settled = self.settled or other.settled
-        return Numerals(self.mark or other.mark, {**self.kinds, **other.kinds}, settled, doubtful)
+        places = {**other.places, **self.places}
+        return Numerals(self.mark or other.mark, {**self.kinds, **other.kinds}, settled, doubtful, places)
 
     def conclude(self, separator: str) -> list[str]:
         """Return what was found out, once all cells were seen; raise where 1,234 is probably one thousand and more.
@@ -130,9 +141,14 @@ def read_numbers(
             )
         if np.isfinite(found[name]).any():
             kinds[name] = "truth" if _is_truth(texts[name]) else "number"
-    seen = mark if any(_contains(column, mark) for column in texts.values()) else ""
-    settled, doubtful = _find_thousands(texts, seen, separator)
-    return found, Numerals(seen, kinds, settled, doubtful)
+    marked = {name: column for name, column in texts.items() if _contains(column, mark)}
+    where = {name: places.name(int(np.argmax(np.isfinite(found[name])))) for name in kinds}
+    if marked:
+        where[""] = places.name(
+            min(column.str.contains(mark, literal=True).fill_null(False).arg_max() for column in marked.values())
+        )
+    settled, doubtful = _find_thousands(texts, mark if marked else "", separator)
+    return found, Numerals(mark if marked else "", kinds, settled, doubtful, where)
 
 
 def _find_numbers(columns: Mapping[str, Any], places: Places, mark: str) -> tuple[Mapping[str, Any], Any, str]:
@@ -194,7 +210,7 @@ def _bad_cell(columns: Mapping[str, Any], numbers: Mapping[str, Any], mark: str,
         remedy = f"other cells have a decimal {'comma' if mark == ',' else 'point'}; write all of them in one way"
     elif is_date(cell):
         remedy = "dates are read in the time column only"
-    elif record == 0:
+    elif record == 0 and places.kind == "line":
         remedy = "put # before lines with units or remarks"
     else:
         remedy = "leave the cell empty where the value is missing"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from lodekit.data.tables.advice import Advice
 from lodekit.errors import DataError
 
-__all__ = ["Columns", "find_all_columns", "find_columns", "list_columns", "read_mapping"]
+__all__ = ["Columns", "find_all_columns", "find_columns", "is_time_name", "list_columns", "read_mapping"]
 
 _TIMES = ("time", "times", "timestamp", "date", "datetime", "date_time", "date time", "zeit", "datum", "zeitstempel")
 _UNIT = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
+#: The unit of a time may stand behind it without brackets.
+_TIME_UNIT = re.compile(r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?:[munµμ]?s|[mu]?sec|seconds?|min|minutes?|h|hr|hours?|d|days?)$")
 _NOISE = re.compile(r"std\((?!\s*t\s*\))(.+)\)")
 
 
@@ -57,17 +60,31 @@ def read_mapping(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _advise(name: str, column: str) -> str:
-    return f"try --map {name}={shlex.quote(column)}, or columns={{{name!r}: {column!r}}} in Python"
-
-
 def list_columns(names: Sequence[str]) -> str:
     """Return the names of columns for a message; many are cut short."""
     return ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
 
 
+def is_time_name(name: str) -> bool:
+    """Return whether a column is called like a time; a capital T is a temperature more often.
+
+    Examples
+    --------
+    >>> [is_time_name(name) for name in ("t", "Time [ms]", "time_s", "T", "times two")]
+    [True, True, True, False, False]
+    """
+    plain = _TIME_UNIT.sub("", _plain(name))
+    return plain == "t" or plain.casefold() in _TIMES
+
+
 def find_columns(
-    names: Sequence[str], channels: Sequence[str], mapping: Mapping[str, str] | None = None, time: str | None = None
+    names: Sequence[str],
+    channels: Sequence[str],
+    mapping: Mapping[str, str] | None = None,
+    time: str | None = None,
+    *,
+    advice: Advice = Advice(),  # noqa: B008 - it cannot change
+    positions: bool = True,
 ) -> Columns:
     """Return which column is what: what the mapping says, then equal names, then names that differ in case and unit.
 
@@ -80,6 +97,10 @@ def find_columns(
         A column is a name or a number counted from one. ``t`` is the time, ``std(T1)`` the noise of T1.
     time : str, optional
         The column of the time.
+    advice : Advice
+        The words of messages.
+    positions : bool
+        Whether a column may be named by its number; where columns are called by numbers themselves, these are meant.
 
     Examples
     --------
@@ -87,19 +108,19 @@ def find_columns(
     {'T1': 't1 [degC]', 'T2': 'T2'}
     """
     _check_distinct(names)
-    wanted = _explicit(names, mapping or {}, time)
+    wanted = _explicit(names, mapping or {}, time, positions)
     noise = {match[1].strip(): wanted.pop(key) for key in [*wanted] if (match := _NOISE.fullmatch(key))}
     taken = {*wanted.values(), *noise.values()}
     open_channels = [name for name in channels if name not in wanted]
     equal = {name: name for name in open_channels if name in names and name not in taken}
     taken |= set(equal)
-    time_column = wanted.pop("t", None) or _find_time(names, taken, channels)
-    similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column})
+    time_column = wanted.pop("t", None) or _find_time(names, taken, channels, advice)
+    similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column}, advice)
     found = {**wanted, **equal, **similar}
     if not found and channels:
         raise DataError(
             f"expected a column for at least one of {', '.join(channels)}, got the columns {list_columns(names)}; "
-            f"{_advise(channels[0], 'COLUMN')}"
+            f"try {advice.map({channels[0]: 'COLUMN'})}"
         )
     for name, column in noise.items():
         if name not in found:
@@ -113,6 +134,9 @@ def find_all_columns(
     channels: Sequence[str],
     mapping: Mapping[str, str] | None = None,
     time: str | None = None,
+    *,
+    advice: Advice = Advice(),  # noqa: B008 - it cannot change
+    positions: bool = True,
 ) -> list[Columns]:
     """Return the columns of several tables that belong together, by the rules of `find_columns`.
 
@@ -122,7 +146,7 @@ def find_all_columns(
     ----------
     tables : dict of str to sequence of str
         The columns of each table, by the name it has in messages.
-    channels, mapping, time
+    channels, mapping, time, advice, positions
         As in `find_columns`.
 
     Examples
@@ -133,6 +157,7 @@ def find_all_columns(
     """
     asked = {str(key).strip(): str(column).strip() for key, column in (mapping or {}).items()}
     several, found, seen = len(tables) > 1, [], set[str]()
+    options: dict[str, Any] = {"advice": advice, "positions": positions}
     for key, column in asked.items() if several else ():
         if not any(_is_there(names, column) for names in tables.values()):
             every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
@@ -142,9 +167,9 @@ def find_all_columns(
         try:
             if several:
                 plain = {k: c for k, c in own.items() if not _NOISE.fullmatch(k)}
-                values = find_columns(names, channels, plain, time).values if plain != own else {}
+                values = find_columns(names, channels, plain, time, **options).values if plain != own else {}
                 own = {k: c for k, c in own.items() if not (m := _NOISE.fullmatch(k)) or m[1].strip() in values}
-            found.append(find_columns(names, channels, own, time))
+            found.append(find_columns(names, channels, own, time, **options))
         except DataError as problem:
             raise DataError(f"{where}: {problem}") from None
         seen |= set(own)
@@ -168,7 +193,7 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise DataError(f"expected different names of columns, got {list_columns(twice)} more than once; rename them")
 
 
-def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None) -> dict[str, str]:
+def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None, positions: bool) -> dict[str, str]:
     """Return the columns that the user has named."""
     asked = {str(key).strip(): str(column).strip() for key, column in mapping.items()}
     if time is not None and asked.setdefault("t", str(time).strip()) != str(time).strip():
@@ -177,7 +202,7 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     for key, wanted in asked.items():
         if not key or not wanted:
             raise DataError(f"expected a channel and its column, got {key!r} and {wanted!r}")
-        column = _locate(names, key, wanted)
+        column = _locate(names, key, wanted, positions)
         if column in found.values():
             other = next(name for name, already in found.items() if already == column)
             raise DataError(f"column {column} is mapped to {other} and to {key}; expected one column for each")
@@ -185,10 +210,10 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     return found
 
 
-def _locate(names: Sequence[str], key: str, wanted: str) -> str:
+def _locate(names: Sequence[str], key: str, wanted: str, positions: bool = True) -> str:
     if wanted in names:
         return wanted
-    if re.fullmatch(r"[0-9]{1,6}", wanted):
+    if positions and re.fullmatch(r"[0-9]{1,6}", wanted):
         if 1 <= int(wanted) <= len(names):
             return names[int(wanted) - 1]
         raise DataError(f"expected a column 1 to {len(names)} for {key}, got {wanted}")
@@ -213,24 +238,29 @@ def _candidates(wanted: str, names: Iterable[str]) -> list[str]:
     return found or [name for name, text in plain.items() if text.casefold() == target.casefold()]
 
 
-def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str]) -> str:
+def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str], advice: Advice) -> str:
     free = [name for name in names if name not in taken]
     if not channels and len(free) == 1:
         return free[0]
-    # A capital T is a temperature more often than a time.
-    found = [name for name in free if _plain(name) == "t" or _plain(name).casefold() in _TIMES]
+    found = [name for name in free if is_time_name(name)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise DataError(f"the time may be in any of the columns {list_columns(found)}; {_advise('t', found[0])}")
+        every = list_columns(found)
+        raise DataError(f"the time may be in any of the columns {every}; try {advice.map({'t': found[0]})}")
     if [*names] == [str(number) for number in range(1, len(names) + 1)]:
         name = channels[0] if channels else "CHANNEL"
-        example = f"try --map t=1 --map {name}=2, or columns={{'t': 1, {name!r}: 2}} in Python"
-        raise DataError(f"the table has no header, so its {len(names)} columns have numbers; name them: {example}")
-    raise DataError(f"expected a column t or time, got the columns {list_columns(names)}; {_advise('t', 'COLUMN')}")
+        raise DataError(
+            f"the table has no header, so its {len(names)} columns have numbers; name them: try "
+            f"{advice.map({'t': 1, name: 2})}, or without a time {advice.step} and {advice.map({name: 1})}"
+        )
+    raise DataError(
+        f"expected a column t or time, got the columns {list_columns(names)}; try {advice.map({'t': 'COLUMN'})}, or "
+        f"where there is none, and the time between two rows is always the same, {advice.step}"
+    )
 
 
-def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> dict[str, str]:
+def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str], advice: Advice) -> dict[str, str]:
     free = [name for name in names if name not in taken]
     found: dict[str, str] = {}
     for channel in channels:
@@ -238,7 +268,7 @@ def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> 
         if len(matches) > 1:
             raise DataError(
                 f"channel {channel} may be in any of the columns {list_columns(matches)}; "
-                f"{_advise(channel, matches[0])}"
+                f"try {advice.map({channel: matches[0]})}"
             )
         if matches:
             found[channel] = matches[0]
@@ -247,7 +277,7 @@ def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str]) -> 
         exact = [channel for channel in rivals if _plain(column) == _plain(channel)]
         if len(rivals) > 1 and len(exact) != 1:
             raise DataError(
-                f"column {column} may be any of the channels {', '.join(rivals)}; {_advise(rivals[0], column)}"
+                f"column {column} may be any of the channels {', '.join(rivals)}; try {advice.map({rivals[0]: column})}"
             )
         for channel in rivals if len(rivals) > 1 else ():
             if channel not in exact:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lodekit.data.tables.places import Places
 from lodekit.errors import DataError
 
-__all__ = ["DateForm", "Moments", "find_date_form", "is_date", "read_dates"]
+__all__ = ["DateForm", "Lengths", "Moments", "find_date_form", "is_date", "read_dates"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -60,6 +60,18 @@ class Moments:
         whole, rest = divmod(origin - start, timedelta(seconds=1))
         more = self.nanoseconds - 1000 * rest.microseconds
         return (self.seconds - whole + more // 10**9).astype(float) + (more % 10**9) / 1e9
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of time, such as differences of dates.
+
+    Parameters
+    ----------
+    seconds : array, shape (n,)
+    """
+
+    seconds: Array
 
 
 @dataclass(frozen=True)

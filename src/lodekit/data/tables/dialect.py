@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lodekit.data.tables.cells import MISSING, is_value
+from lodekit.data.tables.columns import is_time_name
 from lodekit.data.tables.lines import SAMPLE
 from lodekit.errors import DataError
+from lodekit.quantities import is_known
 
 __all__ = ["Dialect", "content_lines", "describe_width", "find_dialect", "read_records", "separator_name"]
 
@@ -43,7 +45,7 @@ class Dialect:
     notes: tuple[str, ...]
 
 
-def find_dialect(head: bytes, header: bool | None = None) -> Dialect | None:
+def find_dialect(head: bytes, header: bool | None = None, *, single: bool = False) -> Dialect | None:
     r"""Return the dialect of a file; None where its first lines are empty or comments, all of them.
 
     Parameters
@@ -52,6 +54,8 @@ def find_dialect(head: bytes, header: bool | None = None) -> Dialect | None:
         The first lines of the file, whole, as UTF-8 with plain line ends.
     header : bool, optional
         Whether the first line that is no comment holds the names; found out by default.
+    single : bool
+        Whether one column is enough.
 
     Examples
     --------
@@ -69,20 +73,72 @@ def find_dialect(head: bytes, header: bool | None = None) -> Dialect | None:
         sample = sample[1:]
     if not sample:
         raise DataError("expected lines of numbers, the file has none")
-    separator = declared[1] if declared else _find_separator([line for _, line in sample])
+    separator = declared[1] if declared else _find_separator([line for _, line in sample], single)
     # A wrong guess may leave a quote open in the sample; the whole file is read strictly.
-    records = read_records(sample, separator, strict=False)
-    last, first = next(records)
+    raw = list(read_records(sample, separator, strict=False))
+    records = [(number, _trimmed(cells)) for number, cells in raw]
+    skipped = _count_preamble([cells for _, cells in records]) if header is None else 0
+    last, first = records[skipped]
     if header is None:
-        header = not (all(map(is_value, first)) and any(cell.strip().lower() not in MISSING for cell in first))
+        header = skipped > 0 or not _is_row(first)
     if header:
         names = _header_names(first)
-        if len(names) < 2 and (second := next(records, None)):
-            raise DataError(describe_width(second[0], len(second[1]), 1, separator))
-        return Dialect(tuple(names), separator, last, ())
+        if len(names) < 2 and not single and len(records) > skipped + 1:
+            number, second = records[skipped + 1]
+            raise DataError(describe_width(number, len(second), 1, separator))
+        notes = [_describe_preamble(sample[0][1], records[skipped - 1][0])] if skipped else []
+        if len(records) > skipped + 1 and (units := _read_unit_line(names, records[skipped + 1][1])):
+            names, last = units, records[skipped + 1][0]
+            notes.append(f"line {last} holds units")
+        return Dialect(tuple(names), separator, last, tuple(notes))
     start = sample[0][0] - 1
-    names, note = _other_names(head, start, len(first), separator)
+    width = min(len(raw[0][1]), max(len(cells) for _, cells in records))
+    names, note = _other_names(head, start, width, separator)
     return Dialect(tuple(names), separator, start, (note,))
+
+
+def _trimmed(cells: list[str]) -> list[str]:
+    """Return cells without empty ones at the end: a separator that ends a line separates nothing."""
+    while cells and not cells[-1].strip():
+        cells = cells[:-1]
+    return cells
+
+
+def _is_row(cells: Sequence[str]) -> bool:
+    """Return whether cells are values, all of them, and not all missing."""
+    return all(map(is_value, cells)) and any(cell.strip().lower() not in MISSING for cell in cells)
+
+
+def _count_preamble(records: Sequence[Sequence[str]]) -> int:
+    """Return how many records stand before the header: those above the last one without a value, above the first row.
+
+    None where the first record may be a header itself: it names a time, or no other line looks like a header.
+    """
+    if any(map(is_time_name, records[0])) or _is_row(records[0]):
+        return 0
+    row = next((k for k, cells in enumerate(records) if len(cells) > 1 and _is_row(cells)), 0)
+    if row and row > 1 and _read_unit_line(records[row - 2], records[row - 1]):
+        row -= 1
+    header = [cell.strip() for cell in records[row - 1]] if row else []
+    # A row may lack its last values; a header has a name for each column, and no values among them.
+    fits = len(header) >= max(2, len(records[row])) and not any(is_value(cell) for cell in header if cell)
+    return row - 1 if row > 1 and fits and len(set(header)) == len(header) else 0
+
+
+def _describe_preamble(line: str, last: int) -> str:
+    return f"the header stands below line {last}; what is above it is not read ({line.strip()[:40]!r})"
+
+
+def _read_unit_line(names: Sequence[str], cells: Sequence[str]) -> list[str]:
+    """Return the names of columns with units from the line below them; empty where that holds something else."""
+    texts = [cell.strip() for cell in cells]
+    bare = [text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "()") else text for text in texts]
+    given = [own for own in bare if own not in ("", "-", "1")]
+    if len(names) < 2 or len(cells) > len(names) or not given or not all(map(is_known, given)):
+        return []
+    bare += [""] * (len(names) - len(bare))
+    pairs = zip(names, bare, strict=True)
+    return [f"{name} [{own}]" if own not in ("", "-") and name[-1:] not in "])" else name for name, own in pairs]
 
 
 def separator_name(separator: str) -> str:
@@ -109,7 +165,7 @@ def describe_width(number: int, got: int, width: int, separator: str) -> str:
     )
 
 
-def content_lines(text: str, before: int = 0) -> Iterator[tuple[int, str]]:
+def content_lines(text: str, before: int = 0, separator: str = " ") -> Iterator[tuple[int, str]]:
     """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text.
 
     Parameters
@@ -117,11 +173,31 @@ def content_lines(text: str, before: int = 0) -> Iterator[tuple[int, str]]:
     text : str
     before : int
         How many lines of the file stand before the text.
+    separator : str
+        What separates the cells: inside of a quoted cell nothing is a comment. White space knows no such cells.
     """
+    is_open = False
     for number, line in enumerate(text.split("\n"), before + 1):
         stripped = line.lstrip()
-        if stripped and stripped[0] not in "#%":
+        if is_open or (stripped and stripped[0] not in "#%"):
             yield number, line
+            if '"' in line and separator != " ":
+                is_open = _ends_in_quotes(line, separator, is_open)
+
+
+def _ends_in_quotes(line: str, separator: str, is_open: bool) -> bool:
+    """Return whether a line ends inside of a quoted cell, if it starts inside of one, or not."""
+    at_start, place = not is_open, 0
+    while place < len(line):
+        character = line[place]
+        if is_open and character == '"':
+            doubled = line[place + 1 : place + 2] == '"'
+            is_open, place = doubled, place + doubled
+        elif character == '"' and at_start:
+            is_open = True
+        at_start = not is_open and (character == separator or (at_start and character in " \t"))
+        place += 1
+    return is_open
 
 
 def read_records(
@@ -174,7 +250,7 @@ def _sample(head: bytes) -> list[tuple[int, str]]:
     return []
 
 
-def _find_separator(lines: Sequence[str]) -> str:
+def _find_separator(lines: Sequence[str], single: bool) -> str:
     """Return what separates the cells: the most lines of equal width, and the most cells that can be read."""
     best, chosen = -1.0, ""
     for separator in SEPARATORS:
@@ -186,6 +262,8 @@ def _find_separator(lines: Sequence[str]) -> str:
         score *= 1.0 if len(records[0]) == width else 0.7
         if width > 1 and score > best:
             best, chosen = score, separator
+    if not chosen and single:
+        return ";"
     if not chosen:
         raise DataError(
             "expected two or more columns, separated by comma, semicolon, tab, | or white space, "
@@ -196,6 +274,8 @@ def _find_separator(lines: Sequence[str]) -> str:
 
 def _header_names(cells: Sequence[str]) -> list[str]:
     names = [cell.strip().replace("\n", " ") for cell in cells]
+    # Some programs put the mark of a comment before the first name, inside of its quotes.
+    names[:1] = [name.lstrip("#% \t") or name for name in names[:1]]
     while names and not names[-1]:  # a separator at the end of the line
         names.pop()
     return [name or f"unnamed {number}" for number, name in enumerate(names, 1)]

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from importlib import import_module
+from numbers import Integral
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.tables.dates import Moments
+from lodekit.data.tables.columns import is_time_name
+from lodekit.data.tables.dates import Lengths, Moments, is_date
 from lodekit.data.tables.places import Places
 from lodekit.errors import DataError
 
-__all__ = ["Frame", "FrameBlock", "ParquetFile"]
+__all__ = ["Frame", "FrameBlock", "ParquetFile", "read_column", "with_index"]
 
 Array = NDArray[np.float64]
 #: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
@@ -37,12 +39,15 @@ class FrameBlock:
         How many records of the table stand before these.
     kind : str
         What a record is called in messages.
+    timed : bool
+        Whether the first column holds the times.
     """
 
     frame: Any
     names: tuple[str, ...]
     before: int = 0
     kind: str = "row"
+    timed: bool = True
 
     def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
         """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand.
@@ -57,9 +62,14 @@ class FrameBlock:
         places = Places(self.kind, np.arange(1, len(frame) + 1) + self.before)
         found = {}
         for name in self.names:
-            column = _to_polars(frame.get_column(labels[name]))
-            found[name] = _plain_kind(column, name, places, is_time=name == self.names[0])
+            column = _to_polars(frame[:, frame.columns.index(labels[name])])
+            found[name] = _plain_kind(column, name, places, is_time=name == self.time)
         return found, places
+
+    @property
+    def time(self) -> str | None:
+        """The column of the times."""
+        return self.names[0] if self.timed else None
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,16 @@ class Frame:
         """The columns, in order; names that are no texts are written as such."""
         return tuple(map(str, _adopt(self.frame).columns))
 
+    @property
+    def positions(self) -> bool:
+        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
+        return not any(isinstance(label, Integral) for label in _adopt(self.frame).columns)
+
     def has_numbers(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
-        kind = _adopt(self.frame).schema.get(name)
-        return kind is not None and bool(kind.is_numeric())
+        frame = _adopt(self.frame)
+        kind = frame.schema[frame.columns[self.names.index(name)]]
+        return bool(kind.is_numeric())
 
     def count(self, limit: int) -> int:
         """Return the number of records."""
@@ -205,10 +221,72 @@ def _reading() -> Iterator[Any]:
 
 def _adopt(frame: Any) -> Any:
     narwhals = import_module("narwhals")
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
+        got = type(frame).__name__
+        raise DataError(f"expected a DataFrame with named columns in memory, got {got}; call collect() first")
+    if getattr(getattr(frame, "columns", None), "nlevels", 1) > 1:
+        raise DataError(
+            "expected a DataFrame with one level of columns, got several; join their names first: "
+            "df.columns = ['_'.join(map(str, labels)) for labels in df.columns]"
+        )
     try:
         return narwhals.from_native(frame, eager_only=True)
+    except narwhals.exceptions.DuplicateError as problem:
+        twice = ", ".join(line.strip(" -") for line in str(problem).splitlines()[1:])
+        raise DataError(f"expected different names of columns, got {twice}; rename them") from None
     except (TypeError, ValueError, narwhals.exceptions.NarwhalsError) as problem:
         raise DataError(f"expected a DataFrame with named columns, got {type(frame).__name__}: {problem}") from None
+
+
+def with_index(frame: Any) -> Any:
+    """Return a DataFrame whose index is a column where that may be the time; others as they are.
+
+    An index without a name is one where it holds dates, lengths of time or fractions, and no column is called like a
+    time: whole numbers without a name number the rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Of pandas, or of a library that does as pandas does.
+    """
+    index = getattr(frame, "index", None)
+    if index is None or not hasattr(frame, "reset_index") or getattr(frame.columns, "nlevels", 1) > 1:
+        return frame
+    labels = [str(label) for label in frame.columns]
+    if getattr(index, "nlevels", 1) > 1:
+        return frame if set(index.names) & set(frame.columns) else frame.reset_index()
+    name = index.name
+    if name is None:
+        if any(map(is_time_name, labels)) or not _is_time_index(index):
+            return frame
+        name = "time"
+    if str(name) in labels:
+        return frame
+    found = frame.reset_index()
+    return found.rename(columns={found.columns[0]: name})
+
+
+def _is_time_index(index: Any) -> bool:
+    kind = getattr(index.dtype, "kind", "")
+    if kind in "mMf":
+        return True
+    first = index[0] if kind not in "iub" and hasattr(index, "__len__") and len(index) else None
+    return isinstance(first, date | timedelta) or (isinstance(first, str) and is_date(first))
+
+
+def read_column(column: Any, name: str) -> Any:
+    """Return a Series of any library as polars Series of floats or texts, as `Moments`, or as `Lengths`.
+
+    Parameters
+    ----------
+    column : Series
+        Times.
+    name : str
+        What it is called in messages.
+    """
+    narwhals = import_module("narwhals")
+    own = narwhals.from_native(column, series_only=True)
+    return _plain_kind(_to_polars(own), name, Places("row", np.arange(1, len(own) + 1)), is_time=True)
 
 
 def _to_polars(column: Any) -> Any:
@@ -240,7 +318,14 @@ def _to_polars(column: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)  # noqa: PLR0124
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value  # noqa: PLR0124
+
+
+def _name_objects(column: Any) -> str:
+    first = next((value for value in column.to_list() if value is not None), None)
+    return "complex numbers" if isinstance(first, complex) else f"objects such as {first!r}"[:80]
 
 
 def _moments(ticks: NDArray[np.int64], unit: str, first: datetime) -> Moments:
@@ -256,13 +341,16 @@ def _plain_kind(column: Any, name: str, places: Places, *, is_time: bool) -> Any
         if not is_time:
             raise DataError(f"expected numbers in column {name}, got dates")
         return column
-    kind = column.dtype
+    kind, expected = column.dtype, f"expected numbers {'or dates ' if is_time else ''}in column {name}"
+    if kind == pl.Object:
+        raise DataError(f"{expected}, got {_name_objects(column)}")
     if kind in (pl.Boolean, pl.Null) or kind.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
     if kind in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
     if not is_time or kind not in (pl.Date, pl.Datetime, pl.Duration):
-        raise DataError(f"expected numbers {'or dates ' if is_time else ''}in column {name}, got {kind}")
+        got = "dates" if kind in (pl.Date, pl.Datetime) else "lengths of time" if kind == pl.Duration else kind
+        raise DataError(f"{expected}, got {got}")
     if (missing := column.is_null()).any():
         raise DataError(f"expected a time in every row, column {name} has none in {places.list(missing.to_numpy())}")
     if not len(column):
@@ -270,4 +358,4 @@ def _plain_kind(column: Any, name: str, places: Places, *, is_time: bool) -> Any
     if kind == pl.Date:
         column = column.cast(pl.Datetime("us"))
     ticks, unit = column.to_physical().to_numpy(), column.dtype.time_unit
-    return pl.Series(ticks / _TICKS[unit]) if kind == pl.Duration else _moments(ticks, unit, column[0])
+    return Lengths(ticks / _TICKS[unit]) if kind == pl.Duration else _moments(ticks, unit, column[0])

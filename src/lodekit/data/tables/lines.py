@@ -38,18 +38,20 @@ def read_lines(open_file: Opener, size: int, notes: list[str] | None = None) -> 
     --------
     >>> from io import BytesIO
     >>> list(read_lines(lambda: BytesIO(b"t,x\r\n0,1\r\n1,2"), 6))
-    [b't,x\n', b'0,1\n', b'1,2']
+    [b't,x\n', b'0,1\n1,2']
     """
     notes = [] if notes is None else notes
-    rest = b""
+    held = rest = b""
     for piece in _read_bytes(open_file, size, notes):
         rest += piece
         # A return at the very end may be half of a line end; where there are line feeds, they end the lines.
         if cut := rest.rfind(b"\n") + 1 or rest.rfind(b"\r", 0, -1) + 1:
-            yield _plain(rest[:cut], notes)
-            rest = rest[cut:]
-    if rest := rest.rstrip(b"\x1a"):  # old systems end a text so
-        yield _plain(rest, notes)
+            if held:
+                yield _plain(held, notes)
+            held, rest = rest[:cut], rest[cut:]
+    # A last line without its end stays with those before it: sums do not depend on a missing line end then.
+    if held := held + rest.rstrip(b"\x1a"):  # old systems end a text so
+        yield _plain(held, notes)
 
 
 @contextmanager

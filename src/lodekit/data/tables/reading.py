@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import Numerals, clean, read_numbers
 from lodekit.data.tables.columns import Columns, find_columns, list_columns
-from lodekit.data.tables.dates import Moments, find_date_form, read_dates
+from lodekit.data.tables.dates import Lengths, Moments, find_date_form, read_dates
 from lodekit.data.tables.frames import ParquetFile
 from lodekit.data.tables.lines import Opener, reading
 from lodekit.data.tables.places import Places
 from lodekit.data.tables.table import Block, Plan, Records, Table, TableSource
 from lodekit.data.tables.text import TextFile
 from lodekit.errors import DataError
+from lodekit.quantities import Conversion
 
 __all__ = [
     "describe_columns",
     "describe_file",
+    "describe_times",
     "find_dates",
     "find_mark",
     "open_table",
@@ -42,7 +44,7 @@ Array = NDArray[np.float64]
 _PLAIN = "separator ',', decimal point"
 
 
-def open_table(path: str | Path, header: bool | None = None) -> TableSource:
+def open_table(path: str | Path, header: bool | None = None, *, single: bool = False) -> TableSource:
     """Return a file as a table: text in any dialect, also with gzip, or Parquet.
 
     Parameters
@@ -51,6 +53,8 @@ def open_table(path: str | Path, header: bool | None = None) -> TableSource:
         What is no plain file, such as a pipe, is read into memory at once.
     header : bool, optional
         Whether a text file starts with the names of its columns; found out by default.
+    single : bool
+        Whether one column is enough, as there need be no time.
     """
     place = Path(path)
     with reading():
@@ -67,7 +71,7 @@ def open_table(path: str | Path, header: bool | None = None) -> TableSource:
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
     if place.suffix.lower() in (".parquet", ".pq"):
         raise DataError("expected a Parquet file, got something else; give text files the ending .csv")
-    return TextFile.open(open_file, header)
+    return TextFile.open(open_file, header, single=single)
 
 
 def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
@@ -86,8 +90,10 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
         columns, places = block.read()
         if not len(places.numbers):
             continue
+        if isinstance(columns[name], Lengths):
+            return replace(plan, time_unit="s"), None
         if isinstance(columns[name], Moments):
-            return plan, columns[name].first
+            return replace(plan, time_unit="s"), columns[name].first
         if not _is_text(columns[name]):
             return plan, None
         try:
@@ -96,7 +102,7 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
             raise DataError(f"column {name}: {problem}") from None
         if form is None:
             return plan, None
-        plan = replace(plan, form=form)
+        plan = replace(plan, form=form, time_unit="s")
         return plan, _read_dates(columns[name], places, plan).first
     raise _no_records(table)
 
@@ -138,6 +144,8 @@ def read_block(block: Block, plan: Plan) -> Records:
         if plan.origin is None:
             raise DataError(f"expected numbers in column {columns.time}, as in other tables, got dates")
         numbers[columns.time] = _read_dates(content[columns.time], places, plan).since(plan.origin)
+    elif isinstance(content[columns.time], Lengths):
+        numbers[columns.time] = content[columns.time].seconds
     texts = {name: content[name] for name in columns.used if name not in numbers and _is_text(content[name])}
     if texts:
         found, numerals = read_numbers(texts, places, plan.separator, plan.mark)
@@ -148,7 +156,21 @@ def read_block(block: Block, plan: Plan) -> Records:
     _check_every_time(np.isnan(numbers[columns.time]), columns.time, places)
     values = {name: numbers[column] for name, column in columns.values.items()}
     noise = {name: _check_noise(column, numbers[column], places) for name, column in columns.noise.items()}
-    return Records(numbers[columns.time], values, noise, numerals)
+    return _finish(Records(numbers[columns.time], values, noise, numerals), plan)
+
+
+def _finish(records: Records, plan: Plan) -> Records:
+    """Return records in the units of the model, and without those that are outside of the window."""
+    own, same = plan.conversions, Conversion()
+    times = own.get("t", same).apply(records.times)
+    values = {name: own.get(name, same).apply(numbers) for name, numbers in records.values.items()}
+    noise = {name: own.get(f"std({name})", same).stretch(numbers) for name, numbers in records.noise.items()}
+    if plan.has_window:
+        inside = (times >= plan.window[0]) & (times <= plan.window[1])
+        times = times[inside]
+        values = {name: numbers[inside] for name, numbers in values.items()}
+        noise = {name: numbers[inside] for name, numbers in noise.items()}
+    return Records(times, values, noise, records.numerals)
 
 
 def read_table(
@@ -223,12 +245,24 @@ def read_whole(source: TableSource, plan: Plan, channels: Sequence[str]) -> Tabl
         raise _no_records(source)
     records = read_block(block, find_mark(source, plan))
     notes = describe_file(source, records.numerals)
-    if plan.origin is not None:
-        notes.append(f"times are seconds since {plan.origin}")
+    notes += describe_times(plan)
     empty = {name for name, values in records.values.items() if np.isnan(values).all()}
     notes += describe_columns(source.names, plan.columns, channels, empty)
     unused = tuple(name for name in source.names if name not in plan.columns.used)
     return Table(records.times, records.values, records.noise, plan.columns.time, plan.origin, unused, tuple(notes))
+
+
+def describe_times(plan: Plan) -> list[str]:
+    """Return from when and in which unit times are counted, and what was converted.
+
+    Parameters
+    ----------
+    plan : Plan
+    """
+    if plan.origin is None:
+        return list(plan.notes)
+    seconds = "seconds" if "t" not in plan.conversions else "counted"
+    return [f"times are {seconds} since {plan.origin}", *plan.notes]
 
 
 def describe_file(source: TableSource, numerals: Numerals) -> list[str]:
@@ -264,17 +298,19 @@ def describe_columns(
     """
     notes = [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
     notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
+    unused = [name for name in names if name not in columns.used]
+    rest = f"columns not used: {list_columns(unused)}" if unused else ""
     if absent := [name for name in channels if name not in columns.values]:
-        unused = [name for name in names if name not in columns.used]
-        rest = f" (columns not used: {list_columns(unused)})" if unused else ""
-        notes.append(f"no column for {', '.join(absent)}: not measured{rest}")
+        notes.append(f"no column for {', '.join(absent)}: not measured{f' ({rest})' if rest else ''}")
+    elif rest:
+        notes.append(rest)
     return notes
 
 
 def _is_text(column: Any) -> bool:
     import polars as pl
 
-    return not isinstance(column, Moments) and bool(column.dtype == pl.String)
+    return not isinstance(column, Moments | Lengths) and bool(column.dtype == pl.String)
 
 
 def _read_dates(column: Any, places: Places, plan: Plan) -> Moments:

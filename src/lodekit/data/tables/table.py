@@ -14,6 +14,7 @@ from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import Columns
 from lodekit.data.tables.dates import DateForm
 from lodekit.data.tables.places import Places
+from lodekit.quantities import Conversion
 
 __all__ = ["Block", "Plan", "Records", "Table", "TableSource"]
 
@@ -81,6 +82,14 @@ class Plan:
         The decimal mark of texts; empty where it is not known.
     origin : datetime or None
         The date from which times are counted.
+    time_unit : str
+        The unit of the times, as far as the table tells: seconds where they are dates.
+    conversions : dict of str to Conversion
+        To the units of the model, by observable, ``t`` and ``std(x)``; nothing where there is nothing to convert.
+    window : (float, float)
+        Records with other times are left out.
+    notes : tuple of str
+        What was found out about units.
     """
 
     where: str
@@ -90,6 +99,15 @@ class Plan:
     form: DateForm | None = None
     mark: str = ""
     origin: datetime | None = None
+    time_unit: str = ""
+    conversions: Mapping[str, Conversion] = field(default_factory=dict)
+    window: tuple[float, float] = (-np.inf, np.inf)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_window(self) -> bool:
+        """Whether some records may be left out."""
+        return self.window != (-np.inf, np.inf)
 
     @property
     def direct(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class TextFile:
     encoding: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, open_file: Opener, header: bool | None = None) -> TextFile:
+    def open(cls, open_file: Opener, header: bool | None = None, *, single: bool = False) -> TextFile:
         """Find out the dialect of a file from its first lines.
 
         Parameters
@@ -60,16 +60,18 @@ class TextFile:
             Opens the file, from its start each time.
         header : bool, optional
             Whether the first line that is no comment holds the names; found out by default.
+        single : bool
+            Whether one column is enough.
         """
         notes: list[str] = []
         head = b""
         for piece in read_lines(open_file, SAMPLE, notes):
             head += piece
             # A little more than is looked at, so that the sample does not depend on where pieces end.
-            if len(head) > SAMPLE and (dialect := find_dialect(head, header)):
+            if len(head) > SAMPLE and (dialect := find_dialect(head, header, single=single)):
                 break
         else:
-            if not (dialect := find_dialect(head, header)):
+            if not (dialect := find_dialect(head, header, single=single)):
                 raise DataError("expected a table of numbers, the file is empty")
         return cls(open_file, dialect, tuple(notes))
 
@@ -185,7 +187,7 @@ class TextBlock:
             nonlocal is_open
             is_open = True
 
-        lines = content_lines(self.data.decode(), self.before)
+        lines = content_lines(self.data.decode(), self.before, separator)
         at_open_end = None if self.is_last else leave_open
         for number, cells in read_records(lines, separator, strict=True, at_open_end=at_open_end):
             last = number

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-__all__ = ["Powers", "format_powers", "read_unit"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Conversion", "Powers", "find_conversion", "format_powers", "is_known", "read_unit"]
 
 #: Exponents by base; words that are no known unit are quoted, so that they cannot be mistaken for one.
 Powers = dict[str, Fraction]
@@ -18,11 +25,33 @@ _UNITS = {
     "ohm": "V/A", "Ω": "V/A", "F": "C/V", "H": "V*s/A", "S": "A/V", "T": "V*s/m^2", "Wb": "V*s", "L": "1/1000*m^3",
     "l": "1/1000*m^3", "bar": "100000*Pa", "eV": "", "min": "60*s", "h": "3600*s", "d": "86400*s", "day": "86400*s",
     "degC": "K", "°C": "K", "deg": "1/180*pi", "°": "1/180*pi", "%": "1/100", "rpm": "1/30*pi/s", "pi": "",
+    "degF": "5/9*K", "°F": "5/9*K", "sec": "s", "second": "s", "seconds": "s",
+    "minute": "min", "minutes": "min", "hr": "h", "hour": "h", "hours": "h", "days": "d",
 }  # fmt: skip
 _PREFIXES = {"T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9}
 _PREFIXES["p"] = -12
 #: Units that take no prefix: minutes, days, and what is a number.
-_PLAIN = ("min", "h", "d", "day", "degC", "°C", "deg", "°", "%", "rpm", "pi", "rad", "sr")
+_PLAIN: tuple[str, ...] = (
+    "min",
+    "h",
+    "d",
+    "day",
+    "degC",
+    "°C",
+    "deg",
+    "°",
+    "%",
+    "rpm",
+    "pi",
+    "rad",
+    "sr",
+    "degF",
+    "°F",
+)
+_PLAIN += ("second", "seconds", "minute", "minutes", "hr", "hour", "hours", "days")
+#: Where the zero of a temperature stands, in kelvins.
+_ZEROS = {"K": Fraction(0), "degC": Fraction("273.15"), "degF": Fraction("459.67") * 5 / 9}
+_ZEROS |= {"°C": _ZEROS["degC"], "°F": _ZEROS["degF"]}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<word>[^\W\d_]+|[%°][A-Za-z]?)|(?P<power>\^|\*\*)|(?P<sign>[-*/()·⋅]))"
@@ -87,6 +116,88 @@ def format_powers(powers: Powers) -> str:
     if not below:
         return "*".join(above) or "1"
     return f"{'*'.join(above) or '1'}/{f'({bottom})' if len(below) > 1 else bottom}"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """From one unit to another: a number is multiplied, divided, and shifted.
+
+    Parameters
+    ----------
+    times, over : float
+        A factor as a quotient, so that milliseconds become seconds with one rounding.
+    plus : float
+        What is added then; other than zero between temperatures only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> find_conversion("ms", "s").apply(np.array([1500.0])).tolist()
+    [1.5]
+    """
+
+    times: float = 1.0
+    over: float = 1.0
+    plus: float = 0.0
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing changes."""
+        return self == Conversion()
+
+    def apply(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values in the other unit."""
+        return self.stretch(values) + self.plus if self.plus else self.stretch(values)
+
+    def stretch(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return differences of values, such as standard deviations, in the other unit."""
+        if self.times != 1.0:
+            differences = differences * self.times
+        return differences / self.over if self.over != 1.0 else differences
+
+
+def is_known(unit: str) -> bool:
+    """Return whether a text is a unit in which no word is strange.
+
+    Examples
+    --------
+    >>> is_known("m/s"), is_known("filtered"), is_known("3")
+    (True, False, False)
+    """
+    powers = read_unit(unit)
+    return powers is not None and bool(re.search(r"[^\W\d_]|[%°]", unit)) and not any(base[0] == "'" for base in powers)
+
+
+def find_conversion(unit: str, target: str) -> Conversion | None:
+    """Return how numbers in one unit become numbers in another; None where they cannot.
+
+    Parameters
+    ----------
+    unit, target : str
+        Units; words that are no known unit can be converted to themselves alone.
+
+    Examples
+    --------
+    >>> find_conversion("degC", "K").plus, find_conversion("m", "s")
+    (273.15, None)
+    """
+    unit, target = unit.strip(), target.strip()
+    if unit == target:
+        return Conversion()
+    first, second = read_unit(unit), read_unit(target)
+    if first is None or second is None:
+        return None
+    ratio = {base: first.get(base, Fraction(0)) - second.get(base, Fraction(0)) for base in {**first, **second}}
+    times = over = 1.0
+    for base, power in ratio.items():
+        if power and base != "pi" and not base.isdigit():
+            return None
+        size = (math.pi if base == "pi" else float(base)) ** abs(float(power)) if power else 1.0
+        times, over = (times * size, over) if power > 0 else (times, over * size)
+    shift = Fraction(0)
+    if unit in _ZEROS and target in _ZEROS:
+        shift = (_ZEROS[unit] - _ZEROS[target]) / (Fraction(5, 9) if target in ("degF", "°F") else 1)
+    return Conversion(times, over, float(shift))
 
 
 class _Tokens:

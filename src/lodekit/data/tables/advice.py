@@ -1,0 +1,38 @@
+"""What to try next, in the words of whoever asked: arguments of Python, or options of the command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Advice"]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Advice about columns.
+
+    Parameters
+    ----------
+    shell : bool
+        Whether the command line asked.
+
+    Examples
+    --------
+    >>> Advice().map({"T": "temp 1"}), Advice(shell=True).map({"T": "temp 1"})
+    ("columns={'T': 'temp 1'}", "--map T='temp 1'")
+    """
+
+    shell: bool = False
+
+    def map(self, columns: Mapping[str, str | int]) -> str:
+        """Return how observables are told their columns."""
+        if self.shell:
+            return " ".join(f"--map {shlex.quote(name)}={shlex.quote(str(own))}" for name, own in columns.items())
+        return f"columns={dict(columns)!r}"
+
+    @property
+    def step(self) -> str:
+        """How rows without a time are told apart."""
+        return "--dt STEP" if self.shell else "dt=STEP"
