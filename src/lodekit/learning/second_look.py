@@ -74,7 +74,7 @@ def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Arra
         for k in range(len(points)):
             is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
             is_neighbour = is_short and any(np.isclose(moves[k], np.log(factor)) for factor in _NEIGHBOURS)
-            if (is_top or is_neighbour) and moves[k] and heights[k] > optimum.value - _LOWER:
+            if moves[k] and (is_neighbour or (is_top and heights[k] > optimum.value - _LOWER)):
                 yield points[k]
 
 
