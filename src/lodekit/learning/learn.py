@@ -12,7 +12,6 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.second_look import look_again
 from lodekit.learning.starts import Start, find_trouble, starting_points
-from lodekit.learning.steps import is_stepped
 from lodekit.progress import waiting
 from lodekit.system.system import System
 
@@ -82,8 +81,7 @@ def learn(
     else:
         best = _one_by_one(objective, starts)
     agree = objective.engine.limits.agree
-    stepped = any(is_stepped(item.values) for item in series)
-    return look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree, stepped=stepped)
+    return look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree)
 
 
 def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:

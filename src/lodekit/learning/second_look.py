@@ -16,8 +16,8 @@ __all__ = ["look_again"]
 Array = NDArray[np.float64]
 #: Lengthscales are tried at these factors of what was found, where neighbours can hide behind a low pass.
 _FACTORS = 1.08 ** np.arange(-9.0, 9.0)
-#: Of these, where something jumps, two are followed in any case.
-_NEIGHBOURS = _FACTORS[[7, 11]]
+#: Where a window holds many lengthscales, two of these are followed in any case: the scan cannot tell them apart.
+_NEIGHBOURS, _SHORT = _FACTORS[[7, 11]], 0.1
 #: What longer ones leave over counts as noise: by this power of the factor it grows along.
 _ALONG = 0.55
 #: A top beside the optimum is worth a search where it is no lower than this, in log evidence.
@@ -30,9 +30,7 @@ _ROUNDS, _PROCESSES = 3, 4
 _STEPS = 80
 
 
-def look_again(
-    objective: Objective, optimum: Optimum, *, tolerance: float, fine: float, stepped: bool = False
-) -> Optimum:
+def look_again(objective: Objective, optimum: Optimum, *, tolerance: float, fine: float) -> Optimum:
     """Return an optimum, or a better one that a search has missed.
 
     Steps in an input make several optima of the lengthscale, close to each other: the evidence is scanned along it. And
@@ -45,13 +43,11 @@ def look_again(
         Where the search ended.
     tolerance, fine : float
         What a step has to gain in a search that looks where a start leads, and in one that is taken to its end.
-    stepped : bool
-        Whether something that was measured jumps: then neighbours are looked at that the scan cannot tell apart.
     """
     best = optimum
     for _ in range(_ROUNDS):
         before = best
-        for x in [*_other_lengthscales(objective, best, stepped=stepped), *_set_back(objective, best)]:
+        for x in [*_other_lengthscales(objective, best), *_set_back(objective, best)]:
             found = search(objective, x, tolerance=tolerance, iterations=_STEPS, rival=best)
             if found.value > best.value + tolerance:
                 best = search(objective, found.x, tolerance=fine)
@@ -60,13 +56,13 @@ def look_again(
     return best
 
 
-def _other_lengthscales(objective: Objective, optimum: Optimum, *, stepped: bool) -> Iterator[Array]:
+def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
     """Yield the tops of the log evidence along each lengthscale, other than the optimum itself."""
     block = objective.layout.blocks.lengthscales
     reach = objective.engine.limits
     low, high = float(np.log(reach.shortest)), float(np.log(reach.longest))
     for place in range(block.start, min(block.stop, block.start + _PROCESSES)):
-        moves = np.log(_FACTORS)
+        moves, is_short = np.log(_FACTORS), float(np.exp(optimum.x[place])) < _SHORT
         moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
         points = [optimum.x.copy() for _ in moves]
         for point, move in zip(points, moves, strict=True):
@@ -77,8 +73,8 @@ def _other_lengthscales(objective: Objective, optimum: Optimum, *, stepped: bool
         rises = [after > before for before, after in pairwise(heights)]
         for k in range(len(points)):
             is_top = (k == 0 or rises[k - 1]) and (k == len(points) - 1 or not rises[k])
-            is_neighbour = stepped and any(np.isclose(moves[k], np.log(factor)) for factor in _NEIGHBOURS)
-            if (is_top or is_neighbour) and moves[k] and heights[k] > optimum.value - _LOWER:
+            is_neighbour = is_short and any(np.isclose(moves[k], np.log(factor)) for factor in _NEIGHBOURS)
+            if moves[k] and (is_neighbour or (is_top and heights[k] > optimum.value - _LOWER)):
                 yield points[k]
 
 
