@@ -68,9 +68,7 @@ def gather_guesses(
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
     found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
-    found = [
-        Guess(guess.family, np.where(np.isnan(starts), _sensible(layout, guess.theta), starts)) for guess in found
-    ]
+    found = [Guess(guess.family, np.where(np.isnan(starts), _sensible(layout, guess.theta), starts)) for guess in found]
     return [*found, Guess("blind", starts)]
 
 
