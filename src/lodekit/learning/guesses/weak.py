@@ -20,7 +20,7 @@ from lodekit.data.observations import Series
 from lodekit.learning.guesses.implied import ImpliedEquations
 from lodekit.learning.transforms import Layout
 
-__all__ = ["weak_guesses"]
+__all__ = ["bump_integrals", "weak_guesses"]
 
 Array = NDArray[np.float64]
 #: Half widths of windows, as shares of the record, and how many windows there are of each.
@@ -165,14 +165,14 @@ class _WeakForm:
             level, key = _noise(item), item.times.tobytes()
             for order in range(equations.highest(j) + 1):
                 if (key, order) not in known:
-                    known[key, order] = (-1.0) ** order * _integrals(item.times, centres, width, power, order)
+                    known[key, order] = (-1.0) ** order * bump_integrals(item.times, centres, width, power, order)
             own = np.flatnonzero(equations.column == j)
             rows = np.stack([known[key, int(equations.order[k])] for k in own])
             features[:, own] = (rows @ item.values).T
             # Noise of one series correlates all terms in which it occurs.
             noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
         grid = np.linspace(start, stop, _GRID)
-        return cls(equations, features, noise, grid, _integrals(grid, centres, width, power, 0))
+        return cls(equations, features, noise, grid, bump_integrals(grid, centres, width, power, 0))
 
     @property
     def rows(self) -> int:
@@ -234,7 +234,7 @@ def _noise(item: Series) -> float:
     return float(max(scatter, item.std.mean(), _FLOOR * spread, 1e-300))
 
 
-def _integrals(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
+def bump_integrals(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
     """Return what each value contributes to integrals of a function times derivatives of bumps, shape (windows, n).
 
     The function is a straight line between its values; against that the integrals are exact: second differences of the

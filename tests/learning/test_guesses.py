@@ -1,0 +1,142 @@
+"""Start values from the data: each way finds what it is made for, whatever the units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lodekit.settings import Arguments
+from scipy.integrate import quad
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements, merge
+from lodekit.data.observations import Series
+from lodekit.fitting import prepare
+from lodekit.learning.guesses.decays import decay_guesses, oscillations
+from lodekit.learning.guesses.gather import gather_guesses
+from lodekit.learning.guesses.implied import implied_equations
+from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
+from lodekit.learning.starts import data_lengthscale
+
+SEED = 0
+
+
+def set_up(system: lk.System, data: lk.Observations):
+    measurements = Measurements(merge(data))
+    return prepare(system, Arguments(), measurements), measurements.thumbnail()
+
+
+def pushed_mass(time: float = 1.0, place: float = 1.0) -> lk.Observations:
+    """Return y'' = 4 u - 1 with a stepped u whose mean cancels the constant, 2 % noise."""
+    generator = np.random.default_rng(SEED)
+    t = np.linspace(0.0, 40.0, 400)
+    u = 0.25 + np.repeat(generator.uniform(-1, 1, 20), 20)
+    y = np.cumsum(np.cumsum(4.0 * u - 1.0)) * (t[1] - t[0]) ** 2
+    y, u = (values + 0.02 * values.std() * generator.standard_normal(400) for values in (y, u))
+    return lk.Observations().add(t * time, "y", y * place).add(t * time, "u", u)
+
+
+@pytest.mark.parametrize(("time", "place"), [(1.0, 1.0), (86400.0, 1e-6), (1e-9, 1e3)])
+def test_the_weak_form_tells_a_double_integrator_in_any_unit(time: float, place: float) -> None:
+    setup, series = set_up(lk.System("y'' = K*u + c"), pushed_mass(time, place))
+    equations = implied_equations(setup.system, series, setup.layout)
+    assert equations is not None
+    best = weak_guesses(equations, setup.layout, np.random.default_rng(SEED))[0]
+    assert best / (place / time**2) == pytest.approx([4.0, -1.0], rel=0.2)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_integrals_over_bumps_are_those_of_straight_lines_between_values(order: int) -> None:
+    generator = np.random.default_rng(SEED)
+    times, values = np.sort(generator.uniform(0, 10, 25)), generator.standard_normal(25)
+    centre, width, power = 5.0, 3.0, 5
+    bump = np.polynomial.Polynomial([1.0, 0.0, -1.0]) ** power
+    shape = bump.deriv(order) if order else bump
+
+    def integrand(t: float) -> float:
+        return float(np.interp(t, times, values) * shape((t - centre) / width) / width**order)
+
+    corners = [t for t in times if abs(t - centre) < width]
+    edges = [centre - width, *corners, centre + width]
+    expected = sum(quad(integrand, a, b)[0] for a, b in zip(edges[:-1], edges[1:], strict=True))
+    found = bump_integrals(times, np.array([centre]), width, power, order) @ values
+    assert found[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_hidden_channels_and_measured_derivatives_are_eliminated() -> None:
+    t = np.linspace(0, 5, 40)
+    circuit = lk.System("L*i' + R*i + v = u; C*v' = i")
+    data = lk.Observations().add(t, "i", np.sin(t)).add(t, "u", np.cos(t))
+    setup, series = set_up(circuit, data)
+    equations = implied_equations(circuit, series, setup.layout)
+    assert equations is not None
+    assert equations.count == 1
+    assert [item.observable for item in equations.series] == ["u", "i"] or len(equations.series) == 2
+    assert [setup.layout.names[k] for k in equations.involved] == list(setup.layout.names)
+    ringing = lk.System("x'' + c*x' + k*x = 0")
+    setup, series = set_up(ringing, lk.Observations().add(t, "x''", np.sin(t)).add([0.0], "x", [0.0], 0.1))
+    equations = implied_equations(ringing, series, setup.layout)
+    assert equations is not None
+    assert [item.observable for item in equations.series] == ["x''"]
+    assert equations.highest(0) == 2
+
+
+@pytest.mark.parametrize(("periods", "points"), [(11, 40), (22, 120), (100, 350)])
+@pytest.mark.parametrize("regular", [True, False])
+def test_oscillations_are_found_over_many_periods(periods: int, points: int, regular: bool) -> None:
+    generator = np.random.default_rng(periods)
+    t = np.linspace(0, periods, points) if regular else np.sort(generator.uniform(0, periods, points))
+    x = np.exp(-t / periods) * np.sin(2 * np.pi * t + 1.0)
+    x += 0.05 * x.std() * generator.standard_normal(points)
+    (rate,) = oscillations(Series("x", t, x, np.full(points, np.nan)), 1)
+    assert rate.imag == pytest.approx(2 * np.pi, abs=0.3 / periods)
+    assert rate.real == pytest.approx(-1.0 / periods, abs=0.5 / periods)
+    setup, series = set_up(lk.System("x'' + c*x' + k*x = 0"), lk.Observations().add(t, "x", x))
+    guess = decay_guesses(setup.prior, series, setup.layout, np.random.default_rng(SEED))[0]
+    assert guess[list(setup.layout.names).index("k")] == pytest.approx((2 * np.pi) ** 2, rel=0.5 / periods)
+
+
+def test_two_oscillations_of_two_masses_tell_both_springs() -> None:
+    text = "m1*x1'' = -k1*x1 + k2*(x2 - x1); m2*x2'' = -k2*(x2 - x1)"
+    fixed = {"m1": lk.Parameter(fixed=1.0), "m2": lk.Parameter(fixed=1.0)}
+    system = lk.System(text, parameters={**fixed, "k1": lk.Parameter(positive=True), "k2": lk.Parameter(positive=True)})
+    t = np.linspace(0, 30, 200)
+    values, vectors = np.linalg.eigh(np.array([[7.0, -2.0], [-2.0, 2.0]]))
+    x = sum(np.outer(np.cos(np.sqrt(w) * t), vectors[:, i] * vectors[0, i]) for i, w in enumerate(values))
+    setup, series = set_up(system, lk.Observations().add(t, "x1", x[:, 0]).add(t, "x2", x[:, 1]))
+    found = decay_guesses(setup.prior, series, setup.layout, np.random.default_rng(SEED))
+    ratios = [guess[2:] / [5.0, 2.0] for guess in found]
+    # The frequencies alone do not tell the springs apart from another pair with the same product and sum.
+    assert any(np.allclose(np.prod(ratio), 1.0, rtol=0.05) for ratio in ratios)
+
+
+def test_driven_systems_have_no_oscillations_of_their_own_to_look_for() -> None:
+    setup, series = set_up(lk.System("y'' = K*u + c"), pushed_mass())
+    assert decay_guesses(setup.prior, series, setup.layout, np.random.default_rng(SEED)) == []
+
+
+def test_blind_guesses_are_always_there_and_what_users_say_is_kept() -> None:
+    system = lk.System("y'' = K*u + c", parameters={"c": lk.Parameter(start=7.0)})
+    setup, series = set_up(system, pushed_mass())
+    guesses = gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))
+    assert {guess.family for guess in guesses} == {"weak", "smoothed", "blind"}
+    assert all(guess.theta[list(setup.layout.names).index("c")] == 7.0 for guess in guesses)
+
+
+def test_guesses_stay_where_they_do_something() -> None:
+    # The wheel of a car is too light to be seen: least squares say that it weighs nothing, where no search finds back.
+    t = np.linspace(0, 8, 60)
+    system = lk.System("m*x'' + c*x' + x = u", parameters=dict.fromkeys("mc", lk.Parameter(positive=True)))
+    x = np.sin(t)
+    setup, series = set_up(system, lk.Observations().add(t, "x", x).add(t, "u", x + 0.5 * np.cos(t)))
+    for guess in gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))[:-1]:
+        places = [
+            setup.layout.transforms[n].inverse(guess.theta[n]) - setup.layout.transforms[n].centre for n in (0, 1)
+        ]
+        assert np.max(np.abs(places)) < 5.01
+
+
+def test_fast_changes_are_seen() -> None:
+    t = np.linspace(0, 100, 1000)
+    fast = Series("y", t, np.sin(2 * np.pi * 2.0 * t), np.full(1000, np.nan))
+    assert data_lengthscale([fast]) == pytest.approx(0.92 / (4 * np.pi), rel=0.2)
+    assert data_lengthscale([]) == np.inf

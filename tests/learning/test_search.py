@@ -1,0 +1,74 @@
+"""Searches end where one that starts at the truth ends, on plants whose truth and units they do not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+import lodekit.learning.learn as learning
+import plants
+from lodekit.learning.guesses.gather import Guess
+
+#: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
+PLANTS = [
+    ("quarter_car", 58),
+    ("quarter_car", 101),
+    ("rlc", 119),
+    ("rlc", 196),
+    ("two_room", 1),
+    ("decay", 5),
+    ("decay", 0),
+    ("accelerometer", 2),
+]
+
+
+def end(plant: plants.Plant, *, told: bool) -> float:
+    gp = lk.LODEGP(plant.system(told=told), random_state=0).fit(plant.observations())
+    return float(gp.fit_.optimum.value)
+
+
+@pytest.mark.parametrize(("name", "seed"), PLANTS)
+def test_a_search_finds_what_one_from_the_truth_finds(name: str, seed: int) -> None:
+    plant = plants.make(name, seed)
+    assert end(plant, told=False) > end(plant, told=True) - 0.1
+
+
+def test_without_a_second_look_a_square_wave_ends_at_another_lengthscale(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant = plants.make("rlc", 119)
+    monkeypatch.setattr(learning, "look_again", lambda objective, optimum, **_: optimum)
+    assert end(plant, told=False) < end(plants.make("rlc", 119), told=True) - 0.1 or end(plant, told=True) < 0
+
+
+def test_without_guesses_from_the_data_a_long_decay_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant = plants.make("decay", 5)
+    best = end(plant, told=True)
+
+    def blind(system: lk.System, objective: Any, *_: Any) -> list[Guess]:
+        return [Guess("blind", np.full(len(objective.layout.names), np.nan))]
+
+    monkeypatch.setattr(learning, "gather_guesses", blind)
+    assert end(plant, told=False) < best - 100.0
+
+
+def test_a_pushed_mass_and_a_plant_with_a_binary_input_are_found_without_starts() -> None:
+    for name, seed, rows in (("double_integrator", 1, 250), ("binary_plant", 1, 200)):
+        plant = plants.make(name, seed)
+        shorter = [(t[:rows], key, y[:rows], std) for t, key, y, std in plant.data]
+        plant = plants.Plant(plant.text, plant.truth, shorter)
+        gp = lk.LODEGP(plant.system(), random_state=0).fit(plant.observations())
+        key = "K" if name == "double_integrator" else "b"
+        assert gp.parameters_[key].value == pytest.approx(plant.truth[key], rel=0.25)
+        assert gp.fit_.optimum.value > end(plant, told=True) - 0.1
+
+
+def test_two_hundred_oscillations_are_no_noise() -> None:
+    plant = plants.make("fast", 1)
+    shorter = [(t[:240], key, y[:240], std) for t, key, y, std in plant.data]
+    plant = plants.Plant(plant.text, plant.truth, shorter)
+    gp = lk.LODEGP(plant.system(), random_state=0).fit(plant.observations())
+    assert gp.parameters_["a0"].value == pytest.approx(plant.truth["a0"], rel=0.1)
+    spread = {key: float(np.std(values)) for _, key, values, _ in plant.data}
+    assert gp.noise_["y"] < 0.3 * spread["y"]
