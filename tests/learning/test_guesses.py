@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from lodekit.settings import Arguments
@@ -10,6 +12,7 @@ from scipy.integrate import quad
 import lodekit as lk
 from lodekit.data.measurements import Measurements, merge
 from lodekit.data.observations import Series
+from lodekit.fitted import Setup
 from lodekit.fitting import prepare
 from lodekit.learning.guesses.decays import decay_guesses, oscillations
 from lodekit.learning.guesses.gather import gather_guesses
@@ -18,9 +21,10 @@ from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
 from lodekit.learning.starts import data_lengthscale
 
 SEED = 0
+PUSHED = lk.System("y'' = K*u + c", parameters=["K", "c"])
 
 
-def set_up(system: lk.System, data: lk.Observations):
+def set_up(system: lk.System, data: lk.Observations) -> tuple[Setup, list[Series]]:
     measurements = Measurements(merge(data))
     return prepare(system, Arguments(), measurements), measurements.thumbnail()
 
@@ -37,7 +41,7 @@ def pushed_mass(time: float = 1.0, place: float = 1.0) -> lk.Observations:
 
 @pytest.mark.parametrize(("time", "place"), [(1.0, 1.0), (86400.0, 1e-6), (1e-9, 1e3)])
 def test_the_weak_form_tells_a_double_integrator_in_any_unit(time: float, place: float) -> None:
-    setup, series = set_up(lk.System("y'' = K*u + c"), pushed_mass(time, place))
+    setup, series = set_up(PUSHED, pushed_mass(time, place))
     equations = implied_equations(setup.system, series, setup.layout)
     assert equations is not None
     best = weak_guesses(equations, setup.layout, np.random.default_rng(SEED))[0]
@@ -57,22 +61,22 @@ def test_integrals_over_bumps_are_those_of_straight_lines_between_values(order: 
 
     corners = [t for t in times if abs(t - centre) < width]
     edges = [centre - width, *corners, centre + width]
-    expected = sum(quad(integrand, a, b)[0] for a, b in zip(edges[:-1], edges[1:], strict=True))
+    expected = sum(quad(integrand, a, b)[0] for a, b in pairwise(edges))
     found = bump_integrals(times, np.array([centre]), width, power, order) @ values
     assert found[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 def test_hidden_channels_and_measured_derivatives_are_eliminated() -> None:
     t = np.linspace(0, 5, 40)
-    circuit = lk.System("L*i' + R*i + v = u; C*v' = i")
+    circuit = lk.System("L*i' + R*i + v = u; C*v' = i", parameters=["L", "R", "C"])
     data = lk.Observations().add(t, "i", np.sin(t)).add(t, "u", np.cos(t))
     setup, series = set_up(circuit, data)
     equations = implied_equations(circuit, series, setup.layout)
     assert equations is not None
     assert equations.count == 1
-    assert [item.observable for item in equations.series] == ["u", "i"] or len(equations.series) == 2
+    assert sorted(item.observable for item in equations.series) == ["i", "u"]
     assert [setup.layout.names[k] for k in equations.involved] == list(setup.layout.names)
-    ringing = lk.System("x'' + c*x' + k*x = 0")
+    ringing = lk.System("x'' + c*x' + k*x = 0", parameters=["c", "k"])
     setup, series = set_up(ringing, lk.Observations().add(t, "x''", np.sin(t)).add([0.0], "x", [0.0], 0.1))
     equations = implied_equations(ringing, series, setup.layout)
     assert equations is not None
@@ -90,7 +94,7 @@ def test_oscillations_are_found_over_many_periods(periods: int, points: int, reg
     (rate,) = oscillations(Series("x", t, x, np.full(points, np.nan)), 1)
     assert rate.imag == pytest.approx(2 * np.pi, abs=0.3 / periods)
     assert rate.real == pytest.approx(-1.0 / periods, abs=0.5 / periods)
-    setup, series = set_up(lk.System("x'' + c*x' + k*x = 0"), lk.Observations().add(t, "x", x))
+    setup, series = set_up(lk.System("x'' + c*x' + k*x = 0", parameters=["c", "k"]), lk.Observations().add(t, "x", x))
     guess = decay_guesses(setup.prior, series, setup.layout, np.random.default_rng(SEED))[0]
     assert guess[list(setup.layout.names).index("k")] == pytest.approx((2 * np.pi) ** 2, rel=0.5 / periods)
 
@@ -110,12 +114,12 @@ def test_two_oscillations_of_two_masses_tell_both_springs() -> None:
 
 
 def test_driven_systems_have_no_oscillations_of_their_own_to_look_for() -> None:
-    setup, series = set_up(lk.System("y'' = K*u + c"), pushed_mass())
+    setup, series = set_up(PUSHED, pushed_mass())
     assert decay_guesses(setup.prior, series, setup.layout, np.random.default_rng(SEED)) == []
 
 
 def test_blind_guesses_are_always_there_and_what_users_say_is_kept() -> None:
-    system = lk.System("y'' = K*u + c", parameters={"c": lk.Parameter(start=7.0)})
+    system = lk.System("y'' = K*u + c", parameters={"K": lk.Parameter(), "c": lk.Parameter(start=7.0)})
     setup, series = set_up(system, pushed_mass())
     guesses = gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))
     assert {guess.family for guess in guesses} == {"weak", "smoothed", "blind"}
