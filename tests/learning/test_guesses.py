@@ -126,21 +126,26 @@ def test_blind_guesses_are_always_there_and_what_users_say_is_kept() -> None:
     assert all(guess.theta[list(setup.layout.names).index("c")] == 7.0 for guess in guesses)
 
 
-def test_guesses_stay_where_they_do_something() -> None:
-    # The wheel of a car is too light to be seen: least squares say that it weighs nothing, where no search finds back.
+def test_a_guess_that_does_nothing_has_a_sensible_one_beside_it() -> None:
+    # Too light to be seen: least squares say that it weighs nothing, where no search finds back.
     t = np.linspace(0, 8, 60)
     system = lk.System("m*x'' + c*x' + x = u", parameters=dict.fromkeys("mc", lk.Parameter(positive=True)))
     x = np.sin(t)
     setup, series = set_up(system, lk.Observations().add(t, "x", x).add(t, "u", x + 0.5 * np.cos(t)))
-    for guess in gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))[:-1]:
-        places = [
-            setup.layout.transforms[n].inverse(guess.theta[n]) - setup.layout.transforms[n].centre for n in (0, 1)
-        ]
-        assert np.max(np.abs(places)) < 5.01
+    guesses = gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))
+    far = {
+        guess.family: min(
+            max(abs(each.inverse(other.theta[n]) - each.centre) for n, each in setup.layout.transforms.items())
+            for other in guesses
+            if other.family == guess.family
+        )
+        for guess in guesses[:-1]
+    }
+    assert max(far.values()) < 5.01
 
 
 def test_fast_changes_are_seen() -> None:
-    t = np.linspace(0, 100, 1000)
-    fast = Series("y", t, np.sin(2 * np.pi * 2.0 * t), np.full(1000, np.nan))
-    assert data_lengthscale([fast]) == pytest.approx(0.92 / (4 * np.pi), rel=0.2)
+    t = np.linspace(0, 100, 2000)
+    fast = Series("y", t, np.sin(2 * np.pi * 2.0 * t), np.full(2000, np.nan))
+    assert data_lengthscale([fast]) == pytest.approx(0.92 / (4 * np.pi), rel=0.1)
     assert data_lengthscale([]) == np.inf

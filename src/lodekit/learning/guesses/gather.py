@@ -68,14 +68,15 @@ def gather_guesses(
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
     found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
-    found = [Guess(guess.family, np.where(np.isnan(starts), _sensible(layout, guess.theta), starts)) for guess in found]
+    found += [Guess(guess.family, theta) for guess in found if (theta := _sensible(layout, guess.theta)) is not None]
+    found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
     return [*found, Guess("blind", starts)]
 
 
-def _sensible(layout: Layout, theta: Array) -> Array:
-    """Return values brought back to within some powers of ten of the size to expect.
+def _sensible(layout: Layout, theta: Array) -> Array | None:
+    """Return values brought back to within some powers of ten of the size to expect; None where they are there.
 
-    A parameter that is all but zero, or huge, does nothing to the evidence any more: a search would not find back.
+    A parameter that is all but zero, or huge, may do nothing to the evidence any more: a search would not find back.
     """
     found = theta.copy()
     for number in layout.learned:
@@ -88,4 +89,4 @@ def _sensible(layout: Layout, theta: Array) -> Array:
         else:
             x = np.clip(transform.inverse(float(theta[number])) - transform.centre, -_FARTHEST, _FARTHEST)
             found[number] = transform.forward(transform.centre + float(x))
-    return found
+    return None if np.allclose(found, theta, rtol=1e-6, equal_nan=True) else found
