@@ -111,8 +111,7 @@ def predict(
             std = np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0))
             found.append(std[:, 0] if single else std)
         if return_cov:
-            covariance = fit.posterior.covariance(observables, times) / left
-            covariance += np.tensordot(slopes, slopes, axes=(0, 0))
+            covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
             found.append(covariance[:, 0, :, 0] if single else covariance)
     for part in found:
         check_finite(part, times)
