@@ -50,6 +50,7 @@ bench: $(DEV)
 	$(BIN)/python benchmarks/priors.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/units.py
 	$(BIN)/python benchmarks/cli.py
 
 docs: $(DEV)

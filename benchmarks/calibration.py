@@ -219,18 +219,21 @@ def judge(fits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return coverage of bands and intervals over some fits, and whether all is as required."""
     bands = {place: coverage([fit[f"{place}, uncertain"][:3] for fit in fits], binomial=False) for place in PLACES}
     keys = list(fits[0]["intervals"]) if fits else []
-    single, everything = {}, []
+    single: dict[str, dict[str, Any]] = {}
+    everything: list[list[float]] = []
     for key in keys:
         known = [fit["intervals"][key] for fit in fits if fit["intervals"][key]["identified"]]
-        everything += [each["held"] for each in known]
         single[key] = coverage([each["held"] for each in known], binomial=True)
         single[key]["bias"] = float(np.median([each["error"] for each in known])) if known else None
         single[key]["freedom"] = float(np.median([each["freedom"] for each in known])) if known else None
+    for fit in fits:
+        held = [each["held"] for each in fit["intervals"].values() if each["identified"]]
+        everything += [np.mean(held, axis=0).tolist()] if held else []
     told = [all(each["identified"] for each in fit["intervals"].values()) for fit in fits]
     return {
         "bands": bands,
         "intervals": single,
-        "all_intervals": coverage(everything, binomial=True),
+        "all_intervals": coverage(everything, binomial=False),
         "told": float(np.mean(told)) if fits else 0.0,
         "kept": all(map(is_kept, [*bands.values(), *single.values()])),
     }

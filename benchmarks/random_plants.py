@@ -59,9 +59,7 @@ class _StateSpace:
         terms, ring = equation_terms(system), system.operator.ring
         theta = np.array([values[name] for name in ring.parameters])
         numbers, _ = ScalarTable(ring, [value for *_, value in terms.terms]).evaluate(theta)
-        self.forcing = lambda t: np.array(
-            [side[0] for side in SignalTable(ring, system.forcing).evaluate(theta, np.array([t]))]
-        )
+        self.signals, self.theta = SignalTable(ring, system.forcing), theta
         self.orders = {j: max(k for i, k in terms.derivatives if i == j) for j in self.outputs}
         states = [(j, k) for j in self.outputs for k in range(self.orders[j])]
         count, size = len(system.equations), len(states)
@@ -84,12 +82,16 @@ class _StateSpace:
         solved = np.linalg.inv(leading)
         self.A[tops], self.B[tops], self.C[tops] = -solved @ rest, -solved @ push, solved
 
+    def forcing(self, t: float) -> Array:
+        """Return the right-hand sides of all equations at a time."""
+        return np.array([side[0] for side in self.signals.evaluate(self.theta, np.array([t]))])
+
     def feedback(self) -> Array:
         """Return a feedback that keeps an unstable plant in place; zero for others."""
         if not len(self.inputs) or np.max(np.linalg.eigvals(self.A).real) < 1e-6:
             return np.zeros((len(self.inputs), len(self.states)))
         P = solve_continuous_are(self.A, self.B, np.eye(len(self.A)), np.eye(len(self.inputs)))
-        return self.B.T @ P
+        return np.asarray(self.B.T @ P)
 
 
 def run_plant(
@@ -120,10 +122,10 @@ def run_plant(
     K = plant.feedback()
 
     def drive(t: float) -> Array:
-        return means + (sizes * np.sin(speeds * t + phases)).sum(axis=1)
+        return np.asarray(means + (sizes * np.sin(speeds * t + phases)).sum(axis=1))
 
     def slope(t: float, x: Array) -> Array:
-        return plant.A @ x + plant.B @ (drive(t) - K @ x) + plant.C @ plant.forcing(t)
+        return np.asarray(plant.A @ x + plant.B @ (drive(t) - K @ x) + plant.C @ plant.forcing(t))
 
     start = window[0] - (AHEAD * span if count else 0.0)
     points = np.unique(times)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,45 +10,17 @@ from numpy.typing import NDArray
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import limits_around
 
-__all__ = ["Chart", "Linear", "Logarithmic"]
+__all__ = ["Linear", "Logarithmic"]
 
 Array = NDArray[np.float64]
 #: Of the size to expect of it, a parameter this close to its bound sits there.
 _WALL = 1e-9
 
 
-class Chart(Protocol):
-    """A scale around a point: the objective as a function of moves from there.
-
-    Moves have shape (n,), and are those of the search to first order.
-    """
-
-    @property
-    def objective(self) -> Objective:
-        """What is maximised."""
-
-    @property
-    def limits(self) -> tuple[Array, Array]:
-        """The smallest and largest moves."""
-
-    def point(self, y: Array) -> Array:
-        """Return the vector of the search after a move."""
-
-    def evaluate(self, y: Array) -> tuple[float, Array]:
-        """Return the objective after a move, and its gradient in the move."""
-
-    def walls(self, y: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to a bound of a parameter, beyond which nothing is."""
-
-    def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
-        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move."""
-
-    def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it."""
-
-
 class Logarithmic:
     """The scale of the search itself, on which positive parameters are logarithms.
+
+    The objective is a function of moves `y`, shape (n,), from a point; they are those of the search to first order.
 
     Parameters
     ----------
@@ -59,12 +30,7 @@ class Logarithmic:
     """
 
     def __init__(self, objective: Objective, x: Array) -> None:
-        self._objective, self.x = objective, x
-
-    @property
-    def objective(self) -> Objective:
-        """What is maximised."""
-        return self._objective
+        self.objective, self.x = objective, x
 
     @cached_property
     def limits(self) -> tuple[Array, Array]:
@@ -85,11 +51,31 @@ class Logarithmic:
         return np.zeros(len(y), dtype=bool)
 
     def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
-        """Return minus the Hessian in the move, which is that of the search."""
+        """Return minus the Hessian in the move, which is that of the search.
+
+        Parameters
+        ----------
+        curvature : array, shape (n, n)
+            To be turned.
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
         return curvature.copy()
 
     def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, which is that in the move."""
+        """Return minus the Hessian on the scale of the search, which is that in the move.
+
+        Parameters
+        ----------
+        curvature : array, shape (n, n)
+            To be turned.
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
         return curvature.copy()
 
 
@@ -154,12 +140,32 @@ class Linear(Logarithmic):
         return found
 
     def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
-        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move."""
+        """Return minus the Hessian in the move, from that on the scale of the search and the gradient in the move.
+
+        Parameters
+        ----------
+        curvature : array, shape (n, n)
+            To be turned.
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
         speeds, bends = self._speeds(self.point(y)), self._bends(self.point(y))
         return np.asarray((curvature + np.diag(slope * speeds * bends)) / np.outer(speeds, speeds))
 
     def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it."""
+        """Return minus the Hessian on the scale of the search, from the one in the move and the gradient in it.
+
+        Parameters
+        ----------
+        curvature : array, shape (n, n)
+            To be turned.
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
         speeds, bends = self._speeds(self.point(y)), self._bends(self.point(y))
         return np.asarray(curvature * np.outer(speeds, speeds) - np.diag(slope * speeds * bends))
 

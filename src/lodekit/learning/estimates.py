@@ -86,11 +86,9 @@ def estimate_parameters(
             found[name] = Estimate(value, 0.0, (value, value), note="fixed")
             continue
         position, transform = layout.learned.index(number), layout.transforms[number]
-        if at_bound[position]:
-            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
-            continue
         width = transform.high - transform.low
-        if math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width:
+        close = math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width
+        if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
             continue
         spread = math.sqrt(max(float(covariance[position, position]), 0.0))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.charts import Chart, Linear, Logarithmic
+from lodekit.learning.charts import Linear, Logarithmic
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 
@@ -106,7 +106,7 @@ def _consistent(part: Array, parameters: int) -> Array:
 class _Climber:
     """Newton's steps on one scale; vectors have the length of what sits at no limit."""
 
-    def __init__(self, chart: Chart, best: Optimum) -> None:
+    def __init__(self, chart: Logarithmic, best: Optimum) -> None:
         self.chart, self.best, self.blur = chart, best, 0.0
         self.parameters = chart.objective.layout.blocks.theta.stop
         self.y = np.zeros(len(best.x))

@@ -1,0 +1,153 @@
+"""The last steps of a search: scales, valleys, bounds, and data with next to no noise."""
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning.charts import Linear, Logarithmic
+from lodekit.learning.curvature import curvature_at
+from lodekit.learning.freedom import degrees_of_freedom
+from lodekit.learning.polish import polish
+from lodekit.learning.search import Optimum, search
+
+TANKS, DECAY = lk.catalog.coupled_tanks(), lk.catalog.free_decay()
+
+
+def noisy(example: lk.catalog.Example, times: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
+    exact = example.solution_at(times)
+    noise = share * exact.std(axis=0) * np.random.default_rng(seed).standard_normal(exact.shape)
+    return np.asarray(exact + noise)
+
+
+@pytest.fixture(scope="module")
+def rooms() -> lk.LODEGP:
+    """Three positive parameters, one of either sign, a free function and three levels of noise."""
+    times = np.linspace(0.0, 40.0, 25)
+    data = noisy(lk.catalog.two_room(), times, 0.02)
+    return lk.LODEGP(lk.catalog.two_room().system, noise="channel", restarts=2, random_state=0).fit(times, data)
+
+
+@pytest.fixture(scope="module")
+def driven() -> lk.LODEGP:
+    """Parameters that are positive, bounded and anything; noisy enough for differences to have many digits."""
+    times, generator = np.linspace(0.0, 6.0, 25), np.random.default_rng(5)
+    kinds = {"a": lk.Parameter(positive=True), "b": lk.Parameter(), "c": lk.Parameter(bounds=(-1.0, 2.0))}
+    x, u = np.sin(times) + 0.5, np.cos(times) + np.sin(times)
+    data = {"x": x + 0.1 * generator.standard_normal(25), "u": u + 0.1 * generator.standard_normal(25)}
+    return lk.LODEGP(lk.System("x' + a*x = b*u + c", parameters=kinds), random_state=0).fit(times, data)
+
+
+@pytest.mark.parametrize("kind", [Linear, Logarithmic])
+def test_scales_have_the_gradients_and_curvatures_of_the_objective(
+    driven: lk.LODEGP, kind: type[Linear] | type[Logarithmic]
+) -> None:
+    """Away from the optimum, where gradients count: by the chain rule, and by differences of gradients."""
+    objective = driven.fit_.setup.objective
+    size = objective.layout.size
+    generator = np.random.default_rng(3)
+    chart = kind(objective, driven.fit_.optimum.x + 0.1 * generator.standard_normal(size))
+    y = 0.1 * generator.standard_normal(size)
+    value, slope = chart.evaluate(y)
+    expected, gradient = objective.evaluate(chart.point(y))
+    assert value == pytest.approx(expected, rel=1e-12)
+    steps = 1e-6 * np.eye(size)
+    jacobian = np.array([(chart.point(y + step) - chart.point(y - step)) / 2e-6 for step in steps])
+    np.testing.assert_allclose(slope, jacobian @ gradient, rtol=1e-6, atol=1e-8 * np.abs(gradient).max())
+    steps = 1e-4 * np.eye(size)
+    own = np.array([(chart.evaluate(y - step)[1] - chart.evaluate(y + step)[1]) / 2e-4 for step in steps])
+    of_search = curvature_at(objective, chart.point(y))
+    # After scaling, all entries are of order one; differences of gradients leave some thousandths.
+    scale = 1.0 / np.sqrt(np.outer(np.abs(np.diag(own)), np.abs(np.diag(own))))
+    np.testing.assert_allclose(chart.from_search(of_search, y, slope) * scale, own * scale, atol=0.01)
+    np.testing.assert_allclose(chart.to_search(own, y, slope) * scale, of_search * scale, atol=0.01)
+
+
+def test_moves_are_those_of_the_search_to_first_order(driven: lk.LODEGP) -> None:
+    chart = Linear(driven.fit_.setup.objective, driven.fit_.optimum.x)
+    np.testing.assert_array_equal(chart.point(np.zeros(len(chart.x))), chart.x)
+    for step in 1e-6 * np.eye(len(chart.x)):
+        np.testing.assert_allclose(chart.point(step) - chart.x, step, rtol=1e-4, atol=1e-9)
+
+
+def test_steps_lead_to_the_same_end_of_a_valley_from_either_side() -> None:
+    """The solution of the catalog lets mass, damping and stiffness move together; the best damping is zero."""
+    example, times = lk.catalog.spring_mass_damper(), np.linspace(0.1, 8.1, 30)
+    fit = lk.LODEGP(example.system, noise="channel", random_state=0).fit(times, noisy(example, times, 0.002)).fit_
+    objective, place = fit.setup.objective, fit.layout.position
+    assert fit.optimum.at_bound[place("c")]
+    assert fit.estimates["c"].note == "at its bound"
+    # On the way there, m = 0.02 to 0.004 and c = 0.4 m + 0.0002 to 0.01 fit about as well.
+    for m, c in ((0.02, 0.008), (0.004, 0.002)):
+        x = fit.optimum.x.copy()
+        x[place("m")], x[place("c")] = np.log(m), np.log(c)
+        coarse = search(objective, x, tolerance=1e-2)
+        start = Optimum(coarse.x, coarse.value, True, "", 0, np.zeros(len(x), dtype=bool))
+        found, _ = polish(objective, start, curvature_at(objective, coarse.x))
+        assert found.value == pytest.approx(fit.optimum.value, abs=1e-6)
+        assert np.exp(found.x[place("k")]) == pytest.approx(fit.estimates["k"].value, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["spring_mass_damper", "rlc_circuit"])
+def test_units_do_not_matter_where_data_tell_combinations_only(name: str) -> None:
+    example, times = lk.catalog.find_example(name), np.linspace(0.1, 8.1, 30)
+    assert example is not None
+    data, finer = noisy(example, times, 0.002), np.linspace(0.1, 8.1, 50)
+    first, other = (
+        lk.LODEGP(example.system, noise="channel", random_state=0).fit(times, data * factor) for factor in (1.0, 1e6)
+    )
+    shift = data.size * np.log(1e6)
+    assert other.log_evidence_ + shift == pytest.approx(first.log_evidence_, rel=1e-6)
+    np.testing.assert_allclose(other.predict(finer) / 1e6, first.predict(finer), atol=1e-6 * data.std(axis=0).min())
+    for key, estimate in first.parameters_.items():
+        assert other.parameters_[key].identified == estimate.identified
+        if estimate.identified:
+            assert other.parameters_[key].value == pytest.approx(estimate.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("std", [1e-6, 0.0])
+def test_known_noise_of_next_to_nothing_identifies_positive_parameters(std: float) -> None:
+    times = np.linspace(0.0, 8.0, 30)
+    data = DECAY.solution_at(times) + std * np.random.default_rng(0).standard_normal((30, 1))
+    gp = lk.LODEGP(DECAY.system, random_state=0).fit(times, data, noise_std=std)
+    for key, value in DECAY.values.items():
+        assert gp.parameters_[key].identified
+        assert gp.parameters_[key].value == pytest.approx(float(value), rel=1e-5)
+
+
+@pytest.mark.parametrize("noise", ["channel", "shared"])
+def test_exact_data_identify_what_they_determine(noise: str) -> None:
+    """Rounding errors of the evidence exceed what hyperparameters change; parameters are told all the same."""
+    times = np.linspace(0.1, 8.1, 30)
+    gp = lk.LODEGP(TANKS.system, noise=noise, random_state=0).fit(times, TANKS.solution_at(times))
+    for key, value in TANKS.values.items():
+        estimate = gp.parameters_[key]
+        assert estimate.identified
+        assert estimate.value == pytest.approx(float(value), rel=1e-4)
+        assert estimate.std_error < 1e-3 * estimate.value
+
+
+def test_one_level_of_noise_has_the_textbook_degrees_of_freedom() -> None:
+    """Thirty measurements; two numbers are modes, of which the evidence knows, and three bend the curve beside them."""
+    times = np.linspace(0.0, 8.0, 30)
+    fit = lk.LODEGP(DECAY.system, random_state=0).fit(times, noisy(DECAY, times, 0.05)).fit_
+    found = degrees_of_freedom(fit.setup.objective, fit.optimum.x, fit.covariance)
+    np.testing.assert_allclose(found, 28 * 27 / 30, rtol=0.05)
+    known = lk.LODEGP(DECAY.system, random_state=0).fit(times, noisy(DECAY, times, 0.05), noise_std=0.03).fit_
+    many = degrees_of_freedom(known.setup.objective, known.optimum.x, known.covariance)
+    # The deviation of the modes is still an estimate, but matters next to nothing.
+    assert (many > 1e3).all()
+
+
+def test_degrees_of_freedom_follow_from_how_variances_move(rooms: lk.LODEGP) -> None:
+    """Another way to the same, with many more evaluations: the inverse curvature at neighbouring hyperparameters."""
+    fit = rooms.fit_
+    objective, x, count = fit.setup.objective, fit.optimum.x, len(fit.layout.learned)
+    found = degrees_of_freedom(objective, x, fit.covariance)
+    slopes = np.zeros((len(x), count))
+    for k in range(count, len(x)):
+        step = 0.02 * np.eye(len(x))[k]
+        above, below = (np.diag(np.linalg.inv(curvature_at(objective, x + sign * step))) for sign in (1, -1))
+        slopes[k] = (np.log(above) - np.log(below))[:count] / 0.04
+    expected = 2.0 / np.einsum("kp,kl,lp->p", slopes, fit.covariance, slopes)
+    # Half a standard error to either side is no derivative: third derivatives change a little on the way.
+    np.testing.assert_allclose(found, expected, rtol=0.15)
