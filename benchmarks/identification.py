@@ -29,7 +29,9 @@ from lodekit.prior.equations import equation_terms
 from lodekit.simulation import simulate
 
 Array = NDArray[np.float64]
-TIMES, NOISE = 40, 0.01
+TIMES = 40
+#: The noise of each channel in units of its spread, one after the other for the seeds.
+NOISES = (0.01, 0.05, 0.002)
 #: Where each system shows what it does at its values in the catalog.
 WINDOWS = {
     "heating": 6.0,
@@ -137,12 +139,19 @@ def told(example: lk.catalog.Example, values: dict[str, float], times: Array, ta
     return {key for key, error in zip(values, errors, strict=True) if 5.0 * noise * error / np.sqrt(TIMES / 4) < 0.15}
 
 
+def with_signs(system: lk.System, seed: int) -> lk.System:
+    """The system as it is, or, for odd seeds, with parameters that may have either sign."""
+    if seed % 2 == 0:
+        return system
+    return lk.System(list(system.equations), parameters=list(system.parameters), channels=system.channels)
+
+
 def drawn_case(name: str, channels: list[str], undetermined: list[str], rest: list[str], seed: int) -> Case:
     """A solution drawn from the prior at random values, some of its channels measured with noise."""
     generator = np.random.default_rng([seed, len(name), len(channels)])
     example = lk.catalog.find_example(name)
     assert example is not None, name
-    values, last, noise = drawn_values(example, generator), WINDOWS[name], NOISE
+    values, last, noise = drawn_values(example, generator), WINDOWS[name], NOISES[seed % 3]
     fine = np.linspace(0.0, last, 10 * (TIMES - 1) + 1)
     table = simulate(example.system, fine, values, lengthscale=last / 8, random_state=seed)[0]
     sure = told(example, values, fine, table, noise)
@@ -150,12 +159,14 @@ def drawn_case(name: str, channels: list[str], undetermined: list[str], rest: li
     data = {key: exact[key] + noise * exact[key].std() * generator.standard_normal(TIMES) for key in channels}
     times, data = in_other_units(example.system, times, data, generator)
     determined = tuple(n for n in rest if n in sure)
-    return Case(f"{name}: {' '.join(channels)}", example.system, times, data, tuple(undetermined), determined)
+    return Case(
+        f"{name}: {' '.join(channels)}", with_signs(example.system, seed), times, data, tuple(undetermined), determined
+    )
 
 
 def simple_motion(seed: int) -> Iterator[Case]:
     """Curves that solve the equations for many values: exact solutions of one rhythm, of one rate, or of none."""
-    generator = np.random.default_rng([seed, 77])
+    generator, noise = np.random.default_rng([seed, 77]), NOISES[seed % 3]
     for name, open_ones, rest in (
         ("spring_mass_damper", "m c k", ""),
         ("rlc_circuit", "R L C", ""),
@@ -165,17 +176,18 @@ def simple_motion(seed: int) -> Iterator[Case]:
         assert example is not None, name
         times = np.linspace(0.0, WINDOWS[name], TIMES)
         exact = dict(zip(example.system.channels, example.solution_at(times).T, strict=True))
-        data = {key: x + NOISE * x.std() * generator.standard_normal(TIMES) for key, x in exact.items()}
+        data = {key: x + noise * x.std() * generator.standard_normal(TIMES) for key, x in exact.items()}
         times, data = in_other_units(example.system, times, data, generator)
-        yield Case(f"{name}: one rhythm", example.system, times, data, tuple(open_ones.split()), tuple(rest.split()))
+        system = with_signs(example.system, seed)
+        yield Case(f"{name}: one rhythm", system, times, data, tuple(open_ones.split()), tuple(rest.split()))
     times = np.linspace(0.0, 5.0, TIMES)
     rate = float(generator.uniform(0.3, 1.0))
     both = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
-    x = np.exp(-rate * times) + NOISE * 0.3 * generator.standard_normal(TIMES)
+    x = np.exp(-rate * times) + noise * 0.3 * generator.standard_normal(TIMES)
     times_, data = in_other_units(both, times, {"x": x}, generator)
     yield Case("x'' + c*x' + k*x = 0: one rate", both, times_, data, ("c", "k"), ())
     plant = lk.System("y' = -a*y + b*u", parameters={n: lk.Parameter(positive=True) for n in "ab"})
-    y = np.exp(-rate * times) + NOISE * 0.3 * generator.standard_normal(TIMES)
+    y = np.exp(-rate * times) + noise * 0.3 * generator.standard_normal(TIMES)
     times_, data = in_other_units(plant, times, {"y": y, "u": 0.01 * generator.standard_normal(TIMES)}, generator)
     yield Case("y' = -a*y + b*u: no input", plant, times_, data, ("b",), ())
 

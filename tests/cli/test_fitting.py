@@ -230,6 +230,31 @@ def test_no_fit_exits_with_1(tmp_path: Path) -> None:
     assert not (tmp_path / "data-fit").exists()
 
 
+def test_a_fit_that_failed_exits_with_1_and_writes_everything(tmp_path: Path) -> None:
+    # Bounds far from the truth: the search can only end in a poor place.
+    (tmp_path / "far.toml").write_text(
+        'equations = ["x\' + k*x = 0"]\n[parameters]\nk = { bounds = [1, 2] }\n', encoding="utf-8"
+    )
+    rows = (f"{t},{np.cos(t) + 0.01 * np.sin(97 * t):.6f}" for t in np.linspace(0, 20, 80))
+    (tmp_path / "data.csv").write_text("\n".join(["t,x", *rows]), encoding="utf-8")
+    done = run("fit", "far.toml", "data.csv", "--no-figures", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "the search ended in a poor place, or the equations do not describe these data" in done.stdout
+    assert "explained of x" in done.stdout
+    assert "the fit failed; see the warnings" in done.stderr
+    assert {path.name for path in (tmp_path / "data-fit").iterdir()} == {
+        "report.html",
+        "model.lodekit",
+        "predictions.csv",
+    }
+    again = run("fit", "far.toml", "data.csv", "--no-figures", "--json", cwd=tmp_path)
+    assert again.returncode == 1
+    content = json.loads(again.stdout)
+    assert content["converged"] is False
+    assert content["explained"]["x"] < 0.5
+    assert any("poor place" in text for text in content["warnings"])
+
+
 def test_init_writes_to_stdout_or_to_a_new_file(tmp_path: Path) -> None:
     done = run("init", "tau*y' + y = K*u", "--param", "tau,K", "--channels", "u,y")
     path = tmp_path / "plant.toml"

@@ -137,7 +137,7 @@ def test_a_search_that_failed_says_so_everywhere(lost: lk.LODEGP) -> None:
     assert said[4:] in page
     assert "The search failed" in page
     # Algebra proves what it proves; the page does not leave it at that.
-    assert "is another question, and the answer is above" in page
+    assert "Here they do not, or the search failed" in page
     assert not any("not identified" in each.note for each in lost.parameters_.values())
 
 

@@ -120,11 +120,7 @@ def fit(
     if product.notes and not quiet:
         _say(f"{product.source}: {'; '.join(product.notes)}")
     paths = _write(product, folder, figures=figures)
-    if as_json:
-        typer.echo(json.dumps(describe_fit(product, paths), indent=2, ensure_ascii=False))
-    elif not quiet:
-        _show(product, paths)
-    _end(product)
+    _finish(product, paths, as_json=as_json, quiet=quiet)
 
 
 def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
@@ -182,8 +178,12 @@ def _show(product: Product, paths: Mapping[str, Path]) -> None:
     typer.echo(f"Beside it: {others}")
 
 
-def _end(product: Product) -> None:
-    """End with exit code 1 where the fit failed; everything was written and shown all the same."""
+def _finish(product: Product, paths: Mapping[str, Path], *, as_json: bool, quiet: bool) -> None:
+    """Print the result; end with exit code 1 where the fit failed, though everything was written."""
+    if as_json:
+        typer.echo(json.dumps(describe_fit(product, paths), indent=2, ensure_ascii=False))
+    elif not quiet:
+        _show(product, paths)
     if not product.gp.converged_:
         _say("the fit failed; see the warnings")
         raise typer.Exit(1)

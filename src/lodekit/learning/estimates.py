@@ -12,13 +12,13 @@ from scipy.special import stdtrit
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout
 
-__all__ = ["NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
+__all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_95 = 1.959963984540054
-#: What is said of a parameter that the data do not determine.
-NOT_IDENTIFIED = "not identified by these data"
+#: What is said of a parameter that the data do not determine, and of one that would go farther.
+NOT_IDENTIFIED, AT_BOUND = "not identified by these data", "at its bound"
 #: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
 _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
@@ -89,7 +89,7 @@ def estimate_parameters(
         width = transform.high - transform.low
         close = math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width
         if at_bound[position] or close:
-            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, "at its bound")
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue
         spread = math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])

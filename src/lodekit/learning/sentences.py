@@ -11,7 +11,7 @@ from lodekit.algebra.scalars import Scalar
 from lodekit.errors import AlgebraError
 from lodekit.inference.engine import Posterior
 from lodekit.learning.diagnosis import Diagnosis
-from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
+from lodekit.learning.estimates import AT_BOUND, NOT_IDENTIFIED, Estimate
 from lodekit.learning.residuals import join_words, residual_doubts
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout
@@ -84,7 +84,7 @@ def _identification_warnings(
     found, told = [], set()
     by_reason: dict[str, list[str]] = {}
     for name, verdict in diagnosis.verdicts.items():
-        if not verdict.identified:
+        if not verdict.identified and estimates[name].note == verdict.note:
             by_reason.setdefault(verdict.reason, []).append(name)
     hidden = [name for name in system.channels if name not in measured]
     for reason, names in by_reason.items():
@@ -113,7 +113,11 @@ def _identification_warnings(
                 f"parameter {name} is only bounded by these data: {diagnosis.verdicts[name].note}" for name in names
             ]
     rest = {n: each for n, each in estimates.items() if not each.identified and n not in told}
-    return found + [f"parameter {name} is {each.note}" for name, each in rest.items()]
+    tries = {
+        AT_BOUND: "; widen its bounds where it may go farther, or check the equations",
+        NOT_IDENTIFIED: ": there is too little of them; measure more, or fix a value that is known",
+    }
+    return found + [f"parameter {name} is {each.note}{tries.get(each.note, '')}" for name, each in rest.items()]
 
 
 def find_warnings(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.learning.curvature import covariance_from_curvature
-from lodekit.learning.estimates import NORMAL_95, NOT_IDENTIFIED, Estimate
+from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate
 from lodekit.learning.motion import Curves, open_directions
 from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import profile
@@ -71,6 +71,8 @@ def apply_verdicts(
     found = dict(estimates)
     for name, verdict in verdicts.items():
         old = estimates[name]
+        if old.note == AT_BOUND and verdict.reason != "structure":
+            continue
         if not verdict.identified:
             limits = verdict.interval or (old.interval if not old.identified else (-math.inf, math.inf))
             found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)

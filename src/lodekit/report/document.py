@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.mathml import equations_to_mathml
@@ -13,7 +11,7 @@ from lodekit.model import LODEGP
 from lodekit.page import Page, escape
 from lodekit.report.curves import add_curves
 from lodekit.report.recipe import add_recipe
-from lodekit.report.residuals import Residuals, add_residuals, find_residuals
+from lodekit.report.residuals import add_residuals, find_residuals
 from lodekit.report.subject import Subject, Truth, read_span
 from lodekit.report.wording import count, digits, format_uncertain, join, sentence, show_share
 from lodekit.system.display import sections
@@ -66,15 +64,14 @@ def make_report(
     True
     """
     subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp.fit_.measurements.window))
-    residuals = find_residuals(subject)
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
-    _add_result(page, subject, notes, residuals)
+    _add_result(page, subject, notes)
     _add_equations(page, subject)
     _add_tables(page, subject)
     add_curves(page, subject)
     _add_certificate(page, subject)
-    add_residuals(page, subject, residuals)
+    add_residuals(page, subject, find_residuals(subject))
     add_recipe(page, subject, command)
     return page.text()
 
@@ -101,18 +98,13 @@ def _add_warnings(page: Page, subject: Subject) -> None:
         page.items(found, "warning")
 
 
-def _add_result(page: Page, subject: Subject, notes: Iterable[str], residuals: Sequence[Residuals]) -> None:
+def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     """Add the estimates in words."""
     page.section("In words")
     estimates = subject.gp.parameters_
     lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
-    doubts = [item.check.name for item in residuals if item.check.has_memory]
-    if doubts:
-        learned = any(0 < estimate.std_error < np.inf for estimate in estimates.values())
-        hence = "so the intervals are too narrow" if learned else "so the fit misses something"
-        page.paragraph(f"The residuals of {join(doubts)} are not white noise, {hence}; see Residuals.", "warning")
     for note in (*map(sentence, subject.gp.fit_.diagnosis.notes), *notes):
         page.paragraph(str(note), "note")
 
@@ -258,10 +250,9 @@ def _add_certificate(page: Page, subject: Subject) -> None:
     )
     if found.is_strict:
         page.paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
-        others = "another question; see Residuals"
-        failed = "another question, and the answer is above: " + "; ".join(subject.gp.fit_.diagnosis.trouble)
-        failed = failed if subject.gp.fit_.diagnosis.failed else others
-        page.paragraph(f"That the equations describe what was measured is {failed}.", "note")
+        page.paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
+        if subject.gp.fit_.diagnosis.failed:
+            page.paragraph("Here they do not, or the search failed: see the top of this page.", "warning")
     else:
         page.paragraph(
             f"Not to rounding: {text} Terms may grow so large beside their sum that floats lose it; look at the "

@@ -65,4 +65,4 @@ def sentence(text: str) -> str:
 
 def show_share(share: float) -> str:
     """Return a share as text: "98.4 %"; empty where it is not known."""
-    return "" if math.isnan(share) else f"{100 * share:.1f} %"
+    return "" if math.isnan(share) else f"{100 * max(share, 0.0):.1f} %"
