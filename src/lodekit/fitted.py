@@ -17,7 +17,6 @@ from threadpoolctl import threadpool_limits
 from lodekit.arguments import check_count, check_positive, check_seed
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.errors import LodekitError
-from lodekit.inference.accurate import accurate_posterior
 from lodekit.inference.choice import Choice, check_engine
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import Case, Engine, Posterior
@@ -168,7 +167,7 @@ class Setup:
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return accurate_posterior(self.engine, self.choice, self.measurements, self.case, hyper)
+        return self.engine.posterior(hyper)
 
     def threads(self) -> AbstractContextManager[Any]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.
