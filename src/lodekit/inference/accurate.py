@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 ACCURATE = 1e-11
 #: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
 #: asked, beyond the second one the point is refused.
-_FINE, TRUSTED = 1e-9, 1e-7
+_FINE, TRUSTED = 1e-8, 1e-7
 _LOST = (
     "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
     "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"

@@ -201,7 +201,7 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     diagonal = np.einsum("ii->i", K)
     if not np.isfinite(diagonal).all():
         return None
-    sizes = diagonal.copy() if blocks is not None else prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
+    sizes = diagonal.copy()
     diagonal += prepared.noise
     factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
     if info != 0:
@@ -211,7 +211,9 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     value = log_evidence(float(residual @ alpha), half_log, len(residual))
     error = error_of(sizes, alpha, 1.0 / prepared.noise)
     if error > _HARMLESS * max(len(residual), abs(value)):
-        # The noise alone bounds the inverse from above; now it has to be known.
+        # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
+        if blocks is None:
+            sizes = prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
         root, _ = lapack.dtrtri(factor, lower=1)
         error = error_of(sizes, alpha, np.sum(np.tril(root) ** 2, axis=0))
     return Factorization(prepared, factor, alpha, value, error, stacks, lagged)

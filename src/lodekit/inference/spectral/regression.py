@@ -179,7 +179,7 @@ class NormalEquations:
         diagonal = np.maximum(np.einsum("ii->i", self.gram), 0.0)
         through_gram = float(np.sum(np.sum(solved.root**2, axis=0) * diagonal))
         through_mean = float(solved.mean**2 @ diagonal) + float(sum(self.squares))
-        return rounding * (through_gram + through_mean + self.size)
+        return float(rounding * (through_gram + through_mean + self.size))
 
     @property
     def largest(self) -> Any:
