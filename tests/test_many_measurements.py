@@ -82,7 +82,7 @@ def test_prediction_far_from_the_data_is_the_prior(many: lk.LODEGP) -> None:
 def test_mean_and_deviation_cross_into_the_far_without_a_step(prior: str) -> None:
     times, table = heating_data(200)
     gp = lk.LODEGP(HEATING.system, prior=prior, engine="spectral", random_state=0, restarts=1).fit(times, table)
-    engine = gp.fit_.setup.engine
+    engine = gp.fit_.setup.engine.first  # type: ignore[attr-defined]
     assert isinstance(engine, SpectralEngine)
     solution = solve(engine.workspace, gp.fit_.hyperparameters)
     edge = times[-1] + gp.fit_.prior.units.user_lengths(solution.frequencies.reach[0])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "AccuracyError",
     "AlgebraError",
     "DataError",
     "EquationError",
@@ -135,6 +136,10 @@ class NotFittedError(LodekitError, AttributeError):
 
 class FitError(LodekitError):
     """Equations and data that make sense one by one, and to which no fit could be found."""
+
+
+class AccuracyError(FitError):
+    """An answer that floating-point numbers cannot give with the digits that it needs."""
 
 
 class SystemFileError(LodekitError):

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
-from lodekit.inference.accurate import accurate_posterior
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.labels import Labels
@@ -108,7 +107,7 @@ class Setup:
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return accurate_posterior(self.engine, self.choice, self.measurements, self.case, hyper)
+        return self.engine.posterior(hyper)
 
     def threads(self) -> AbstractContextManager[None]:
         """Return a context in which linear algebra uses one thread, or all where matrices are large.

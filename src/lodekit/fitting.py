@@ -12,6 +12,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.units import Units
 from lodekit.errors import FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
+from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.labels import Labels
@@ -72,7 +73,7 @@ def prepare(
     prior = make_prior(
         measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=scales
     )
-    engine = choice.kind.make(prior, measurements, case)
+    engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
     names = prior.observables.compiled.parameters
     own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
     fixed, transforms = parameter_transforms(names, system.parameters, own)

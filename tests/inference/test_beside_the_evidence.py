@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
-from lodekit.errors import LodekitError
-from lodekit.inference.accurate import RefinedPosterior, accurate_posterior
+from lodekit.errors import AccuracyError, LodekitError
+from lodekit.inference.accurate import AccurateEngine, RefinedPosterior
 from lodekit.inference.choice import KINDS, Choice, choose
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Case
@@ -148,12 +147,15 @@ def test_where_nothing_is_finite_the_evidence_is_none_and_the_posterior_says_so(
         engine.posterior(broken).mean(data.observables, data.times)
 
 
-def test_a_matrix_that_is_nearly_singular_says_what_was_added() -> None:
+def test_a_matrix_that_is_singular_to_rounding_is_refused_and_nothing_is_added() -> None:
     _, data, _, hyper = make_case("heating", count=8)
-    flat = replace(hyper, lengthscales=np.full(1, 50.0), noise=np.zeros(1))
-    (text,) = DenseEngine(data).posterior(flat).warnings()
-    assert re.fullmatch(r"a jitter of 1e-\d\d was added to factorize the covariance", text)
-    assert DenseEngine(data).posterior(hyper).warnings() == []
+    flat = replace(hyper, lengthscales=np.full(1, 50.0), noise=np.full(1, 1e-12))
+    engine = DenseEngine(data)
+    assert engine.value(flat) == -np.inf or engine.appraise(flat)[1] > 1.0
+    near = replace(hyper, lengthscales=np.full(1, 50.0), noise=np.full(1, 1e-20))
+    with pytest.raises(AccuracyError, match="singular to rounding"):
+        engine.posterior(near)
+    assert engine.appraise(hyper)[1] < 1e-9
 
 
 def test_a_system_without_any_freedom_is_known_exactly() -> None:
@@ -193,6 +195,7 @@ class Answer:
     number: float
     rounding: float = 0.0
     refuses: bool = False
+    error: float = 0.0
 
     @property
     def value(self) -> float:
@@ -227,9 +230,11 @@ def test_the_second_engine_answers_wherever_it_can(second: Answer, heard: float)
         both.sample(observables, times, 1, generator),
     ):
         assert found.tolist() == [0.0, heard]
-    # The evidence, its warnings and exact values are those of the engine that was chosen.
+    # The evidence and its warnings are those of the engine that was chosen, unless the other one errs less.
     assert (both.value, both.rounding, both.warnings()) == (1.0, 0.5, ["warned by 1.0"])
-    with pytest.raises(LodekitError, match=r"checked by 1\.0"):
+    worse = RefinedPosterior(Answer(1.0, 0.7, error=0.1), second)
+    np.testing.assert_equal((worse.value, worse.error), (second.number, 0.0))
+    with pytest.raises(LodekitError, match="checked by"):
         both.check_exact_values()
 
 
@@ -240,6 +245,7 @@ class Answering:
     prior: Any
     answer: Answer
     name: str = "answering"
+    size: int = 9
 
     def refuses(self, _: Case) -> str:
         return ""
@@ -264,5 +270,5 @@ def test_where_the_second_engine_does_not_answer_the_first_one_stays(monkeypatch
         kinds: Any = {"first": first, "second": Answering(data.prior, second)}
         monkeypatch.setattr("lodekit.inference.accurate.KINDS", kinds)
         engine: Any = first
-        found = accurate_posterior(engine, Choice(engine, "asked for"), measurements, Case(9, data.latents), hyper)
-        assert found == (RefinedPosterior(first.answer, second) if refined else first.answer)
+        own = AccurateEngine(engine, Choice(engine, "asked for"), measurements, Case(9, data.latents))
+        assert own.posterior(hyper) == (RefinedPosterior(first.answer, second) if refined else first.answer)

@@ -106,6 +106,9 @@ class TextbookEngine:
             offset += len(part)
         return Evidence(self.value(hyper), Hyperparameters(*slopes))
 
+    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+        return self.value(hyper), 0.0
+
     def posterior(self, hyper: Hyperparameters) -> TextbookPosterior:
         return TextbookPosterior(self, hyper)
 
@@ -128,6 +131,10 @@ class TextbookPosterior:
     @property
     def value(self) -> float:
         return self.engine.value(self.hyper)
+
+    @property
+    def error(self) -> float:
+        return 0.0
 
     @property
     def rounding(self) -> float:

@@ -86,7 +86,7 @@ def oscillation(positive: bool) -> lk.System:
 def test_data_without_noise_determine_their_parameters(positive: bool) -> None:
     times = np.linspace(0, 10, 40)
     values = np.exp(-0.25 * times) * np.cos(np.sqrt(4 - 0.0625) * times)
-    gp = lk.LODEGP(oscillation(positive), noise="shared", random_state=0).fit(times, {"x": values})
+    gp = lk.LODEGP(oscillation(positive), random_state=0).fit(times, {"x": values})
     for name, truth in (("c", 0.5), ("k", 4.0)):
         estimate = gp.parameters_[name]
         assert estimate.identified
@@ -97,7 +97,7 @@ def test_data_without_noise_determine_their_parameters(positive: bool) -> None:
 
 def test_data_without_noise_determine_the_parameters_of_a_driven_system() -> None:
     example, times = lk.catalog.heating(), np.linspace(0, 10, 40)
-    gp = lk.LODEGP(example.system, noise="shared", random_state=0).fit(times, example.solution_at(times))
+    gp = lk.LODEGP(example.system, random_state=0).fit(times, example.solution_at(times))
     for name, truth in example.values.items():
         estimate = gp.parameters_[name]
         assert estimate.identified

@@ -13,7 +13,7 @@ from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 
-__all__ = ["Measurements", "Summary", "check_exact_values", "merge", "typical_noise"]
+__all__ = ["Measurements", "Summary", "check_exact_values", "check_met", "merge", "typical_noise"]
 
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
@@ -220,6 +220,28 @@ def check_exact_values(series: Sequence[Series]) -> None:
                     f"{item.observable} has two different exact values at t = {time}: {seen[time]} and {value}; give "
                     "them a noise_std above zero"
                 )
+
+
+def check_met(series: Sequence[Series], scales: NDArray[np.float64], found: Sequence[NDArray[np.float64]]) -> None:
+    """Raise where curves do not meet exact values, which then contradict each other or the equations.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        The measurements of each observable.
+    scales : array, shape (o,)
+        Their units.
+    found : sequence of arrays
+        The curve of each observable at its measurements, in these units.
+    """
+    for item, scale, curve in zip(series, scales, found, strict=True):
+        missed = np.where(item.exact, np.abs(curve - item.values / scale), 0.0)
+        missed = np.where(np.isfinite(missed), missed, np.inf)
+        if len(missed) and not missed.max() < 1e-3:
+            raise DataError(
+                f"the exact values contradict each other or the equations, for example at t = "
+                f"{item.times[int(np.argmax(missed))]:g}; give them a noise_std above zero"
+            )
 
 
 def typical_noise(summaries: Sequence[Summary], observable: str) -> float:

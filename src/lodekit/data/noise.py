@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Summary
 from lodekit.data.observations import Series
 
-__all__ = ["MeasurementNoise", "Noise"]
+__all__ = ["EXACT", "MeasurementNoise", "Noise"]
 
 Array = NDArray[np.float64]
+#: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
+#: repeat each other by the equations, would make covariances singular otherwise.
+EXACT = 1e-7
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class MeasurementNoise:
         The level of each measurement.
     learned : bool array, shape (n,)
     exact : bool array, shape (n,)
-        Whether a value is said to have no noise at all.
+        Whether a value is said to have no noise at all; `EXACT` is what it has.
     known : array, shape (n,)
         Known variances; zero where noise is learned.
     units : array, shape (n,)
@@ -173,7 +176,8 @@ class MeasurementNoise:
         units = np.repeat(noise.scales, counts) ** 2
         group = np.repeat(np.array(noise.groups, dtype=np.intp), counts)
         exact = np.concatenate([item.exact for item in series])
-        return cls(group, learned, exact, np.where(learned, 0.0, std) ** 2 / units, units)
+        known = np.where(learned, 0.0, std) ** 2 / units
+        return cls(group, learned, exact, np.where(exact, EXACT**2, known), units)
 
     def variance(self, levels: Array) -> Array:
         """Return the noise variance of every measurement.

@@ -1,30 +1,43 @@
-"""The posterior in the form that keeps its digits.
+"""Evidence and posterior that know their own error: another engine answers where one loses digits, or nobody does.
 
-A mean is a sum over measurements; with little noise its weights are huge and cancel, and rounding shows in the curve.
-On waves the same mean has moderate weights, whatever the noise. So where rounding would show, and another engine can
-take the case, that one answers; where it cannot reach, the first one does.
+A dense covariance is nearly singular where noise is low or modes are diffuse: rounding then makes evidence that does
+not exist, and means that are sums of huge weights which cancel. On waves the same evidence is a regression with small
+amplitudes. So where the error that an engine states is too large, and another engine can take the case, that one
+answers; where both are too inaccurate the point is refused: minus infinity for a search, an error in words for people.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
-from lodekit.errors import LodekitError
+from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.choice import KINDS, Choice
-from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.inference.engine import Case, Engine, Evidence, Posterior, SearchLimits
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
 
-__all__ = ["ACCURATE", "RefinedPosterior", "accurate_posterior"]
+__all__ = ["ACCURATE", "TRUSTED", "AccurateEngine", "RefinedPosterior"]
 
 Array = NDArray[np.float64]
 #: Rounding in a mean, relative to the data, that no derivative in an equation makes visible.
 ACCURATE = 1e-11
+#: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
+#: asked, beyond the second one the point is refused.
+_FINE, TRUSTED = 1e-8, 1e-7
+_LOST = (
+    "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
+    "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
+)
+#: With more measurements a second engine would be too dear, or would see sums in place of exact values.
+_MOST = 4096
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class RefinedPosterior:
     Parameters
     ----------
     first : Posterior
-        Of the engine that was chosen; the log evidence, its warnings and exact values are its own.
+        Of the engine that was chosen; the log evidence is its own where its error is not larger.
     second : Posterior
         The same distribution in a form that loses fewer digits.
     """
@@ -45,7 +58,12 @@ class RefinedPosterior:
     @property
     def value(self) -> float:
         """The log evidence in the user's units."""
-        return self.first.value
+        return self.first.value if self.first.error <= self.second.error else self.second.value
+
+    @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
+        return min(self.first.error, self.second.error)
 
     @property
     def rounding(self) -> float:
@@ -58,7 +76,7 @@ class RefinedPosterior:
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met."""
-        self.first.check_exact_values()
+        self.second.check_exact_values()
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean of `observables` at `times`, in the user's units, shape (n, o)."""
@@ -93,14 +111,13 @@ class RefinedPosterior:
         return found if np.isfinite(found).all() else question(self.first)
 
 
-def accurate_posterior(
-    engine: Engine, choice: Choice, measurements: Measurements, case: Case, hyper: Hyperparameters
-) -> Posterior:
-    """Return the posterior at some hyperparameters, by another engine where the chosen one loses too many digits.
+@dataclass(frozen=True)
+class AccurateEngine:
+    """An engine, and another one for where it loses digits; what neither can say is refused.
 
     Parameters
     ----------
-    engine : Engine
+    first : Engine
         The one that was chosen.
     choice : Choice
         Its kind.
@@ -108,19 +125,110 @@ def accurate_posterior(
         What it was made on.
     case : Case
         What it was chosen for.
-    hyper : Hyperparameters
     """
-    first = engine.posterior(hyper)
-    if not first.rounding > ACCURATE:
-        return first
-    others = [kind for kind in KINDS.values() if kind is not choice.kind and not kind.refuses(case)]
-    for kind in others:
-        second = kind.make(engine.prior, measurements, case).posterior(hyper)
+
+    first: Engine
+    choice: Choice
+    measurements: Measurements
+    case: Case
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.first.prior
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return self.first.size
+
+    @property
+    def limits(self) -> SearchLimits:
+        """How far a search may take lengthscales."""
+        return self.first.limits
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether its matrices are so large that several threads pay."""
+        return self.first.is_threaded
+
+    @cached_property
+    def second(self) -> Engine | None:
+        """The engine that is asked where the first one loses digits; None where there is none."""
+        if self.case.size > _MOST:
+            return None
+        # What stands for no noise on waves stands for it in a matrix, too.
+        case = replace(self.case, exact=False)
+        others = [kind for kind in KINDS.values() if kind is not self.choice.kind and not kind.refuses(case)]
+        return others[0].make(self.prior, self.measurements, case) if others else None
+
+    def evaluate(self, hyper: Hyperparameters) -> Evidence:
+        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
+        found = self.first.evaluate(hyper)
+        if self._within(_FINE, found.value, found.error):
+            return found
+        several = [found, *([self.second.evaluate(hyper)] if self.second is not None else [])]
+        best = min(several, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
+        return best if self._within(TRUSTED, best.value, best.error) else Evidence.impossible(hyper)
+
+    def value(self, hyper: Hyperparameters) -> float:
+        """Return the log evidence in the user's units alone; minus infinity where it is not known."""
+        return self.appraise(hyper)[0]
+
+    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        found = self.first.appraise(hyper)
+        if self._within(_FINE, *found):
+            return found
+        several = [found, *([self.second.appraise(hyper)] if self.second is not None else [])]
+        best = min(several, key=lambda each: each[1] if np.isfinite(each[0]) else np.inf)
+        return best if self._within(TRUSTED, *best) else (-np.inf, 0.0)
+
+    def posterior(self, hyper: Hyperparameters) -> Posterior:
+        """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
+        found = self._posterior(hyper)
+        if np.isfinite(found.value) and not self._within(TRUSTED, found.value, found.error):
+            raise AccuracyError(
+                f"{_LOST}; the log evidence at these values, {found.value:.6g}, has an error of about {found.error:.1g}"
+            )
+        return found
+
+    def _posterior(self, hyper: Hyperparameters) -> Posterior:
+        try:
+            first = self.first.posterior(hyper)
+        except AccuracyError:
+            if self.second is None:
+                raise
+            return self.second.posterior(hyper)
+        is_fine = self._within(_FINE, first.value, first.error)
+        if self.second is None or (is_fine and not first.rounding > ACCURATE):
+            return first
         try:
             with np.errstate(all="ignore"):
-                at_data = second.mean(engine.prior.observables, np.asarray(measurements.window))
+                second = self.second.posterior(hyper)
+                at_data = second.mean(self.prior.observables, np.asarray(self.measurements.window))
         except LodekitError:
-            continue
-        if np.isfinite(at_data).all() and second.rounding < first.rounding:
-            return RefinedPosterior(first, second)
-    return first
+            return first
+        is_better = second.rounding < first.rounding or not (is_fine or second.error > first.error)
+        return RefinedPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
+
+    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+        """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables, at some values of the parameters.
+        """
+        return self.first.powers(coefficients)
+
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        found = self.first.trouble(hyper)
+        several = [engine.appraise(hyper) for engine in (self.first, self.second) if engine is not None]
+        known = [each for each in several if np.isfinite(each[0])]
+        return found or (_LOST if known and not any(self._within(TRUSTED, *each) for each in known) else "")
+
+    def _within(self, tolerance: float, value: float, error: float) -> bool:
+        """Return whether a log evidence is finite and has an error within a tolerance."""
+        return bool(np.isfinite(value) and error <= tolerance * max(self.size, abs(value)))

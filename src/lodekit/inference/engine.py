@@ -34,10 +34,13 @@ class Evidence:
         The log evidence; minus infinity where nothing finite can be said.
     gradient : Hyperparameters
         Derivatives in the parameters, and in the logarithms of all else.
+    error : float
+        About how large an error rounding makes in the value.
     """
 
     value: float
     gradient: Hyperparameters
+    error: float = 0.0
 
     @classmethod
     def impossible(cls, hyper: Hyperparameters) -> Evidence:
@@ -97,6 +100,10 @@ class Posterior(Protocol):
     @property
     def value(self) -> float:
         """The log evidence in the user's units."""
+
+    @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
 
     @property
     def rounding(self) -> float:
@@ -162,6 +169,9 @@ class Engine(Protocol):
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+
+    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters; raise where it is not finite."""

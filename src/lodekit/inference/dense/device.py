@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.inference.dense.accuracy import error_of, prior_sizes
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import (
-    JITTERS,
     Factorization,
     Prepared,
     finish_gradient,
@@ -63,9 +63,15 @@ class _State:
     def stacked_basis(self) -> Array:
         return stacked_basis(self.data, self.prepared.basis)
 
-    def kept(self, cholesky: Array, alpha: Any, value: float, jitter: float, added: float) -> Factorization:
+    def kept(self, cholesky: Array, alpha: Any, value: float) -> Factorization:
         """Return the factorization as the posterior and the gradient take it."""
-        return Factorization(self.prepared, cholesky, alpha.cpu().numpy(), value, jitter, added, [])
+        own, sizes = (
+            alpha.cpu().numpy(),
+            prior_sizes(self.data, self.hyper, self.prepared.coefficients, self.prepared.basis),
+        )
+        # The inverse stays on the device; the noise bounds it.
+        error = error_of(sizes, own, 1.0 / self.prepared.noise)
+        return Factorization(self.prepared, cholesky, own, value, error, [])
 
     def covariance(self) -> Any:
         """Return the covariance of the data without noise; only the lower triangle is meant."""
@@ -88,24 +94,19 @@ class _State:
             K.addmm_(basis * torch.as_tensor(variance, device=self.device), basis.T)
         return K
 
-    def factorize(self) -> tuple[Any, float, float] | None:
-        """Return the Cholesky factor, the jitter it took, relative and absolute; None where nothing helps."""
+    def factorize(self) -> Any:
+        """Return the Cholesky factor; None where the covariance is not positive."""
         # LAPACK overwrites the covariance, PyTorch does not: so the steps are those of `factorize`, but not its calls.
         import torch
 
         noise = torch.as_tensor(self.prepared.noise, device=self.device)
-        for jitter in JITTERS:
-            K = self.covariance()
-            diagonal = K.diagonal()
-            mean = float(diagonal.mean())
-            if not np.isfinite(mean):
-                return None
-            diagonal += noise + jitter * mean
-            factor, info = torch.linalg.cholesky_ex(K)
-            del K, diagonal
-            if int(info) == 0:
-                return factor, jitter, jitter * mean
-        return None
+        K = self.covariance()
+        diagonal = K.diagonal()
+        if not np.isfinite(float(diagonal.mean())):
+            return None
+        diagonal += noise
+        factor, info = torch.linalg.cholesky_ex(K)
+        return factor if int(info) == 0 else None
 
     def finish(self, factor: Any) -> tuple[Any, float]:
         """Return ``K^-1 (y - mu)`` and the log evidence in scaled units."""
@@ -232,9 +233,8 @@ def factorize_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Factor
         found = state.factorize()
     if found is None:
         return None
-    factor, jitter, added = found
-    alpha, value = state.finish(factor)
-    return state.kept(np.asfortranarray(factor.cpu().numpy()), alpha, value, jitter, added)
+    alpha, value = state.finish(found)
+    return state.kept(np.asfortranarray(found.cpu().numpy()), alpha, value)
 
 
 def evaluate_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidence:
@@ -253,17 +253,15 @@ def evaluate_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidenc
         if prepared is None:
             return Evidence.impossible(hyper)
         state = _State(data, hyper, prepared, device)
-        found = state.factorize()
-        if found is None:
+        G = state.factorize()
+        if G is None:
             return Evidence.impossible(hyper)
-        G, jitter, added = found
-        del found
         alpha, value = state.finish(G)
         invert_triangular(G)
         square_triangular(G)
         diagonal, on_modes = _halve(state, G, alpha)
         contracted = [_contract(state, G, number) for number in range(len(data.latents))]
-        kept = state.kept(np.zeros((0, 0)), alpha, value, jitter, added)
+        kept = state.kept(np.zeros((0, 0)), alpha, value)
         return finish_gradient(data, hyper, kept, contracted, on_modes, diagonal)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
-from lodekit.errors import LodekitError
+from lodekit.errors import AccuracyError
 from lodekit.inference.dense.channels import ChannelPosterior
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on, factorize_on
@@ -89,15 +89,20 @@ class DenseEngine:
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        return self.appraise(hyper)[0]
+
+    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         state = self._factorize(hyper)
-        return -np.inf if state is None else state.value + self.data.log_jacobian
+        return (-np.inf, 0.0) if state is None else (state.value + self.data.log_jacobian, state.error)
 
     def posterior(self, hyper: Hyperparameters) -> DensePosterior:
         """Return the posterior at some hyperparameters; raise where it is not finite."""
         state = self._factorize(hyper)
         if state is None:
-            raise LodekitError(
-                "the covariance of the data is not finite at these values; check units and starting values"
+            raise AccuracyError(
+                "the covariance of the data is not finite at these values, or singular to rounding; check units and "
+                "starting values, and give exact values a small noise_std"
             )
         kind = DensePosterior if self.prior.channels is None else ChannelPosterior
         return kind(self.data, hyper, state)

@@ -3,6 +3,10 @@
 With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (alpha alpha^T - K^-1)/2``, contract G once with the stack of
 derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
 any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of the covariance used).
+
+Nothing is ever added to the diagonal to make a factorization succeed: that would be another evidence, with optima of
+its own. Entries of K have errors in proportion to the prior deviations of both measurements; what they do to the log
+evidence is G times these errors, and every evaluation says how large that is.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from lodekit.errors import LodekitError
+from lodekit.inference.dense.accuracy import error_of, prior_sizes
 from lodekit.inference.dense.blocks import mirror, take_blocks
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.engine import Evidence
@@ -25,7 +30,6 @@ from lodekit.prior.latents import Latent
 from lodekit.prior.points import Point, Pulled
 
 __all__ = [
-    "JITTERS",
     "Factorization",
     "Prepared",
     "assemble",
@@ -38,8 +42,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-#: What is added to the diagonal until a factorization succeeds, relative to its mean.
-JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+#: An error of the log evidence for each measurement that needs no closer look.
+_HARMLESS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,8 @@ class Factorization:
         ``K^-1 (y - mu)``.
     value : float
         The log evidence in scaled units.
-    jitter : float
-        What had to be added to the diagonal, relative to its mean.
-    added : float
-        The same in scaled units.
+    error : float
+        About how large an error rounding makes in the log evidence.
     stacks : list of arrays, shape (m, n, n)
         For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
     lagged : LagCovariance, optional
@@ -104,8 +106,7 @@ class Factorization:
     cholesky: Array
     alpha: Array
     value: float
-    jitter: float
-    added: float
+    error: float
     stacks: list[Array]
     lagged: LagCovariance | None = None
 
@@ -196,22 +197,26 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
             return None
         blocks = lagged.blocks()
     residual = prepared.residual
-    for jitter in JITTERS:
-        K = assemble(data, stacks, prepared, blocks)
-        diagonal = np.einsum("ii->i", K)
-        mean = float(diagonal.mean()) if len(diagonal) else 1.0
-        if not np.isfinite(mean):
-            return None
-        diagonal += prepared.noise + jitter * mean
-        factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
-        if info == 0:
-            break
-    else:
+    K = assemble(data, stacks, prepared, blocks)
+    diagonal = np.einsum("ii->i", K)
+    if not np.isfinite(diagonal).all():
+        return None
+    sizes = diagonal.copy()
+    diagonal += prepared.noise
+    factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
+    if info != 0:
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
     value = log_evidence(float(residual @ alpha), half_log, len(residual))
-    return Factorization(prepared, factor, alpha, value, jitter, jitter * mean, stacks, lagged)
+    error = error_of(sizes, alpha, 1.0 / prepared.noise)
+    if error > _HARMLESS * max(len(residual), abs(value)):
+        # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
+        if blocks is None:
+            sizes = prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
+        root, _ = lapack.dtrtri(factor, lower=1)
+        error = error_of(sizes, alpha, np.sum(np.tril(root) ** 2, axis=0))
+    return Factorization(prepared, factor, alpha, value, error, stacks, lagged)
 
 
 def _stack(latent: Latent, u: Array, order: int) -> Array:
@@ -299,7 +304,7 @@ def _add_channels(
     if channels is not None:
         theta += np.tensordot(channels.d_free, pulled.channels, axes=3)
     own = replace(found.gradient, theta=theta, lengthscales=pulled.log_lengthscales, deviations=pulled.log_deviations)
-    return Evidence(found.value, own)
+    return Evidence(found.value, own, found.error)
 
 
 def stacked_basis(data: DenseData, basis: list[Array]) -> Array:
@@ -367,7 +372,7 @@ def finish_gradient(
         theta += d_mean @ state.alpha
     noise = data.noise.pull(diagonal, hyper.noise)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
-    return Evidence(state.value + data.log_jacobian, gradient)
+    return Evidence(state.value + data.log_jacobian, gradient, state.error)
 
 
 def _contract(

@@ -67,6 +67,11 @@ class DensePosterior:
         return self.state.value + self.data.log_jacobian
 
     @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
+        return self.state.error
+
+    @property
     def rounding(self) -> float:
         """About how large an error rounding makes in the mean, relative to the data.
 
@@ -85,9 +90,7 @@ class DensePosterior:
 
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
-        if not self.state.jitter:
-            return []
-        return [f"a jitter of {self.state.jitter:.0e} was added to factorize the covariance"]
+        return []
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
@@ -180,7 +183,7 @@ class DensePosterior:
         at_data = Paths([draw[:, :count] for draw in draws], weights)
         seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
         drawn = np.concatenate([seen[index, o] for o, index in enumerate(data.index)])
-        noise = np.sqrt(data.noise.variance(self.hyper.noise) + self.state.added)
+        noise = np.sqrt(data.noise.variance(self.hyper.noise))
         rest = self.state.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
         update = self._update(alpha, times, values.free.shape[-1])

@@ -76,12 +76,14 @@ def evaluate_batch(
             solved, slopes, largest, squares = _solve(items, place)
         for number, (k, item) in enumerate(zip(usable, items, strict=True)):
             deviance = float(solved.deviance[number])
-            lost = float(largest[number]), float(squares[number]), solved.mean.shape[-1], deviance
-            if not several[k].workspace.is_precise(*lost):
+            rounding, size = several[k].workspace.data.rounding, max(solved.mean.shape[-1], 1)
+            lost = float(largest[number]) * (size + float((solved.mean[number] ** 2).sum())) + float(squares[number])
+            if not several[k].workspace.is_precise(rounding * lost, deviance):
                 found[k] = several[k].evaluate(hypers[k])
                 continue
             value = -0.5 * (deviance + item.evaluation.constants(item.grams)) + several[k].workspace.log_jacobian
-            found[k] = Evidence(value, item.evaluation.gradient(item.grams, item.functions, _take(slopes, number)))
+            gradient = item.evaluation.gradient(item.grams, item.functions, _take(slopes, number))
+            found[k] = Evidence(value, gradient, 0.5 * rounding * lost)
     return found
 
 

@@ -91,6 +91,10 @@ class SpectralEngine:
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        return log_evidence(self.workspace, hyper)[0]
+
+    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         return log_evidence(self.workspace, hyper)
 
     def posterior(self, hyper: Hyperparameters) -> SpectralPosterior:

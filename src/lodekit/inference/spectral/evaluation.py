@@ -12,7 +12,8 @@ from lodekit.errors import LodekitError
 from lodekit.inference.engine import Evidence
 from lodekit.inference.spectral.grams import Grams
 from lodekit.inference.spectral.nodes import NodeSums, RootSums
-from lodekit.inference.spectral.regression import NormalEquations, RootEquations, RootTerm, Slopes, Term
+from lodekit.inference.spectral.regression import NormalEquations, Slopes, Solved, Term
+from lodekit.inference.spectral.roots import Dual, RootEquations, RootTerm
 from lodekit.inference.spectral.workspace import OutOfReachError, Workspace
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_variance
@@ -38,11 +39,13 @@ class Solution:
     mean : array, shape (d,)
         Of the whitened amplitudes: cosines, sines, modes.
     inverse_root : array, shape (d, d)
-        A triangular K with ``K^T K`` their covariance.
+        A square K with ``K^T K`` their covariance.
     frequencies : Frequencies
         Of the waves.
     channels : Coefficients or None
         Of all channels, where the prior stands on these.
+    error : float
+        About how large an error rounding makes in the log evidence.
     """
 
     value: float
@@ -50,6 +53,7 @@ class Solution:
     inverse_root: Array
     frequencies: Frequencies
     channels: Coefficients | None
+    error: float
 
 
 @dataclass(frozen=True)
@@ -241,8 +245,8 @@ class Evaluation:
         a, b = self.turned(prepared[0])
         return (*prepared, a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
 
-    def value(self, *, slopes: bool) -> tuple[float, Hyperparameters | None] | None:
-        """Return the log evidence in scaled units, and its gradient on request; None where nothing is finite.
+    def value(self, *, slopes: bool) -> tuple[float, float, Hyperparameters | None] | None:
+        """Return the log evidence in scaled units, its error, and its gradient on request; None where it is not finite.
 
         Where the design has few rows against its columns, the regression is solved over the rows.
 
@@ -260,15 +264,18 @@ class Evaluation:
         data, count = self.workspace.data, nodes // 2 + 1
         if data.root_size(count) > _FEW_ROWS * size or count > data.finest_root:
             found = self._solve(frequencies, nodes, a, b, slopes=slopes)
-            return None if found is None else (found[0].value, found[1])
+            return None if found is None else (found[0].value, found[0].error, found[1])
         grams = self.workspace.grams(frequencies, nodes, roots=True)
         functions = self.functions(grams, slopes=slopes)
         rooted = RootEquations(a, b, self._root_terms(grams, functions), len(self.hyper.noise))
-        dual = rooted.solve_dual()
-        if dual is None or not np.isfinite(dual.deviance):
+        solved: Dual | Solved | None = rooted.solve_dual()
+        if solved is None or not self.workspace.is_precise(solved.error, solved.deviance):
+            solved = rooted.solve()
+        if solved is None or not np.isfinite(solved.deviance):
             return None
-        value = -0.5 * (dual.deviance + self.constants(grams))
-        return value, self.gradient(grams, functions, rooted.slopes(dual)) if slopes else None
+        value = -0.5 * (solved.deviance + self.constants(grams))
+        gradient = self.gradient(grams, functions, rooted.slopes(solved)) if slopes else None
+        return value, 0.5 * solved.error, gradient
 
     def solution(self) -> Solution | None:
         """Return the solved regression, with the posterior of the amplitudes; None where nothing is finite."""
@@ -286,8 +293,9 @@ class Evaluation:
         normal = NormalEquations(np, a, b, self.terms(grams, functions), noises)
         regression: NormalEquations | RootEquations = normal
         solved = normal.solve()
-        deviance = np.nan if solved is None else float(solved.deviance)
-        precise = workspace.is_precise(float(normal.largest), float(sum(normal.squares)), normal.size, deviance)
+        if solved is not None:
+            solved = replace(solved, error=normal.error(solved, workspace.data.rounding))
+        precise = solved is not None and workspace.is_precise(solved.error, float(solved.deviance))
         if not precise and nodes // 2 < workspace.data.finest_root:
             grams = workspace.grams(frequencies, nodes, roots=True)
             functions = self.functions(grams, slopes=slopes)
@@ -296,7 +304,7 @@ class Evaluation:
         if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():
             return None
         value = -0.5 * (float(solved.deviance) + self.constants(grams))
-        solution = Solution(value, solved.mean, solved.root, frequencies, self.channels)
+        solution = Solution(value, solved.mean, solved.root, frequencies, self.channels, 0.5 * solved.error)
         return solution, self.gradient(grams, functions, regression.slopes(solved)) if slopes else None
 
     def constants(self, grams: Grams) -> float:
@@ -353,13 +361,13 @@ def evaluate(workspace: Workspace, hyper: Hyperparameters) -> Evidence:
             found = Evaluation(workspace, hyper).value(slopes=True)
     except OutOfReachError:
         found = None
-    if found is None or found[1] is None:
+    if found is None or found[2] is None:
         return Evidence.impossible(hyper)
-    return Evidence(found[0] + workspace.log_jacobian, found[1])
+    return Evidence(found[0] + workspace.log_jacobian, found[2], found[1])
 
 
-def log_evidence(workspace: Workspace, hyper: Hyperparameters) -> float:
-    """Return the log evidence in the user's units alone; minus infinity where it is out of reach.
+def log_evidence(workspace: Workspace, hyper: Hyperparameters) -> tuple[float, float]:
+    """Return the log evidence in the user's units alone, with its error; minus infinity where it is out of reach.
 
     Parameters
     ----------
@@ -371,7 +379,7 @@ def log_evidence(workspace: Workspace, hyper: Hyperparameters) -> float:
             found = Evaluation(workspace, hyper).value(slopes=False)
     except OutOfReachError:
         found = None
-    return -np.inf if found is None else found[0] + workspace.log_jacobian
+    return (-np.inf, 0.0) if found is None else (found[0] + workspace.log_jacobian, found[1])
 
 
 def solve(workspace: Workspace, hyper: Hyperparameters, length: float | None = None, order: int = 0) -> Solution:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from lodekit.data.noise import EXACT
 from lodekit.data.observations import Series
 from lodekit.data.statistics import DEGREE, Cell, Statistics, nodes_of, quadrature
 from lodekit.data.units import Units
@@ -131,7 +132,7 @@ def _weights(learned: bool, item: Series, scale: float) -> tuple[Array, float]:
     """Return the weights of measurements in scaled units, and the sum of their logarithms."""
     if learned:
         return np.ones(len(item.times)), 0.0
-    weights = (scale / item.std) ** 2
+    weights = np.where(item.exact, EXACT**-2.0, (scale / np.where(item.exact, 1.0, item.std)) ** 2)
     return weights, float(np.log(weights).sum())
 
 

@@ -14,9 +14,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.measurements import check_met
 from lodekit.errors import LodekitError
 from lodekit.inference.spectral.evaluation import Solution, log_evidence, solve
-from lodekit.inference.spectral.nodes import SummedData
+from lodekit.inference.spectral.nodes import RawData, SummedData
 from lodekit.inference.spectral.waves import turn_columns, waves_at
 from lodekit.inference.spectral.workspace import Workspace
 from lodekit.prior.compile import Coefficients
@@ -52,6 +53,15 @@ class SpectralPosterior:
     @property
     def value(self) -> float:
         """The log evidence in the user's units."""
+        return self._evidence[0]
+
+    @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
+        return self._evidence[1]
+
+    @cached_property
+    def _evidence(self) -> tuple[float, float]:
         return log_evidence(self.workspace, self.hyper)
 
     @property
@@ -77,7 +87,12 @@ class SpectralPosterior:
         return found
 
     def check_exact_values(self) -> None:
-        """Raise nothing: there are no exact values, because sums need noise above zero."""
+        """Raise where values that were said to be exact are not met; sums have none."""
+        data = self.workspace.data
+        if isinstance(data, RawData) and any(item.exact.any() for item in data.series):
+            observables = self.workspace.prior.observables
+            curves = [self.mean(observables, item.times)[:, o] for o, item in enumerate(data.series)]
+            check_met(data.series, observables.units.scales, curves)
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).

@@ -1,4 +1,4 @@
-"""A Bayesian linear regression on turned waves and modes: by normal equations, or by QR where noise is low.
+"""A Bayesian linear regression on turned waves and modes, by normal equations; `roots.py` does it where noise is low.
 
 Amplitudes are standard normal. With D the design, W the weights and r the data without their mean,
 
@@ -21,10 +21,7 @@ from scipy.linalg import lapack
 from lodekit.inference.spectral.waves import turn_back, turn_columns, turn_from_left
 
 __all__ = [
-    "Dual",
     "NormalEquations",
-    "RootEquations",
-    "RootTerm",
     "Slopes",
     "Solved",
     "Term",
@@ -81,34 +78,18 @@ class Solved:
     mean : array, shape (..., d)
         The posterior mean of the amplitudes.
     root : array, shape (..., d, d)
-        A triangular K with ``K^T K`` their posterior covariance.
+        A square K with ``K^T K`` their posterior covariance.
+    image : array, shape (m, d), optional
+        The design times ``K^T``, where it is known from a QR factorization.
+    error : float
+        About how large an error rounding makes in the deviance; infinite where nobody has asked.
     """
 
     deviance: Any
     mean: Any
     root: Any
-
-
-@dataclass(frozen=True)
-class Dual:
-    """A regression solved over the m rows of its design.
-
-    Parameters
-    ----------
-    deviance : float
-        -2 log evidence, without constants.
-    mean : array, shape (d,)
-        The posterior mean of the amplitudes.
-    alpha : array, shape (m,)
-        ``K^-1 r``, which is also what the mean leaves of the data.
-    covered : array, shape (m, d)
-        ``K^-1 D``, which is also the design times the covariance of the amplitudes.
-    """
-
-    deviance: float
-    mean: Array
-    alpha: Array
-    covered: Array
+    image: Any = None
+    error: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -182,6 +163,24 @@ class NormalEquations:
                 gram[..., cut:, :cut] = gram[..., :cut, cut:].mT
         self.gram = sum(self.grams[1:], self.grams[0])
 
+    def error(self, solved: Solved, rounding: float) -> float:
+        """Return about how large an error rounding makes in the deviance, one regression at a time.
+
+        Entries of the Gram matrix have errors in proportion to the roots of their diagonal; the derivative of the
+        deviance in it is ``A^-1 + mu mu^T``.
+
+        Parameters
+        ----------
+        solved : Solved
+            What `solve` has returned.
+        rounding : float
+            The relative error of sums over the data.
+        """
+        diagonal = np.maximum(np.einsum("ii->i", self.gram), 0.0)
+        through_gram = float(np.sum(np.sum(solved.root**2, axis=0) * diagonal))
+        through_mean = float(solved.mean**2 @ diagonal) + float(sum(self.squares))
+        return float(rounding * (through_gram + through_mean + self.size))
+
     @property
     def largest(self) -> Any:
         """The largest element of the Gram matrix: how much the data say about the best known direction."""
@@ -252,126 +251,3 @@ def _dot(xp: Any, first: Any, second: Any) -> Any:
 def _aligned(number: Any, dimensions: int) -> Any:
     """Return a number, or an array of numbers, ready to multiply arrays with so many dimensions more."""
     return number.reshape(*number.shape, *[1] * dimensions) if getattr(number, "ndim", 0) else number
-
-
-@dataclass(frozen=True)
-class RootTerm:
-    """What the measurements of one observable add to the design; m rows of it, f frequencies, r modes.
-
-    Parameters
-    ----------
-    observable, group, count, precision
-        As in `Term`.
-    waves : array, shape (m, 2 f)
-        The root's images of the waves.
-    modes : array, shape (m, r)
-        The root's images of the modes, scaled by their prior deviations.
-    target : array, shape (m,)
-        The root's image of the data without their mean.
-    rest : float
-        The weighted sum of squares that no function reaches.
-    """
-
-    observable: int
-    group: int
-    count: int
-    precision: float
-    waves: Array
-    modes: Array
-    target: Array
-    rest: float
-
-
-class RootEquations:
-    """The regression by a QR factorization of its design: no digits are lost where noise is low.
-
-    Parameters
-    ----------
-    a, b : arrays, shape (o, f)
-        The coefficients of the observables on the whitened waves, ``a + i b``.
-    terms : sequence of RootTerm
-        What the measurements of each observable add.
-    noises : int
-        How many levels are learned.
-    """
-
-    def __init__(self, a: Array, b: Array, terms: Sequence[RootTerm], noises: int) -> None:
-        self.a, self.b, self.terms, self.noises = a, b, terms, noises
-        self.cut = 2 * a.shape[1]
-        self.size = self.cut + (terms[0].modes.shape[1] if terms else 0)
-        self.designs = []
-        for term in terms:
-            design = turn_columns(np, term.waves, a[term.observable], b[term.observable])
-            self.designs.append(np.sqrt(term.precision) * np.concatenate([design, term.modes], axis=1))
-        self.targets = [np.sqrt(term.precision) * term.target for term in terms]
-
-    def solve(self) -> Solved | None:
-        """Return the solution; None where it does not exist."""
-        stacked = np.concatenate([*self.designs, np.eye(self.size)])
-        target = np.concatenate([*self.targets, np.zeros(self.size)])
-        if not np.isfinite(stacked).all() or not np.isfinite(target).all():
-            return None
-        # Observables of very different size: largest first keeps the factorization accurate.
-        order = np.argsort(-np.abs(stacked).max(axis=1, initial=0.0), kind="stable")
-        Q, R = np.linalg.qr(stacked[order])
-        diagonal = np.abs(np.diag(R))
-        if not (diagonal > 0).all():
-            return None
-        inverse = lapack.dtrtri(R)[0] if self.size else R
-        mean = inverse @ (Q.T @ target[order])
-        for _ in range(2):
-            # The gradient relies on D^T (r - D mu) = mu; rounding leaves a little, which the inverse takes away.
-            left = sum((D.T @ rest for D, rest in zip(self.designs, self._rests(mean), strict=True)), -mean)
-            mean = mean + inverse @ (inverse.T @ left)
-        rests = self._rests(mean)
-        square = sum(float(rest @ rest) for rest in rests) + float(mean @ mean)
-        square += sum(term.precision * term.rest for term in self.terms)
-        return Solved(square + 2.0 * float(np.log(diagonal).sum()), mean, np.ascontiguousarray(inverse.T))
-
-    def solve_dual(self) -> Dual | None:
-        """Return the solution over the rows of the design D, cheap where these are few; None where it does not exist.
-
-        ``K = I + D D^T`` takes the place of A.
-        """
-        design, target = np.concatenate(self.designs), np.concatenate(self.targets)
-        if not np.isfinite(design).all() or not np.isfinite(target).all():
-            return None
-        R = np.asarray(np.linalg.qr(np.concatenate([design.T, np.eye(len(design))]), mode="r"))
-        diagonal = np.abs(np.diag(R))
-        if not (diagonal > 0).all():
-            return None
-        inverse = lapack.dtrtri(R)[0] if len(R) else R
-        root = np.ascontiguousarray(inverse.T)
-        alpha = root.T @ (root @ target)
-        for _ in range(2):
-            alpha = alpha + root.T @ (root @ (target - alpha - design @ (design.T @ alpha)))
-        square = float(target @ alpha) + sum(term.precision * term.rest for term in self.terms)
-        return Dual(square + 2.0 * float(np.log(diagonal).sum()), design.T @ alpha, alpha, root.T @ (root @ design))
-
-    def _rests(self, mean: Array) -> list[Array]:
-        """Return what the mean of the amplitudes leaves of the data, for each term."""
-        return [target - design @ mean for design, target in zip(self.designs, self.targets, strict=True)]
-
-    def slopes(self, solved: Solved | Dual) -> Slopes:
-        """Return all derivatives of half the deviance; those in modes and means are in the root's images of these."""
-        count, cut, mean = self.cut // 2, self.cut, solved.mean
-        slope = np.zeros(self.a.shape, dtype=complex)
-        modes, means, noise = [], [], np.zeros(self.noises)
-        edges = np.cumsum([0, *(len(design) for design in self.designs)])
-        rests = self._rests(mean) if isinstance(solved, Solved) else np.split(solved.alpha, edges[1:-1])
-        for number, (term, design, rest) in enumerate(zip(self.terms, self.designs, rests, strict=True)):
-            if isinstance(solved, Dual):
-                covered = solved.covered[edges[number] : edges[number + 1]]
-            else:
-                covered = (design @ solved.root.T) @ solved.root
-            U = np.sqrt(term.precision) * (covered - np.outer(rest, mean))
-            KC, KS, UC, US = term.waves[:, :count], term.waves[:, count:], U[:, :count], U[:, count:cut]
-            in_a = np.einsum("mf,mf->f", KC, UC) + np.einsum("mf,mf->f", KS, US)
-            in_b = np.einsum("mf,mf->f", KC, US) - np.einsum("mf,mf->f", KS, UC)
-            slope[term.observable] += in_a + 1j * in_b
-            modes.append(U[:, cut:])
-            means.append(-np.sqrt(term.precision) * rest)
-            if term.group >= 0:
-                fitted = float(np.sum(covered * design)) + float(rest @ rest)
-                noise[term.group] += term.count - fitted - term.precision * term.rest
-        return Slopes(slope, modes, means, noise)

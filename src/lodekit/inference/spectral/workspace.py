@@ -101,22 +101,17 @@ class Workspace:
         found = self._kept[key] = spectrum.frequencies(point, eps, length)
         return found
 
-    def is_precise(self, largest: float, squares: float, size: int, deviance: float) -> bool:
-        """Return whether normal equations keep the digits of the log evidence.
+    def is_precise(self, error: float, deviance: float) -> bool:
+        """Return whether a fast way to solve the regression has kept the digits of the log evidence.
 
         Parameters
         ----------
-        largest : float
-            The largest element of their Gram matrix.
-        squares : float
-            The weighted sum of squares of the data.
-        size : int
-            How many amplitudes there are.
+        error : float
+            Of the deviance, by rounding.
         deviance : float
-            -2 log evidence without constants: what is left after these have cancelled.
+            -2 log evidence without constants.
         """
-        loss = self.data.rounding * (largest * max(size, 1) + squares)
-        return bool(loss <= _LOSS * max(self.size, abs(deviance)))
+        return bool(error <= _LOSS * max(self.size, abs(deviance)))
 
     def nodes(self, coefficients: Coefficients, band: float) -> int:
         """Return how many nodes resolve products of waves, modes and particular solutions; raise where sums cannot.

@@ -1,0 +1,216 @@
+"""Whether numbers are right: engines against each other, evidence against many digits, and cases made to break it.
+
+    python benchmarks/trust_numerics.py --fits 1000 --evidences 300
+
+Three counts, and what does not belong there is listed. Fits: public fits of catalog systems, half of them with one
+level of noise for all channels, half of the data from the prior itself, where channels differ by decades; the other
+engine evaluates where each fit has ended. Evidences: both engines at random hyperparameters, far from any optimum,
+against an independent calculation with 50 or 90 digits. Torture: public fits of extreme systems and data
+(`torture_cases.py`), each right with many digits, or refused in words.
+
+Right means: the log evidence errs by less than 1e-6, relative to itself or to the number of measurements; the mean at
+the data errs by less than 1e-6 of the spread of its channel, or a hundredth of its own deviation. A refusal is a
+`LodekitError` of a fit, or a log evidence of minus infinity for a search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.fitted import Arguments, Setup
+from lodekit.fitting import prepare
+from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.simulation import simulate
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+Array = NDArray[np.float64]
+TOLERANCE = 1e-6
+
+
+def draw_data(seed: int, most: int) -> tuple[lk.catalog.Example, Array, Array, str]:
+    """Return an example, times, noisy data, and how the noise is learned."""
+    generator = np.random.default_rng(seed)
+    examples = lk.catalog.examples()
+    example = examples[seed % len(examples)]
+    count = int(generator.integers(4, max(5, most // len(example.system.channels)) + 1))
+    length = (0.5, 5.0, 5.0)[seed % 3]
+    times = 0.3 + np.sort(generator.uniform(0.0, length, count))
+    values = {key: float(value) for key, value in example.values.items()}
+    try:
+        if (seed // 2) % 2:
+            raise lk.LodekitError("the exact solution this time")
+        table = simulate(example.system, times, values, lengthscale=length / 5, random_state=seed)[0]
+    except lk.LodekitError:
+        table = example.solution_at(times)
+    spread = table.std(axis=0)
+    level = 10.0 ** generator.uniform(-3.0, -0.5)
+    table = table + level * np.where(spread > 0, spread, 1.0) * generator.standard_normal(table.shape)
+    return example, times, table, ("shared", "channel")[seed % 2]
+
+
+def is_right(found: float, expected: float, size: int) -> bool:
+    return bool(abs(found - expected) <= TOLERANCE * max(size, abs(expected)))
+
+
+def means_agree(first: Array, second: Array, spread: Array, deviation: Array) -> bool:
+    """Return whether two means at the data are the same to 1e-6 of the spread, or to a hundredth of their deviation."""
+    return bool((np.abs(first - second) <= TOLERANCE * spread + 1e-2 * deviation).all())
+
+
+def compare_engines(seed: int) -> Iterator[str]:
+    """Yield for each of two engines what became of its fit: the other one agrees there, disagrees, or refuses."""
+    example, times, table, noise = draw_data(seed, 60)
+    spread = np.where(table.std(axis=0) > 0, table.std(axis=0), 1.0)
+    for engine in ("dense", "spectral"):
+        try:
+            gp = lk.LODEGP(example.system, noise=noise, engine=engine, restarts=2, random_state=0).fit(times, table)
+            mean, std = gp.predict(times, return_std=True, parameters="fixed")
+        except lk.LodekitError as problem:
+            yield f"refused: {type(problem).__name__}"
+            continue
+        other = prepare(
+            example.system,
+            Arguments(noise=noise, engine="spectral" if engine == "dense" else "dense"),
+            gp.fit_.measurements,
+        )
+        hyper = gp.fit_.hyperparameters
+        value = other.engine.value(hyper)
+        if not np.isfinite(value):
+            yield "the other engine refuses"
+            continue
+        second = other.posterior(hyper).mean(gp.fit_.observables(example.system.channels), times)
+        if not is_right(gp.log_evidence_, value, table.size):
+            yield f"DISAGREE in evidence: {engine} {gp.log_evidence_!r}, other {value!r}"
+        elif not means_agree(mean, second, spread, std):
+            apart = float(np.max(np.abs(mean - second) / spread))
+            yield f"DISAGREE in the mean: {engine}, by {apart:.2g} of the spread"
+        else:
+            yield "agree"
+
+
+def draw_hyperparameters(setup: Setup, theta: Array, generator: np.random.Generator) -> Hyperparameters | None:
+    """Return hyperparameters that suit the data, moved by up to three decades."""
+    levels = setup.layout.noise_levels
+    noise = setup.prior.noise.units[:levels] * 10.0 ** generator.uniform(-6.0, 0.0, levels)
+    theta = theta * np.exp(0.3 * generator.standard_normal(len(theta)))
+    length = 10.0 ** generator.uniform(-1.3, 0.7)
+    found = match_sizes(setup.engine, setup.layout, Sizes.at(setup.engine, theta), length, noise)
+    if found is None:
+        return None
+    return Hyperparameters(
+        found.theta,
+        found.lengthscales * 10.0 ** generator.uniform(-0.3, 0.3, len(found.lengthscales)),
+        found.deviations * 10.0 ** generator.uniform(-3.0, 3.0, len(found.deviations)),
+        found.mode_deviations * 10.0 ** generator.uniform(-3.0, 4.0, len(found.mode_deviations)),
+        found.noise,
+    )
+
+
+def check_evidence(seed: int) -> Iterator[str]:
+    """Yield for each engine whether its evidence at random hyperparameters is that of fifty digits."""
+    from tests.witness import Witness
+
+    example, times, table, noise = draw_data(seed, 24)
+    observations = lk.Observations()
+    for channel, column in zip(example.system.channels, table.T, strict=True):
+        observations = observations.add(times, channel, column)
+    measurements = Measurements.of(observations)
+    theta = np.array([float(value) for value in example.values.values()])
+    expected, hyper = np.nan, None
+    for engine in ("dense", "spectral"):
+        setup = prepare(example.system, Arguments(noise=noise, engine=engine), measurements)
+        if hyper is None:
+            hyper = draw_hyperparameters(setup, theta, np.random.default_rng(seed))
+            if hyper is None:
+                return
+            expected = Witness(example.system, setup.prior, measurements).evidence(hyper, 90 if seed % 2 else 50)
+        for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
+            if not np.isfinite(value):
+                yield "refused"
+            elif is_right(value, expected, measurements.size):
+                yield "right"
+            else:
+                yield f"WRONG: {engine} {value!r}, exact {expected!r}"
+
+
+def torture(name: str) -> str:
+    """Return what became of one case: right with many digits, refused, or wrong."""
+    from benchmarks.torture_cases import CASES
+    from tests.witness import Witness
+
+    case = CASES[name]
+    try:
+        system = case.system()
+        data = case.values(case.times)
+        gp = lk.LODEGP(system, random_state=0, **{"restarts": 2, **case.options})
+        gp.fit(case.times, data, noise_std=case.noise_std)
+        names = gp.fit_.measurements.names
+        mean, std = (part.T for part in gp.predict(case.times, list(names), return_std=True, parameters="fixed"))
+    except lk.LodekitError as problem:
+        return f"refused: {str(problem).splitlines()[0]}"
+    setup, hyper = gp.fit_.setup, gp.fit_.hyperparameters
+    expected, exact = Witness(system, setup.prior, setup.measurements).evidence_and_mean(hyper, 120)
+    spread = np.array([np.std(data[key]) or 1.0 for key in names])[:, None]
+    if not is_right(gp.log_evidence_, expected, setup.engine.size):
+        return f"WRONG evidence: {gp.log_evidence_!r}, exact {expected!r}"
+    if not means_agree(mean, exact.reshape(mean.shape), spread, std):
+        apart = float(np.max(np.abs(mean - exact.reshape(mean.shape)) / spread))
+        return f"WRONG mean, by {apart:.2g} of the spread"
+    return "right" if gp.converged_ else "right (the search says that it did not converge)"
+
+
+def _count(title: str, check: Callable[[int], Iterator[str]], number: int) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for seed in range(number):
+        for found in check(seed):
+            total[found.split(":")[0]] += 1
+            if found.startswith(("WRONG", "DISAGREE")):
+                print(f"  seed {seed}: {found}", flush=True)
+    print(f"{title}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())), flush=True)
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fits", type=int, default=100, help="how many public fits, half by each engine")
+    parser.add_argument("--evidences", type=int, default=60, help="how many random hyperparameters")
+    parser.add_argument("--torture", nargs="*", help="names of cases; all by default, none where nothing follows")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args()
+    from benchmarks.torture_cases import CASES
+
+    warnings.simplefilter("ignore")
+    with threadpool_limits(1, user_api="blas"):
+        found: dict[str, Any] = {
+            "evidences": _count("evidences against many digits", check_evidence, options.evidences),
+            "fits": _count("fits, engines against each other", compare_engines, options.fits // 2),
+            "torture": {},
+        }
+        for name in CASES if options.torture is None else options.torture:
+            found["torture"][name] = torture(name)
+            print(f"torture, {name}: {found['torture'][name]}", flush=True)
+    counts = [*found["evidences"].items(), *found["fits"].items(), *((what, 1) for what in found["torture"].values())]
+    bad = sum(count for what, count in counts if what.startswith(("WRONG", "DISAGREE")))
+    print(f"wrong: {bad}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

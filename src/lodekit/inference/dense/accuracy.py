@@ -1,0 +1,59 @@
+"""What rounding does to the dense evidence: errors of the covariance, and how much of them arrives."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.dense.data import DenseData
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.covariance import free_variance
+from lodekit.prior.hyperparameters import Hyperparameters
+
+__all__ = ["error_of", "prior_sizes"]
+
+Array = NDArray[np.float64]
+#: The relative error of an entry of the covariance and of its factorization, in practice.
+_ROUNDING = 2e-15
+
+
+def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficients, basis: list[Array]) -> Array:
+    """Return the prior variance of each measurement with all terms taken positive: what its rounding errors go with.
+
+    Parameters
+    ----------
+    data : DenseData
+    hyper : Hyperparameters
+    coefficients : Coefficients
+        Of the measured observables.
+    basis : list of arrays, shape (n, r)
+        Basis functions of the modes for each observable, at all times.
+    """
+    free = np.zeros(len(data.values))
+    for number, latent in enumerate(data.latents):
+        own = np.abs(coefficients.free[:, number])
+        # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.
+        signs = np.array([(1.0, 1.0, -1.0, -1.0)[k % 4] for k in range(own.shape[-1])])
+        free += free_variance(latent, own * signs, float(hyper.lengthscales[number]), float(hyper.deviations[number]))
+    variance = data.prior.mode_variance(hyper.mode_deviations)
+    by_modes = [part**2 @ variance for part in basis]
+    return np.concatenate([free[o] + by_modes[o][index] for o, index in enumerate(data.index)])
+
+
+def error_of(sizes: Array, alpha: Array, inverse: Array) -> float:
+    """Return about how large an error rounding makes in the log evidence; infinite where it is not finite.
+
+    Entries of the covariance have errors in proportion to the roots of `sizes`; the derivative of the log evidence in
+    it is half of ``alpha alpha^T - K^-1``.
+
+    Parameters
+    ----------
+    sizes : array, shape (n,)
+        Prior variances of the measurements.
+    alpha : array, shape (n,)
+        ``K^-1 (y - mu)``.
+    inverse : array, shape (n,)
+        The diagonal of the inverse of K, or what it cannot exceed.
+    """
+    error = _ROUNDING * (0.5 * float(sizes @ (alpha**2 + inverse)) + len(sizes))
+    return error if np.isfinite(error) else np.inf
