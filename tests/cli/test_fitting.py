@@ -326,7 +326,7 @@ def test_a_real_record_whose_input_is_known(tmp_path: Path) -> None:
         'equations = ["tau*y\' + y - y0 = K*u"]\n[parameters]\nK = { positive = true }\ntau = { positive = true }\n'
         "y0 = {}\n[noise]\nu = 0.1\n[columns]\nt = 1\nu = 2\ny = 3\n"
     )
-    # Up to where results are written: the certificate of so long and rough a curve takes longer than everything else.
+    # Up to where results are written: the certificate of so long and rough a curve takes longer than its fit.
     file, data = read_system_file(tmp_path / "lamp.toml"), DATA / "daisy_heating_system.dat"
     found = fit_file(file, data, random_state=0).gp.parameters_
     for name, reference in {"K": 19.6, "tau": 69.5, "y0": 11.4}.items():

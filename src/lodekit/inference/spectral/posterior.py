@@ -18,7 +18,7 @@ from lodekit.data.measurements import check_met
 from lodekit.errors import LodekitError
 from lodekit.inference.spectral.evaluation import Solution, log_evidence, solve
 from lodekit.inference.spectral.nodes import RawData, SummedData
-from lodekit.inference.spectral.waves import turn_columns, waves_at
+from lodekit.inference.spectral.waves import turn_back, turn_columns, waves_at
 from lodekit.inference.spectral.workspace import Workspace
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_block
@@ -204,6 +204,26 @@ class _Look:
 
     def functions(self, times: Array) -> tuple[list[Array], NDArray[np.bool_]]:
         """Return waves and modes seen through each observable, (n, d), and where processes are far, (n, processes)."""
+        waves, modes, far = self._apart(times)
+        found = [
+            np.concatenate([turn_columns(np, waves, own.real, own.imag), part], axis=1)
+            for own, part in zip(self.on_waves, modes, strict=True)
+        ]
+        return found, far
+
+    def combine(self, times: Array, amplitudes: Array) -> Array:
+        """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
+        waves, modes, _ = self._apart(times)
+        means, _ = self.observables.means(self.coefficients, times)
+        own, rest = np.split(amplitudes, [waves.shape[1]])
+        found = []
+        for turn, part, mean in zip(self.on_waves, modes, means, strict=True):
+            # Waves at many times are many more numbers than their amplitudes: these are turned.
+            found.append(waves @ turn_back(np, own, turn.real, turn.imag) + part @ rest + mean[:, None])
+        return np.stack(found, axis=1)
+
+    def _apart(self, times: Array) -> tuple[Array, list[Array], NDArray[np.bool_]]:
+        """Return waves, (n, 2 f), modes seen through each observable, (n, m), and where processes are far."""
         low, high = self.posterior.workspace.data.window
         scaled = self.observables.units.scaled_times(times)
         distance = np.maximum(np.maximum(low - scaled, scaled - high), 0.0)
@@ -217,17 +237,7 @@ class _Look:
         prior = self.posterior.workspace.prior
         basis, _ = self.observables.mode_basis(self.coefficients, prior.groups, scaled, slopes=False)
         roots = prior.mode_roots(self.posterior.hyper.mode_deviations)
-        found = [
-            np.concatenate([turn_columns(np, waves, own.real, own.imag), part * roots], axis=1)
-            for own, part in zip(self.on_waves, basis, strict=True)
-        ]
-        return found, far
-
-    def combine(self, times: Array, amplitudes: Array) -> Array:
-        """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
-        functions, _ = self.functions(times)
-        means, _ = self.observables.means(self.coefficients, times)
-        return np.stack([D @ amplitudes + m[:, None] for D, m in zip(functions, means, strict=True)], axis=1)
+        return waves, [part * roots for part in basis], far
 
     def prior_variances(self) -> Array:
         """Return the prior variance of each observable due to each process, shape (o, processes)."""

@@ -22,8 +22,11 @@ def waves_at(frequencies: Array, times: Array) -> Array:
     times : array, shape (n,)
         Scaled.
     """
-    angle = np.outer(times, frequencies)
-    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    angle, count = np.outer(times, frequencies), len(frequencies)
+    found = np.empty((len(times), 2 * count))
+    np.cos(angle, out=found[:, :count])
+    np.sin(angle, out=found[:, count:])
+    return found
 
 
 def turn_columns(xp: Any, waves: Any, a: Any, b: Any) -> Any:
