@@ -265,7 +265,8 @@ def survive_kills(count: int, generator: random.Random, folder: Path) -> tuple[C
         write_results(product, results, folder)
         models.append(unpack(folder / "model.lodekit")[:2])
     begin = time.perf_counter()
-    write_results(*prepared[0], folder)
+    product, results = prepared[0]
+    write_results(product, results, folder)
     once = 2 * (time.perf_counter() - begin)
     names = sorted(path.name for path in folder.iterdir())
     counts, offences = Counter[str](), list[str]()
@@ -275,7 +276,7 @@ def survive_kills(count: int, generator: random.Random, folder: Path) -> tuple[C
             try:
                 write_forever(prepared, folder)
             finally:
-                os._exit(1)
+                os.abort()
         time.sleep(generator.random() * once)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
@@ -283,7 +284,8 @@ def survive_kills(count: int, generator: random.Random, folder: Path) -> tuple[C
             offences.append("the writer ended before it was killed")
         offences += [f"{name} is half" for name in find_halves(prepared, models, folder)]
         counts["with a part left"] += any(path.name.endswith(".part") for path in folder.iterdir())
-        write_results(*generator.choice(prepared), folder)
+        product, results = generator.choice(prepared)
+        write_results(product, results, folder)
         if (left := sorted(path.name for path in folder.iterdir())) != names:
             offences.append(f"left after the next write: {sorted(set(left) ^ set(names))}")
         counts["survived"] += 1

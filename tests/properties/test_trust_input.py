@@ -1,4 +1,4 @@
-"""A short form of `benchmarks/trust_input.py`: mutated input is read or refused, and killed writes leave whole files."""
+"""A short form of `benchmarks/trust_input.py`: mutated input is read or refused, killed writes leave whole files."""
 
 from __future__ import annotations
 
