@@ -7,7 +7,7 @@ DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 
-.PHONY: setup demo test lint types layers unit bench docs clean
+.PHONY: setup demo test lint types layers unit bench trust docs clean
 
 setup: $(DEV)
 
@@ -52,6 +52,10 @@ bench: $(DEV)
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/units.py
 	$(BIN)/python benchmarks/cli.py
+
+# What cannot be shown in a minute; docs/trust.md says what comes out.
+trust: $(DEV)
+	$(BIN)/python benchmarks/trust_input.py
 
 docs: $(DEV)
 	$(BIN)/python -m pytest -q README.md docs

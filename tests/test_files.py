@@ -39,7 +39,7 @@ write_file({str(tmp_path / "a")!r}, "new")
 def test_what_is_written_is_on_the_disk_before_it_replaces_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, steps = tmp_path / "a.txt", []
+    path, steps = tmp_path / "a.txt", list[tuple[str, int]]()
     write_file(path, "first")
     sync, replace = os.fsync, Path.replace
 
@@ -90,7 +90,7 @@ def test_leftovers_of_killed_writes_are_removed_by_the_next_one(tmp_path: Path) 
 
 def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers of one file at a time: each finishes, and the last one stays."""
-    path, sync, inside = tmp_path / "a.txt", os.fsync, []
+    path, sync, inside = tmp_path / "a.txt", os.fsync, list[int]()
 
     def write_in_between(handle: int) -> None:
         sync(handle)

@@ -88,7 +88,9 @@ def load_fit(path: str | Path) -> Fit:
         setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes)
         x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
         size = setup.layout.size
-        if (x.shape, curvature.shape, at_bound.shape) != ((size,), (size, size), (size,)):
+        kinds = {array.dtype.kind for array in arrays.values()}
+        shapes = (x.shape, curvature.shape, at_bound.shape)
+        if shapes != ((size,), (size, size), (size,)) or not kinds <= set("fiub") or at_bound.dtype != bool:
             raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
         if size and not curvature.any():
             # Earlier versions left it out where no parameter of the system was learned.

@@ -14,7 +14,7 @@ import pytest
 import lodekit as lk
 from lodekit.algebra import reduction
 from lodekit.algebra.autonomous import elementary_divisors
-from lodekit.algebra.decomposition import divisibility_chain
+from lodekit.algebra.decomposition import Decomposition, divisibility_chain
 from lodekit.algebra.polynomials import factor
 from tests.limits import ask_bounded
 
@@ -103,16 +103,20 @@ def test_what_could_exhaust_a_machine_is_answered_or_refused(name: str, answers:
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
-    """Return how many eliminations of one vector by another some work took."""
-    steps, cancel = [0], reduction._cancel
+    """Return how many polynomials the eliminations of some work have made."""
+    steps, trim = [0], reduction.trim
 
-    def counted(*arguments: object) -> object:
+    def counted(polynomial: list[object]) -> list[object]:
         steps[0] += 1
-        return cancel(*arguments)  # type: ignore[arg-type]
+        return trim(polynomial)
 
-    monkeypatch.setattr(reduction, "_cancel", counted)
+    monkeypatch.setattr(reduction, "trim", counted)
     work()
     return steps[0]
+
+
+def test_steps_of_eliminations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_steps(monkeypatch, lk.System("x' = y; y' = -x + u").verify) > 0
 
 
 def driven(states: int) -> lk.System:
@@ -151,7 +155,8 @@ def test_sentences_take_no_elimination(system: lk.System, monkeypatch: pytest.Mo
 def test_exponents_without_transformations_are_those_of_the_smith_form(text: str) -> None:
     """Two ways: blocks of the state matrix at a point, and the exact diagonal of the decomposition."""
     system = lk.System(text, parameters=["a"] if "a" in text else [])
-    ring, stages = system.operator.ring, system._stages
+    ring = system.operator.ring
+    stages = Decomposition(ring, system.operator.rows, system.operator.width)
     found = elementary_divisors(ring, stages.equations)
     exact = [part for entry in divisibility_chain(ring, stages.parts.diagonal) for part in factor(ring, entry)]
 

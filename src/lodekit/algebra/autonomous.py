@@ -75,7 +75,7 @@ def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[t
 
 
 def _blocks(matrix: list[list[Element]], field: FiniteField, part: nmod_poly, count: int, largest: int) -> list[int]:
-    """Return the sizes of the blocks of a factor, largest first, that make up its exponent; only some leave a choice."""
+    """Return the sizes of the blocks of a factor, largest first; together they make up its exponent."""
     if largest in (0, 1) or count - largest < 2:
         sizes = [largest] * (count // largest) if largest == 1 else [largest, count - largest]
         return [size for size in sizes if size]

@@ -149,10 +149,4 @@ def find_warnings(
     found += residual_doubts(diagnosis.checks, is_shared=layout.noise_levels == 1)
     if optimum.at_bound[layout.blocks.noise].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
-    inaccurate = posterior.warnings()
-    if inaccurate and layout.mode_deviation is not None:
-        inaccurate.append(
-            f"mode_deviation={layout.mode_deviation:g} may be so large that rounding exceeds the noise, and evidence "
-            "and curves are wrong; take one nearer to the size of the modes, or leave it out"
-        )
-    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + inaccurate
+    return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()

@@ -93,8 +93,8 @@ def with_constants(parameters: Sequence[str], attempt: Callable[[ScalarRing], T]
             roots = sum(1 for constant in constants if constant.kind in ("sqrt", "sin"))
             if roots > MAX_ROOTS:
                 raise EquationError(
-                    f"expected at most {MAX_ROOTS} constants that are square roots (of primes) or sines, got {roots} or "
-                    "more; each doubles the size of exact numbers. Write some as decimal numbers"
+                    f"expected at most {MAX_ROOTS} constants that are square roots (of primes) or sines, got {roots} "
+                    "or more; each doubles the size of exact numbers. Write some as decimal numbers"
                 ) from None
             if len(constants) > MAX_CONSTANTS:
                 raise EquationError(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
+import stat
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 from lodekit.errors import DataError
 
-__all__ = ["SAMPLE", "Opener", "read_lines", "reading"]
+__all__ = ["SAMPLE", "Opener", "read_lines", "read_pipe", "reading"]
 
 #: Opens a file for reading, from its start each time.
 Opener = Callable[[], IO[bytes]]
@@ -19,6 +23,11 @@ Opener = Callable[[], IO[bytes]]
 SAMPLE = 1 << 18
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BINARY = "expected a text file or Parquet, got binary data"
+#: No record is longer; what has no line ends is no table, however large it is.
+_LONGEST_LINE = 16 << 20
+#: A pipe can be read only once, so all of it is kept.
+_MOST_PIPED = 128 << 20
+_PATIENCE = 1.0
 
 
 def read_lines(open_file: Opener, size: int, notes: list[str] | None = None) -> Iterator[bytes]:
@@ -49,9 +58,46 @@ def read_lines(open_file: Opener, size: int, notes: list[str] | None = None) -> 
             if held:
                 yield _plain(held, notes)
             held, rest = rest[:cut], rest[cut:]
+        if len(rest) > _LONGEST_LINE:
+            raise DataError(
+                _BINARY if b"\0" in rest else f"expected lines of text, one is longer than {_LONGEST_LINE >> 20} MB"
+            )
     # A last line without its end stays with those before it: sums do not depend on a missing line end then.
     if held := held + rest.rstrip(b"\x1a"):  # old systems end a text so
         yield _plain(held, notes)
+
+
+def read_pipe(place: Path) -> bytes:
+    """Return what a pipe delivers; devices, and pipes that nobody writes to, are refused.
+
+    Parameters
+    ----------
+    place : Path
+        Of something that is no plain file.
+    """
+    kind = place.stat().st_mode
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError
+    if not stat.S_ISFIFO(kind):
+        raise DataError("expected a file or a pipe, got a device; save the data in a file")
+    # An open that waits for a writer may wait forever; this one returns at once, and there is time for one to come.
+    handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb", buffering=0) as pipe:
+        content, end = bytearray(), time.monotonic() + _PATIENCE
+        # Nothing at all is read where there is no writer, None where there is one that has not written yet.
+        while (piece := pipe.read(1 << 20)) == b"":
+            if time.monotonic() > end:
+                raise DataError("expected data from the pipe, nobody writes to it; start the writer, or save a file")
+            time.sleep(0.02)
+        content += piece or b""
+        os.set_blocking(handle, True)
+        while piece := pipe.read(1 << 20):
+            content += piece
+            if len(content) > _MOST_PIPED:
+                raise DataError(
+                    f"expected at most {_MOST_PIPED >> 20} MB from a pipe; save the data in a file, of any size"
+                )
+    return bytes(content)
 
 
 @contextmanager

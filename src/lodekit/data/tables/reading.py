@@ -20,7 +20,7 @@ from lodekit.data.tables.cells import Numerals, clean, read_numbers
 from lodekit.data.tables.columns import Columns, find_columns, list_columns
 from lodekit.data.tables.dates import Lengths, Moments, find_date_form, read_dates
 from lodekit.data.tables.frames import ParquetFile
-from lodekit.data.tables.lines import Opener, reading
+from lodekit.data.tables.lines import Opener, read_pipe, reading
 from lodekit.data.tables.places import Places
 from lodekit.data.tables.table import Block, Plan, Records, Table, TableSource
 from lodekit.data.tables.text import TextFile
@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+_MOST_UNPACKED = 128 << 20
 #: What nobody needs to be told.
 _PLAIN = "separator ',', decimal point"
 
@@ -58,7 +59,7 @@ def open_table(path: str | Path, header: bool | None = None, *, single: bool = F
     """
     place = Path(path)
     with reading():
-        content = None if place.is_file() else place.read_bytes()
+        content = None if place.is_file() else read_pipe(place)
         open_file: Opener = (lambda: place.open("rb")) if content is None else partial(BytesIO, content)
         with open_file() as file:
             first = file.read(4)
@@ -66,7 +67,12 @@ def open_table(path: str | Path, header: bool | None = None, *, single: bool = F
             with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
                 if unpacked.read(4) == b"PAR1":
                     # Parquet is read from its end, so it is unpacked as a whole.
-                    return ParquetFile.open(BytesIO(b"PAR1" + unpacked.read()))
+                    content = b"PAR1" + unpacked.read(_MOST_UNPACKED)
+                    if len(content) > _MOST_UNPACKED:
+                        raise DataError(
+                            f"expected at most {_MOST_UNPACKED >> 20} MB of Parquet inside gzip; unpack the file first"
+                        )
+                    return ParquetFile.open(BytesIO(content))
     if first == b"PAR1":
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
     if place.suffix.lower() in (".parquet", ".pq"):

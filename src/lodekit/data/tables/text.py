@@ -27,6 +27,8 @@ __all__ = ["TextBlock", "TextFile"]
 
 #: Bytes in a block: more take more memory and are no faster.
 BLOCK_BYTES = 1 << 24
+#: Files with more are read in pieces, and only sums are kept, as if they had many records.
+LARGE_BYTES = 1 << 27
 #: Comments are told from cells by what a line begins with.
 _COMMENT = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
 _Cells = tuple[Any, NDArray[np.int64]]  # texts in columns called "1", "2", ...; the line of each record
@@ -95,10 +97,13 @@ class TextFile:
         return False
 
     def count(self, limit: int) -> int:
-        """Return the number of lines below the header; it stops to count beyond the limit."""
-        found = -self.dialect.start
+        """Return the number of lines below the header; it stops to count beyond the limit, or where they are long."""
+        found, size = -self.dialect.start, 0
         for piece in read_lines(self.open_file, BLOCK_BYTES):
-            found += _count_lines(piece)
+            found, size = found + _count_lines(piece), size + len(piece)
+            if size > LARGE_BYTES:
+                # As a whole it would take several times its size, however few lines it has.
+                return max(found, limit + 1)
             if found > limit:
                 break
         return found

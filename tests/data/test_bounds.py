@@ -1,0 +1,103 @@
+"""Files and pipes that could exhaust a machine: each is read in bounded memory, or refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import lodekit as lk
+from lodekit.data.sources import read_source
+from lodekit.data.tables import lines, text
+from tests.limits import ask_bounded
+
+
+def write_packed(path: Path, head: bytes, piece: bytes, count: int, tail: bytes = b"") -> None:
+    """Write a gzip file with a piece many times in it; it is packed once."""
+    packed = gzip.compress(piece)
+    path.write_bytes(gzip.compress(head) + packed * count + gzip.compress(tail))
+
+
+def test_packed_bytes_without_line_ends_are_refused_in_little_memory(tmp_path: Path) -> None:
+    write_packed(tmp_path / "digits.csv.gz", b"t,x\n0,1\n", b"1" * (1 << 20), 3000)
+    write_packed(tmp_path / "zeros.csv.gz", b"t,x\n0,1\n", bytes(1 << 20), 3000)
+    write_packed(tmp_path / "head.csv.gz", b"t,x", b",x" * (1 << 19), 3000)
+    with gzip.open(tmp_path / "log.parquet.gz", "wb", 1) as file:
+        file.write(b"PAR1")
+        for _ in range(200):
+            file.write(bytes(1 << 20))
+    assert sum(item.stat().st_size for item in tmp_path.iterdir()) < 13e6
+    answers = ask_bounded(
+        "import os\n"
+        "for name in ('digits.csv.gz', 'zeros.csv.gz', 'head.csv.gz', 'log.parquet.gz', '/dev/zero'):\n"
+        f"    ask(name, lambda: read_source(os.path.join({str(tmp_path)!r}, name), channels=['x']))\n"
+    )
+    assert "one is longer than 16 MB" in answers["digits.csv.gz"]
+    assert "got binary data" in answers["zeros.csv.gz"]
+    assert "one is longer than 16 MB" in answers["head.csv.gz"]
+    assert "at most 128 MB of Parquet inside gzip" in answers["log.parquet.gz"]
+    assert "got a device" in answers["/dev/zero"]
+
+
+def test_a_packed_log_of_long_lines_is_read_in_pieces_in_bounded_memory(tmp_path: Path) -> None:
+    """Few records, but much text: 300 MB in lines of a kilobyte each, which once were all in memory several times."""
+    remark = b"x" * 1000
+    rows = b"".join(b"%d,%d.5,%s\n" % (i, i % 7, remark) for i in range(1000))
+    write_packed(tmp_path / "log.csv.gz", b"t,x,remark\n", rows, 300)
+    answers = ask_bounded(
+        f"ask('log', lambda: read_source({str(tmp_path / 'log.csv.gz')!r}, channels=['x']).measurements.size)",
+    )
+    assert answers["log"] == "300000"
+
+
+def test_long_lines_count_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("t,x\n" + "".join(f"{i},{i % 7}.5\n" for i in range(100)))
+    assert read_source(path, channels=["x"]).measurements.sums is None
+    monkeypatch.setattr(text, "LARGE_BYTES", 200)
+    found = read_source(path, channels=["x"])
+    assert found.measurements.sums is not None
+    assert found.measurements.size == 100
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_PATIENCE", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(lk.LodekitError, match="nobody writes to it"):
+        read_source(tmp_path / "pipe", channels=["x"])
+
+
+def feed(path: Path, content: bytes) -> threading.Thread:
+    """Write to a pipe as soon as somebody reads it; the reader may leave early."""
+
+    def write() -> None:
+        with suppress(BrokenPipeError):
+            path.write_bytes(content)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_pipe_is_read_to_its_end_or_to_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    rows = b"t,x\n" + b"".join(b"%d,%d.5\n" % (i, i % 7) for i in range(50_000))
+    monkeypatch.setattr(lines, "_PATIENCE", 60.0)
+    thread = feed(path, rows)
+    assert read_source(path, channels=["x"]).measurements.size == 50_000
+    thread.join(60)
+    monkeypatch.setattr(lines, "_MOST_PIPED", 100_000)
+    thread = feed(path, rows)
+    with pytest.raises(lk.LodekitError, match="from a pipe; save the data in a file"):
+        read_source(path, channels=["x"])
+    thread.join(60)
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(lk.LodekitError, match="folder"):
+        read_source(tmp_path, channels=["x"])
