@@ -12,29 +12,34 @@ __all__ = ["one_thread"]
 _LOCK = Lock()
 #: How many callers are inside, and what brings back what was there before the first of them.
 _STATE: dict[str, Any] = {"count": 0, "limits": None}
+#: Libraries with threads of their own have one number for the process; with others, each thread has its own number.
+_SHARED = "pthreads"
+_OWN = ["openmp", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep BLAS at one thread inside, whoever else does so at the same time.
 
-    The number of threads belongs to the process. Callers in several threads that each remember what they found would
-    remember the limits of each other, and the last one out would leave one thread for good: so they are counted, the
-    first one in sets the limit, and the last one out lifts it.
+    Callers in several threads that each remember what they found would remember the limits of each other, and the last
+    one out would leave the process with one thread for good: so they are counted, the first one in sets the limit, and
+    the last one out lifts it.
 
     Examples
     --------
     >>> with one_thread():
     ...     pass
     """
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
+    found = ThreadpoolController().select(user_api="blas")
     with _LOCK:
         if not _STATE["count"]:
-            _STATE["limits"] = threadpool_limits(1, user_api="blas")
+            _STATE["limits"] = found.select(threading_layer=_SHARED).limit(limits=1)
         _STATE["count"] += 1
     try:
-        yield
+        with found.select(threading_layer=_OWN).limit(limits=1):
+            yield
     finally:
         with _LOCK:
             _STATE["count"] -= 1

@@ -1,0 +1,52 @@
+"""Fits side by side leave the threads of linear algebra as they were."""
+
+from __future__ import annotations
+
+import threading
+
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from lodekit.threads import one_thread
+
+
+def count() -> set[int]:
+    return {item["num_threads"] for item in threadpool_info() if item["user_api"] == "blas"}
+
+
+def test_threads_that_overlap_give_back_what_the_first_one_found() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+        seen: list[set[int]] = []
+
+        def first() -> None:
+            with one_thread():
+                first_in.set()
+                second_in.wait(10)
+            first_out.set()
+
+        def second() -> None:
+            first_in.wait(10)
+            with one_thread():
+                second_in.set()
+                first_out.wait(10)
+                seen.append(count())
+
+        workers = [threading.Thread(target=work) for work in (first, second)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(20)
+        # The second one is alone after the first is out: still one thread, and two again when both are out.
+        assert seen == [{1}]
+        assert count() == {2}
+
+
+def test_an_error_inside_gives_them_back_as_well() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        try:
+            with one_thread():
+                assert count() == {1}
+                raise KeyError
+        except KeyError:
+            pass
+        assert count() == {2}
