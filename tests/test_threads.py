@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from lodekit.threads import one_thread
+
+#: Without it there is no linear algebra to limit.
+MATRIX = np.eye(2) @ np.eye(2)
 
 
 def count() -> set[int]:
@@ -36,9 +40,14 @@ def test_threads_that_overlap_give_back_what_the_first_one_found() -> None:
             worker.start()
         for worker in workers:
             worker.join(20)
-        # The second one is alone after the first is out: still one thread, and two again when both are out.
+        # The second one is alone after the first is out: still one thread, and two again when both are out, here and
+        # in threads to come.
         assert seen == [{1}]
         assert count() == {2}
+        worker = threading.Thread(target=lambda: seen.append(count()))
+        worker.start()
+        worker.join(20)
+        assert seen[1] == {2}
 
 
 def test_an_error_inside_gives_them_back_as_well() -> None:

@@ -12,9 +12,8 @@ __all__ = ["one_thread"]
 _LOCK = Lock()
 #: How many callers are inside, and what brings back what was there before the first of them.
 _STATE: dict[str, Any] = {"count": 0, "limits": None}
-#: Libraries with threads of their own have one number for the process; with others, each thread has its own number.
-_SHARED = "pthreads"
-_OWN = ["openmp", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
+#: Libraries whose threads come from OpenMP have a number for each thread that calls them; others one for the process.
+_SHARED = ["pthreads", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
 
 
 @contextmanager
@@ -30,18 +29,28 @@ def one_thread() -> Iterator[None]:
     >>> with one_thread():
     ...     pass
     """
-    from threadpoolctl import ThreadpoolController
+    import threadpoolctl
 
-    found = ThreadpoolController().select(user_api="blas")
+    found = threadpoolctl.ThreadpoolController().select(user_api="blas")
     with _LOCK:
         if not _STATE["count"]:
+            _free(threadpoolctl)
             _STATE["limits"] = found.select(threading_layer=_SHARED).limit(limits=1)
         _STATE["count"] += 1
     try:
-        with found.select(threading_layer=_OWN).limit(limits=1):
+        with found.select(threading_layer="openmp").limit(limits=1):
             yield
     finally:
         with _LOCK:
             _STATE["count"] -= 1
             if not _STATE["count"]:
+                _free(threadpoolctl)
                 _STATE["limits"].restore_original_limits()
+                _free(threadpoolctl)
+
+
+def _free(threadpoolctl: Any) -> None:
+    """Let any thread set the number: newer versions keep that to the thread that did so first, without a word."""
+    controller = getattr(threadpoolctl, "OpenBLASController", None)
+    if hasattr(controller, "clear_controlling_thread"):
+        controller.clear_controlling_thread(force=True)
