@@ -89,6 +89,12 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "columns of two lengths": (lambda: read({"t": T, "x": X[1:]}), "columns of one length, got t: 12, x: 11"),
     "a Series without a name": (lambda: read(pandas.Series(X, index=T), channels=["x", "y"]), "a Series with a name"),
     "rows without a time": (lambda: read(pandas.DataFrame({"x": X})), "expected a column t or time, got the columns x"),
+    "periods": (
+        lambda: read(pandas.DataFrame({"x": X}, index=pandas.period_range("2026", periods=12, freq="D"))),
+        "got periods",
+    ),
+    "a time of day": (lambda: read({"time": ["12:00:01"] * 12, "x": X}), "a time of day needs its date"),
+    "no columns": (lambda: read({}), "expected columns with names, found none"),
     "a label that is not there": (lambda: read(pandas.DataFrame(np.c_[T, X]), columns={"t": 1, "x": 2}), "a column 2"),
 }
 
@@ -208,6 +214,8 @@ def test_rows_without_a_time_are_a_step_apart(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "a.parquet")
     for path in ("a.csv", "a.parquet"):
         assert values(read(tmp_path / path, dt=0.5, columns={"x": 2})) == ((0.5 * T).tolist(), X.tolist())
+    (tmp_path / "one.csv").write_text("x\n1.5\n2\n")
+    assert values(read(tmp_path / "one.csv", dt=2)) == ([0, 2], [1.5, 2])
     (tmp_path / "one.csv").write_text("x\n1,5\n\n2\n")
     assert values(read(tmp_path / "one.csv", dt=2)) == ([0, 2], [1.5, 2])
     assert "rows are 2 apart in time" in read(tmp_path / "one.csv", dt=2).notes
