@@ -17,12 +17,17 @@ _SHARED = ["pthreads", "intel", "gnu", "tbb", "disabled", "not specified", "unkn
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep BLAS at one thread inside, whoever else does so at the same time.
+def one_thread(library: str = "blas") -> Iterator[None]:
+    """Keep linear algebra at one thread inside, whoever else does so at the same time.
 
     Callers in several threads that each remember what they found would remember the limits of each other, and the last
     one out would leave the process with one thread for good: so they are counted, the first one in sets the limit, and
     the last one out lifts it.
+
+    Parameters
+    ----------
+    library : {"blas", "openmp"}
+        Linear algebra, or everything that OpenMP does in the thread that asks.
 
     Examples
     --------
@@ -31,7 +36,12 @@ def one_thread() -> Iterator[None]:
     """
     import threadpoolctl
 
-    found = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    every = threadpoolctl.ThreadpoolController()
+    if library == "openmp":
+        with every.select(user_api="openmp").limit(limits=1):
+            yield
+        return
+    found = every.select(user_api="blas")
     with _LOCK:
         if not _STATE["count"]:
             _free(threadpoolctl)

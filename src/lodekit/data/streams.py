@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from lodekit.data.observations import Series
 from lodekit.data.statistics import Statistics
@@ -173,7 +172,7 @@ def _sum(block: Block, plan: Plan, start: float, stop: float) -> Piece:
     with naming(plan.where):
         records = read_block(block, plan)
         # Pieces run side by side, so each of them keeps to one core.
-        with threadpool_limits(1, user_api="openmp"):
+        with one_thread("openmp"):
             sums = Statistics.of(start, stop, series_of(records, plan.noise))
     return Piece(sums, records.numerals, Order.of(records.times))
 
