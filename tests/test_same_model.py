@@ -80,7 +80,7 @@ def test_path_command_line_and_data_frames_agree(tmp_path: Path, dates: bool) ->
     assert_same(by_command, by_path)
     printed, estimate = json.loads(done.stdout)["parameters"]["tau"], by_path.parameters_["tau"]
     assert [printed["value"], printed["std_error"]] == pytest.approx([estimate.value, estimate.std_error], rel=1e-9)
-    origin = {"origin": "2026-03-01T12:00:00.500000", "units": {"t": "s"}} if dates else {}
+    origin = {"origin": "2026-03-01T12:00:00.500000", "units": {"t": "s", "T": "K"}} if dates else {}
     for gp in (by_path, by_command):
         assert {name: gp.labels_.get(name) for name in origin} == origin
     assert bool(by_path.labels_.get("origin")) is dates

@@ -49,7 +49,7 @@ def product(folder: Path) -> Product:
 
 def test_a_system_file_says_how_data_are_read_and_called(product: Product, folder: Path) -> None:
     assert product.source == "log.csv"
-    assert product.notes == ("separator ';', decimal comma", "T is in column temp")
+    assert product.notes == ("separator ';', decimal comma", "T is in column temp", "columns not used: other")
     assert product.gp.labels_ == {"title": "A room", "units": {"T": "K"}, "origin": ""}
     assert product.gp.fit_.measurements.series[0].std.tolist() == [0.05] * 25
     other = workflow.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", columns={"T": "other"})

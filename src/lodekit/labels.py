@@ -60,19 +60,20 @@ class Labels:
         """
         kept = self.origin if origin is None else origin
         counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
-        asked = dict(units or {}).get("t", counted)
-        if kept and kept == self.origin and asked != counted:
-            raise LodekitError(
-                f"the times of this fit are counted in {counted} since {kept}; expected t = {counted!r}, got {asked!r}"
-            )
         try:
             own = {**({"t": counted} if kept else {}), **dict(units or {})}
-            return Labels.read({"title": title, "units": own, "origin": kept})
+            found = Labels.read({"title": title, "units": own, "origin": kept})
         except (TypeError, ValueError):
             raise LodekitError(
                 "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
                 f"title={title!r}, units={units!r}, origin={origin!r}"
             ) from None
+        if kept and kept == self.origin and own["t"] != counted:
+            raise LodekitError(
+                f"the times of this fit are counted in {counted} since {kept}; expected that as the unit of t, got "
+                f"{own['t']!r}"
+            )
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return all labels by name."""

@@ -1,8 +1,4 @@
-"""One thread for small matrices, agreed on by all who ask for it at the same time.
-
-A limit on the threads of BLAS holds for the whole process. Whoever sets one, and puts back what was there before, puts
-back the limit of another where two overlap; so the first to come sets it, and the last to leave takes it away.
-"""
+"""The threads of linear algebra: one while somebody asks for that, and as many as before once nobody does."""
 
 from __future__ import annotations
 
@@ -11,41 +7,60 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 __all__ = ["one_thread"]
 
-_lock = Lock()
-#: By the kind of library: how many ask for one thread, and the limit that they share.
-_held: dict[str, tuple[int, Any]] = {}
+_LOCK = Lock()
+#: How many callers are inside, and what brings back what was there before the first of them.
+_STATE: dict[str, Any] = {"count": 0, "limits": None}
+#: Libraries whose threads come from OpenMP have a number for each thread that calls them; others one for the process.
+_SHARED = ["pthreads", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
 
 
 @contextmanager
 def one_thread(library: str = "blas") -> Iterator[None]:
-    """Let a library use one thread in this process for a while.
+    """Keep linear algebra at one thread inside, whoever else does so at the same time.
 
-    What it may use afterwards is what it was before the first of all overlapping uses.
+    Callers in several threads that each remember what they found would remember the limits of each other, and the last
+    one out would leave the process with one thread for good: so they are counted, the first one in sets the limit, and
+    the last one out lifts it.
 
     Parameters
     ----------
     library : {"blas", "openmp"}
+        Linear algebra, or everything that OpenMP does in the thread that asks.
 
     Examples
     --------
-    >>> from threadpoolctl import threadpool_info
     >>> with one_thread():
-    ...     print({item["num_threads"] for item in threadpool_info() if item["user_api"] == "blas"} <= {1})
-    True
+    ...     pass
     """
-    with _lock:
-        users, limit = _held.get(library, (0, None))
-        _held[library] = (users + 1, limit if users else threadpool_limits(1, user_api=library))
+    import threadpoolctl
+
+    every = threadpoolctl.ThreadpoolController()
+    if library == "openmp":
+        with every.select(user_api="openmp").limit(limits=1):
+            yield
+        return
+    found = every.select(user_api="blas")
+    with _LOCK:
+        if not _STATE["count"]:
+            _free(threadpoolctl)
+            _STATE["limits"] = found.select(threading_layer=_SHARED).limit(limits=1)
+        _STATE["count"] += 1
     try:
-        yield
+        with found.select(threading_layer="openmp").limit(limits=1):
+            yield
     finally:
-        with _lock:
-            users, limit = _held[library]
-            _held[library] = (users - 1, limit)
-            if users == 1:
-                limit.restore_original_limits()
-                del _held[library]
+        with _LOCK:
+            _STATE["count"] -= 1
+            if not _STATE["count"]:
+                _free(threadpoolctl)
+                _STATE["limits"].restore_original_limits()
+                _free(threadpoolctl)
+
+
+def _free(threadpoolctl: Any) -> None:
+    """Let any thread set the number: newer versions keep that to the thread that did so first, without a word."""
+    controller = getattr(threadpoolctl, "OpenBLASController", None)
+    if hasattr(controller, "clear_controlling_thread"):
+        controller.clear_controlling_thread(force=True)

@@ -130,7 +130,7 @@ def fit_file(
     given = {name: value for name, value in arguments.items() if value is not None}
     gp = LODEGP(file.system, **{**_settings(file), **given})
     known = {**file.columns, **(columns or {})}
-    source = _read_data(file, data, columns=known, header=header, dt=dt, window=window, shell=bool(command))
+    source = _read_data(file, data, columns=known, header=header, dt=dt, window=window, in_shell=bool(command))
     labels = gp.fit(source).labels_
     gp.fit_ = replace(gp.fit_, labels=Labels(file.title, {**labels["units"], **file.units}, labels["origin"]))
     return Product(gp, Path(data).name if Path(data).exists() else str(data), command, source.notes)

@@ -53,7 +53,7 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
             "a,x,y",
             {},
             None,
-            "expected a column t or time, got the columns a, x, y; try columns=.'t': 'COLUMN'., or .* dt=STEP",
+            "got the columns a, x, y; try columns=.'t': 'COLUMN'., or .* dt=STEP",
         ),
         ("t,time,x", {}, None, "the time may be in any of the columns t, time; try columns=.'t': 't'."),
         ("t,a,b", {}, None, "at least one of x, y, got the columns t, a, b; try columns=.'x': 'COLUMN'."),

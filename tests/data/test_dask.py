@@ -111,7 +111,7 @@ T = np.arange(6.0)
         ({"t": T, "x": T.astype("datetime64[s]")}, "expected numbers in column x, got dates"),
         (
             {"t": T, "x": list("abcdef")},
-            "the Dask DataFrame: partition's row 1, column x: expected a number, got '[ad]'",
+            "Dask DataFrame: partition's row 1, column x: expected a number, got '[ad]'",
         ),
         ({"t": np.where(T == 5, np.inf, T), "x": T}, "partition's row 3, column t: expected a finite number, got inf"),
         ({"t": np.where(T == 5, np.nan, T), "x": T}, "column t has none in partition's row 3"),
@@ -152,6 +152,7 @@ def test_a_cluster_gives_the_same_sums(client: Any) -> None:
 
 def test_a_worker_that_is_killed_changes_nothing(client: Any, tmp_path: Path) -> None:
     tables = [make_table(300, seed) for seed in range(12)]
+    tables = [{**table, "t": table["t"] + 7.0 * number} for number, table in enumerate(tables)]
 
     def load(number: int) -> Any:
         # A closure, so that it travels by value; the mark says who is at work now.

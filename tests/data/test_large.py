@@ -107,9 +107,7 @@ def test_truth_is_one_and_falsehood_zero_in_every_block(both: Both) -> None:
     mixed = [row.replace("true", "1").replace("FALSE", "0") if k > 30 else row for k, row in enumerate(rows)]
     with pytest.raises(DataError, match=r"line 2, column x: expected a number, got 'true'"):
         both("\n".join(["t,x,y", *mixed]))
-    with pytest.raises(
-        DataError, match=r"column x: expected numbers, or true and false, got both \(line 2 and line 33\)"
-    ):
+    with pytest.raises(DataError, match=r"column x: .*true and false, got both \(line 2 and line 33\)"):
         both("\n".join(["t,x,y", *mixed]), block=1, large_only=True)
 
 
@@ -120,10 +118,12 @@ FORMS = ["%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y %H:%M", "%m/%d/
 @pytest.mark.parametrize("step", [timedelta(minutes=7), timedelta(hours=11, seconds=0.125)])
 def test_dates_in_every_block_count_from_the_first_of_all(both: Both, form: str, step: timedelta) -> None:
     dates = [(START + k * step).strftime(form) for k in range(80)]
-    if "/%Y" in form and step < timedelta(hours=1):
+    late = "/%Y" in form and step < timedelta(hours=1)
+    if late:
         dates[-1] = (START + timedelta(days=20)).strftime(form)  # what settles the order may come last
     lines = ["date;x", *(f'"{date}";{k % 9}' if k % 4 == 0 else f"{date};{k % 9}" for k, date in enumerate(dates))]
-    small, large = both("\n".join(lines[:41]), "\n".join([lines[0], *lines[41:]]))
+    parts = [lines] if late else [lines[:41], [lines[0], *lines[41:]]]
+    small, large = both(*("\n".join(part) for part in parts))
     assert_agree(small, large)
     assert small.origin is not None
 

@@ -110,7 +110,7 @@ def test_known_noise_of_small_tables(tmp_path: Path) -> None:
     assert x.std.tolist() == TIMES.tolist()
     assert y.std.tolist() == [1] * 5
     for both in (0.5, {"x": 1}):
-        with pytest.raises(DataError, match="the noise of x is said to be .*, and to be in column sx; leave out one"):
+        with pytest.raises(DataError, match=r"the noise of x is said to be .*, and to be in column sx; leave out one"):
             read_source(path, channels=CHANNELS, noise_std=both, columns={"std(x)": "sx"})
     with pytest.raises(DataError, match=r"std\(x\) is said to be in column sx and in column y; choose one"):
         read_source(path, channels=CHANNELS, noise_std={"x": "sx"}, columns={"std(x)": "y"})

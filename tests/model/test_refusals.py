@@ -75,7 +75,7 @@ def test_bad_prediction_requests_are_refused(heated: lk.LODEGP) -> None:
     request: Callable[[], object]
     for request, match in (
         (lambda: heated.predict([np.nan]), "finite times"),
-        (lambda: heated.predict("soon"), "times as numbers"),
+        (lambda: heated.predict("soon"), "expected numbers for times, got texts"),
         (lambda: heated.predict([0.0], "f1*f1"), "not linear"),
         (lambda: heated.predict([0.0], "zz"), "unknown name"),
         (lambda: heated.sample([0.0], 0), "at least 1"),
@@ -132,7 +132,8 @@ def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=[0.1, 0.1]), "one noise_std for f1"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=np.ones((25, 1))), "noise_std of shape"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=-1), "zero or more"),
-        (lambda: lk.LODEGP(HEATING.system).fit(TIMES.astype("datetime64[s]"), table), "got dates"),
+        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table.astype("datetime64[s]")), "got dates"),
+        (lambda: heated.predict(TIMES.astype("datetime64[s]")), "times as numbers, like those of the fit, got dates"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table + 1j), "complex"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, {"f1": table[:, 0], "zz": np.full(25, np.nan)}), "unknown name"),
         (lambda: lk.LODEGP(HEATING.system, latent=5).fit(TIMES, table), "latent as a text"),  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ class Request:
         converted, or refused.
     window : (first, last)
         Times, as numbers or dates; others are left out. None stands for no limit.
-    shell : bool
+    in_shell : bool
         Whether messages speak of options of the command line, and not of arguments in Python.
     check : callable, optional
         Called with the names of observables before large files are read; raises where they make no sense.
@@ -65,14 +65,14 @@ class Request:
     since: datetime | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
-    shell: bool = False
+    in_shell: bool = False
     check: Callable[[Sequence[str]], object] | None = None
     check_units: Callable[[Mapping[str, str]], object] | None = None
 
     @property
     def advice(self) -> Advice:
         """The words of messages."""
-        return Advice(shell=self.shell)
+        return Advice(in_shell=self.in_shell)
 
     def check_names(self, names: Sequence[str]) -> None:
         """Raise where names of observables make no sense."""

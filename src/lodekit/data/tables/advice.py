@@ -15,24 +15,24 @@ class Advice:
 
     Parameters
     ----------
-    shell : bool
+    in_shell : bool
         Whether the command line asked.
 
     Examples
     --------
-    >>> Advice().map({"T": "temp 1"}), Advice(shell=True).map({"T": "temp 1"})
+    >>> Advice().map({"T": "temp 1"}), Advice(in_shell=True).map({"T": "temp 1"})
     ("columns={'T': 'temp 1'}", "--map T='temp 1'")
     """
 
-    shell: bool = False
+    in_shell: bool = False
 
     def map(self, columns: Mapping[str, str | int]) -> str:
         """Return how observables are told their columns."""
-        if self.shell:
+        if self.in_shell:
             return " ".join(f"--map {shlex.quote(name)}={shlex.quote(str(own))}" for name, own in columns.items())
         return f"columns={dict(columns)!r}"
 
     @property
     def step(self) -> str:
         """How rows without a time are told apart."""
-        return "--dt STEP" if self.shell else "dt=STEP"
+        return "--dt STEP" if self.in_shell else "dt=STEP"

@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 MISSING = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
 _SAMPLE = 1000
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:([.,' \u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 
 
@@ -208,6 +209,8 @@ def _bad_cell(columns: Mapping[str, Any], numbers: Mapping[str, Any], mark: str,
         remedy = "separators between thousands are not read, remove them"
     elif _NUMBER.fullmatch(cell):
         remedy = f"other cells have a decimal {'comma' if mark == ',' else 'point'}; write all of them in one way"
+    elif _CLOCK.fullmatch(cell):
+        remedy = "a time of day needs its date, such as 2024-03-01 12:00:00"
     elif is_date(cell):
         remedy = "dates are read in the time column only"
     elif record == 0 and places.kind == "line":

@@ -188,6 +188,8 @@ def _is_there(names: Sequence[str], wanted: str) -> bool:
 
 
 def _check_distinct(names: Sequence[str]) -> None:
+    if not names:
+        raise DataError("expected columns with names, found none")
     twice = list(dict.fromkeys(name for position, name in enumerate(names) if name in set(names[:position])))
     if twice:
         raise DataError(f"expected different names of columns, got {list_columns(twice)} more than once; rename them")

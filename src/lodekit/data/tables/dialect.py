@@ -262,7 +262,8 @@ def _find_separator(lines: Sequence[str], single: bool) -> str:
         score *= 1.0 if len(records[0]) == width else 0.7
         if width > 1 and score > best:
             best, chosen = score, separator
-    if not chosen and single:
+    if single and (not chosen or chosen not in lines[0]):
+        # One column: a comma is a decimal one, and nothing separates.
         return ";"
     if not chosen:
         raise DataError(

@@ -267,6 +267,8 @@ def with_index(frame: Any) -> Any:
 
 
 def _is_time_index(index: Any) -> bool:
+    if hasattr(index, "to_timestamp") and hasattr(index, "freq"):
+        raise DataError("expected dates as the index, got periods; df.index = df.index.to_timestamp() makes them dates")
     kind = getattr(index.dtype, "kind", "")
     if kind in "mMf":
         return True

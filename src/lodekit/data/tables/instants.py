@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lodekit.arguments import read_numbers
 from lodekit.data.tables.dates import Lengths, Moments, is_date, read_dates
@@ -54,20 +55,25 @@ def read_instants(t: Any) -> Moments | Lengths | None:
         return None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim != 1 or not len(array):
-        return None
+    return _read_array(array) if array.ndim == 1 and len(array) else None
+
+
+def _read_array(array: NDArray[Any]) -> Moments | Lengths | None:
+    polars = import_module("polars")
     if array.dtype.kind in "mM":
         kind = array.dtype.name.partition("[")[0]
         exact = array if np.datetime_data(array.dtype)[0] in ("ns", "us", "ms") else array.astype(f"{kind}[us]")
         return _as_instants(read_column(polars.Series("t", exact), "t"))
     if array.dtype.kind == "U" or isinstance(array[0], str):
         return _read_texts(array.tolist())
-    if array.dtype.kind == "O" and isinstance(array[0], date | timedelta):
-        try:
-            return _as_instants(read_column(polars.Series("t", array.tolist()), "t"))
-        except (TypeError, ValueError, polars.exceptions.PolarsError) as problem:
-            raise DataError(f"expected dates of one kind as times, got a mixture: {problem}") from None
-    return None
+    if array.dtype.kind != "O" or not isinstance(array[0], date | timedelta):
+        return None
+    if len({getattr(item, "tzinfo", None) is None for item in array.tolist()}) > 1:
+        raise DataError("expected dates of one kind as times, got some with a time zone and some without")
+    try:
+        return _as_instants(read_column(polars.Series("t", array.tolist()), "t"))
+    except (TypeError, ValueError, polars.exceptions.PolarsError) as problem:
+        raise DataError(f"expected dates of one kind as times, got a mixture: {problem}") from None
 
 
 def _as_instants(found: Any) -> Moments | Lengths | None:

@@ -1,0 +1,82 @@
+"""Tables on the command line: without a time, within a window, in other units; messages speak of options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.command import run
+
+ROOM = """
+equations = ["T' = -k*(T - 20) + u"]
+[parameters]
+k = { positive = true }
+[units]
+t = "min"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "room.toml").write_text(ROOM)
+    t = np.arange(40)
+    temperatures = 20 + 5 * np.exp(-0.1 * t) + 0.01 * np.cos(7 * t)
+    rows = [f"2026-03-01 12:{k:02d},{own:.4f},0" for k, own in zip(t, temperatures, strict=True)]
+    (tmp_path / "dated.csv").write_text("\n".join(["Logger 7", "date,T,u", *rows]))
+    rows = [f"0,{own:.4f}" for own in temperatures]
+    (tmp_path / "plain.csv").write_text("\n".join(["u,T", *rows]))
+    return tmp_path
+
+
+def test_a_window_of_dates_in_minutes(folder: Path) -> None:
+    done = run(
+        *("fit", "room.toml", "dated.csv", "--from", "2026-03-01 12:10", "--to", "29", "--no-figures", "--json"),
+        *("--mode-deviation", "3", "--basis", "T"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["observations"] == 40
+    assert "t is converted from s to min" in found["notes"]
+    assert "the header stands below line 1; what is above it is not read ('Logger 7')" in found["notes"]
+    assert any(name.startswith("all 20 values of u are 0") for name in found["warnings"])
+    done = run("predict", "dated-fit", "--from", "2026-03-01T12:15", "--to", "15", "--n", "1", cwd=folder)
+    assert done.stdout.splitlines()[1].startswith("15.0,2026-03-01T12:15:00,")
+    (folder / "at.txt").write_text("2026-03-01 12:15\n2026-03-01 12:16\n")
+    done = run("predict", "dated-fit", "--at", "at.txt", cwd=folder)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["t", "15.0", "16.0"]
+
+
+def test_a_file_without_a_time_takes_a_step_and_no_column_for_it(folder: Path) -> None:
+    done = run("fit", "room.toml", "plain.csv", cwd=folder)
+    assert done.returncode == 2
+    assert "try --map t=COLUMN, or where there is none" in done.stderr
+    assert "--dt STEP" in done.stderr
+    assert "columns=" not in done.stderr
+    for wrong in ("t=1", "t=u"):
+        done = run("fit", "room.toml", "plain.csv", "--map", wrong, "--no-figures", cwd=folder)
+        assert done.returncode == 2
+        assert "expected times in column u, got 1 different number in 40 rows" in done.stderr
+    done = run("fit", "room.toml", "plain.csv", "--dt", "1", "--no-figures", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["parameters"]["k"]["value"] == pytest.approx(0.1, rel=0.05)
+
+
+def test_check_of_a_system_file_points_to_inspect(folder: Path) -> None:
+    done = run("check", "room.toml", cwd=folder)
+    assert done.returncode == 2
+    assert "lodekit inspect room.toml shows what its equations imply" in done.stderr
+
+
+def test_inspect_takes_a_basis(folder: Path) -> None:
+    done = run("inspect", "x' = v; v' = u", "--basis", "x", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert run("inspect", "room.toml", "--basis", "T", cwd=folder).returncode == 0
+    done = run("inspect", "x' = v; v' = u", "--basis", "x*x", cwd=folder)
+    assert done.returncode == 2
+    (folder / "deep.toml").write_text("mode_deviation = -1\n" + ROOM)
+    done = run("fit", "deep.toml", "dated.csv", cwd=folder)
+    assert (done.returncode, "expected mode_deviation as a positive number, got -1" in done.stderr) == (2, True)
