@@ -150,8 +150,9 @@ def check_evidence(seed: int) -> Iterator[str]:
 
 def torture(name: str) -> str:
     """Return what became of one case: right with many digits, refused, or wrong."""
-    from benchmarks.torture_cases import CASES
     from tests.witness import Witness
+
+    from torture_cases import CASES
 
     case = CASES[name]
     try:
@@ -192,7 +193,7 @@ def main() -> None:
     parser.add_argument("--torture", nargs="*", help="names of cases; all by default, none where nothing follows")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    from benchmarks.torture_cases import CASES
+    from torture_cases import CASES
 
     warnings.simplefilter("ignore")
     with threadpool_limits(1, user_api="blas"):

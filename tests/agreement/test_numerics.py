@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.trust_numerics import check_evidence, compare_engines, is_right, torture
 
 import lodekit as lk
 from lodekit.errors import AccuracyError
@@ -21,6 +20,7 @@ from lodekit.inference.accurate import TRUSTED
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.simulation import simulate
 from tests.witness import Witness
+from trust_numerics import check_evidence, compare_engines, is_right, torture
 
 CHAIN = lk.catalog.mass_chain()
 TIMES = np.linspace(0, 0.5, 10)

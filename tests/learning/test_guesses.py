@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from lodekit.settings import Arguments
 from scipy.integrate import quad
 
 import lodekit as lk
@@ -19,6 +18,7 @@ from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.guesses.implied import implied_equations
 from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
 from lodekit.learning.starts import data_lengthscale
+from lodekit.settings import Arguments
 
 SEED = 0
 PUSHED = lk.System("y'' = K*u + c", parameters=["K", "c"])
@@ -105,7 +105,7 @@ def test_two_oscillations_of_two_masses_tell_both_springs() -> None:
     system = lk.System(text, parameters={**fixed, "k1": lk.Parameter(positive=True), "k2": lk.Parameter(positive=True)})
     t = np.linspace(0, 30, 200)
     values, vectors = np.linalg.eigh(np.array([[7.0, -2.0], [-2.0, 2.0]]))
-    x = sum(np.outer(np.cos(np.sqrt(w) * t), vectors[:, i] * vectors[0, i]) for i, w in enumerate(values))
+    x = np.cos(np.sqrt(values) * t[:, None]) @ (vectors * vectors[0]).T
     setup, series = set_up(system, lk.Observations().add(t, "x1", x[:, 0]).add(t, "x2", x[:, 1]))
     found = decay_guesses(setup.prior, series, setup.layout, np.random.default_rng(SEED))
     ratios = [guess[2:] / [5.0, 2.0] for guess in found]

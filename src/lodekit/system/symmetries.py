@@ -13,6 +13,7 @@ from fractions import Fraction
 from flint import fmpq, fmpq_mat, nmod_mat
 
 from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.quantities import format_powers
 from lodekit.system.identification import Measured
 from lodekit.system.signals import Signal
 
@@ -196,8 +197,6 @@ def determined_combinations(
     scalings = _independent(names, [way for way in scalings if way])
     if len(scalings) != len(rest):
         return None
-    from lodekit.system.quantities import format_powers
-
     return [format_powers(_integers(way, names)) for way in _null_space(names, _whole(scalings))]
 
 
