@@ -20,7 +20,7 @@ _WALL = 1e-9
 class Logarithmic:
     """The scale of the search itself, on which positive parameters are logarithms.
 
-    The objective is a function of moves `y`, shape (n,), from a point; they are those of the search to first order.
+    The objective is a function of moves `y`, shape (n,), from a point.
 
     Parameters
     ----------
@@ -80,10 +80,11 @@ class Logarithmic:
 
 
 class Linear(Logarithmic):
-    """Parameters as they are, in units of their slopes at the start; deviations of free functions as reciprocals.
+    """Parameters as they are, in units of their slopes at the start or of a hundredth of the size to expect of them.
 
-    All else is as it is searched. A common factor of parameters often is one of the curves that a free function makes,
-    and its deviation the reciprocal of it: so this valley is straight as well.
+    Deviations of free functions are reciprocals: a common factor of parameters often is one of the curves that a free
+    function makes, and its deviation the reciprocal of it, so this valley is straight as well. All else is as it is
+    searched.
 
     Parameters
     ----------
@@ -98,7 +99,8 @@ class Linear(Logarithmic):
         self.transforms = [layout.transforms[number] for number in layout.learned]
         places = list(zip(self.transforms, x.tolist(), strict=False))
         self.values = np.array([transform.forward(point) for transform, point in places])
-        self.slopes = np.array([transform.slope(point) for transform, point in places])
+        # On the scale of the search a parameter that has run away towards zero hardly moves any more; here it does.
+        self.slopes = np.array([max(transform.slope(point), transform.scale) for transform, point in places])
         self.reciprocal = layout.blocks.deviations
 
     @cached_property

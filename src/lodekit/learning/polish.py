@@ -16,6 +16,8 @@ __all__ = ["polish"]
 Array = NDArray[np.float64]
 #: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
 _STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 40, 1e-2
+#: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
+_IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
 _ROUNDS, _WORTH = 4, 1e-9
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
@@ -135,6 +137,7 @@ class _Climber:
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.noise(roots)
+        idle = 0
         for number in range(_MOST_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
@@ -146,7 +149,8 @@ class _Climber:
             # Where a step does not gain what it has promised, the curvature has changed.
             gain = self.best.value - before
             surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR * (1.0 + abs(before))
-            if gain < _FAST and (number >= _STEPS or noise > _BLIND):
+            idle = idle + 1 if gain < _IDLE * promise else 0
+            if gain < _FAST and (number >= _STEPS or noise > _BLIND or idle == _PATIENCE):
                 break
             kept = self.leave_bounds()
             if not len(self.inner):
