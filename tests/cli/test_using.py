@@ -79,7 +79,7 @@ def test_check_prints_the_certificate(fitted: Fitted) -> None:
         (("predict", "nothing"), "nothing"),
         (("predict", "MODEL", "--from", "5", "--to", "1"), "expected --from before --to"),
         (("predict", "MODEL", "--from", "soon"), "expected a number or a date"),
-        (("predict", "MODEL", "--from", "2026-01-01"), "expected numbers"),
+        (("predict", "MODEL", "--from", "2026-01-01"), "is a date, but the times are numbers; expected a number"),
         (("predict", "MODEL", "--from", "nan"), "expected a finite time"),
         (("predict", "MODEL", "--n", "0"), "--n"),
         (("predict", "MODEL", "--at", "x.csv", "--from", "1"), "got both"),
