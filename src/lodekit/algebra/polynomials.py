@@ -12,7 +12,7 @@ from fractions import Fraction
 from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly, nmod_poly
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
-from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
+from lodekit.algebra.scalars import Scalar, ScalarRing, check_factorable, join_terms
 
 __all__ = [
     "Polynomial",
@@ -198,6 +198,7 @@ def _factor_with_symbols(ring: ScalarRing, polynomial: Sequence[Element]) -> lis
         for power, element in enumerate(polynomial)
         for exponents, value in ring.terms(element).items()
     }
+    check_factorable(len(terms))
     parts = []
     for part, count in context.from_dict(terms).factor()[1]:
         degree = int(part.degrees()[0])

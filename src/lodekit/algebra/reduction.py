@@ -25,7 +25,6 @@ from lodekit.errors import AlgebraError
 __all__ = [
     "ELIMINATE",
     "MAX_PRODUCTS",
-    "MAX_TERMS",
     "Vector",
     "kernel_and_image",
     "leading_position",
@@ -41,7 +40,7 @@ ELIMINATE = 1 << 40
 
 #: How many terms in the parameters a vector may have, and how many a product may have before like ones are collected,
 #: before the computation is given up: a second or so. Systems that people write stay a hundred times below.
-MAX_TERMS = 30_000
+MAX_TERMS = 100_000
 MAX_PRODUCTS = 1_000_000
 #: How many terms all vectors together may have that one elimination goes through.
 MAX_WORK = 1_000_000

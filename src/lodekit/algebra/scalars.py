@@ -19,7 +19,10 @@ from lodekit.algebra.constants import Constant, format_rational
 from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.errors import AlgebraError
 
-__all__ = ["Scalar", "ScalarRing", "join_terms"]
+__all__ = ["MAX_FACTORED", "Scalar", "ScalarRing", "check_factorable", "join_terms"]
+
+#: How many terms a polynomial in several symbols may have where its factors are asked for.
+MAX_FACTORED = 4_000
 
 
 def _restore(names: tuple[str, ...], terms: dict[tuple[int, ...], int]) -> Element:
@@ -185,6 +188,7 @@ class ScalarRing:
         """Return the distinct irreducible factors, except integers."""
         if self._context is None or element.is_constant():
             return []
+        check_factorable(len(element))
         return [self._positive(factor) for factor, _ in element.factor()[1]]
 
     def _positive(self, element: Element) -> Element:
@@ -236,6 +240,12 @@ class ScalarRing:
                     term = term * point**exponent
             total = total + term
         return total
+
+
+def check_factorable(terms: int) -> None:
+    """Raise where a polynomial in several symbols has so many `terms` that factoring it could take minutes."""
+    if terms > MAX_FACTORED:
+        raise AlgebraError("the symbolic expressions grow too large to be factored; give numbers for some parameters")
 
 
 def join_terms(terms: Iterable[tuple[Scalar, str]]) -> str:
