@@ -226,7 +226,7 @@ def test_rows_without_a_time_are_a_step_apart(tmp_path: Path) -> None:
         ({"dt": 1, "time": "u"}, "choose one"),
     ):
         with pytest.raises(DataError, match=match):
-            read(frame, **options)  # type: ignore[arg-type]
+            read(frame, **options)
     with pytest.raises(DataError, match="the table has a column time; leave out dt"):
         read(frame.rename({"u": "time"}), dt=1)
     with pytest.raises(DataError, match="expected one table with --dt, got 2"):
