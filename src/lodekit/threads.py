@@ -61,6 +61,6 @@ def one_thread(library: str = "blas") -> Iterator[None]:
 
 def _free(threadpoolctl: Any) -> None:
     """Let any thread set the number: newer versions keep that to the thread that did so first, without a word."""
-    controller = getattr(threadpoolctl, "OpenBLASController", None)
+    controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
     if hasattr(controller, "clear_controlling_thread"):
         controller.clear_controlling_thread(force=True)

@@ -191,7 +191,7 @@ def test_dates_are_counted_in_the_declared_unit(tmp_path: Path) -> None:
     assert gp.labels_ == {"title": "", "units": {"t": "min"}, "origin": "2026-03-01T12:00:00"}
     dates = np.array(["2026-03-01T12:30"], dtype="datetime64[m]")
     assert gp.predict(dates)[0, 0] == gp.predict([30.0])[0, 0]
-    assert gp.predict([timedelta(minutes=30)])[0, 0] == gp.predict([30.0])[0, 0]
+    assert gp.predict(np.array([timedelta(minutes=30)]))[0, 0] == gp.predict([30.0])[0, 0]
     assert date_column(gp.labels_, [30.0]) == {"date": ["2026-03-01T12:30:00"]}
     gp.update(dates, {"T": [1.1]}, relearn=False)
     assert gp.fit_.measurements.window == (0.0, 38.0)

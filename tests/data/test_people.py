@@ -14,6 +14,7 @@ import pytest
 from lodekit.data import sources
 from lodekit.data.observations import Observations
 from lodekit.data.sources import Source, read_source
+from lodekit.data.tables.order import Order
 from lodekit.errors import DataError, LodekitError
 
 pandas = pytest.importorskip("pandas")
@@ -226,7 +227,7 @@ def test_rows_without_a_time_are_a_step_apart(tmp_path: Path) -> None:
         ({"dt": 1, "time": "u"}, "choose one"),
     ):
         with pytest.raises(DataError, match=match):
-            read(frame, **options)  # type: ignore[arg-type]
+            read(frame, **options)
     with pytest.raises(DataError, match="the table has a column time; leave out dt"):
         read(frame.rename({"u": "time"}), dt=1)
     with pytest.raises(DataError, match="expected one table with --dt, got 2"):
@@ -256,3 +257,16 @@ def test_a_window_leaves_other_rows_out(tmp_path: Path, monkeypatch: pytest.Monk
     ):
         with pytest.raises(DataError, match=match):
             read(frame, window=window)
+
+
+def test_the_order_of_parts_is_the_order_of_the_whole() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(500):
+        t = draw.integers(0, draw.integers(1, 6), draw.integers(1, 9)).astype(float)
+        t = np.sort(t) if draw.random() < 0.4 else t
+        pairs = [(t[i], t[j]) for i in range(len(t)) for j in range(i, len(t))]
+        drop, rise = max(a - b for a, b in pairs), max(b - a for a, b in pairs)
+        cut = int(draw.integers(0, len(t) + 1))
+        for found in (Order.of(t), Order.of(t[:cut]) + Order.of(t[cut:])):
+            assert (found.count, found.low, found.high) == (len(t), t.min(), t.max())
+            assert (found.drop, found.rise, len(found.values)) == (drop, rise, min(len(set(t.tolist())), 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_what_is_quoted_is_no_comment(read: Reader) -> None:
     same(table, [0, 1, 2], x=[1, 2, 3])
 
 
-KINDS = {
+KINDS: dict[str, Callable[[str, str], tuple[str, str]]] = {
     "cell": lambda t, x: (t, "oops"),
     "width": lambda t, x: (t, "1,2,3"),
     "no time": lambda t, x: ("", x),

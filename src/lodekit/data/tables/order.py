@@ -51,9 +51,13 @@ class Order:
         if not len(times):
             return cls()
         low, high = float(times.min()), float(times.max())
-        drop = float(np.max(np.maximum.accumulate(times) - times))
-        rise = float(np.max(times - np.minimum.accumulate(times)))
-        between = times[(times != low) & (times != high)]
+        between = times[len(times) // 2 : len(times) // 2 + 1]
+        if (between == low) | (between == high):
+            between = times[(times != low) & (times != high)]
+        drop, rise = 0.0, high - low
+        if not (times[1:] >= times[:-1]).all():  # most tables are in order, and need no more than a look
+            drop = float(np.max(np.maximum.accumulate(times) - times))
+            rise = float(np.max(times - np.minimum.accumulate(times)))
         return cls(len(times), low, high, drop, rise, frozenset({low, high, *between[:1].tolist()}))
 
     def __add__(self, other: Order) -> Order:
