@@ -148,8 +148,9 @@ class _Climber:
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
             gain = self.best.value - before
+            is_clear = promise > max(_CLEAR * (1.0 + abs(before)), _SEEN * self.blur)
             surprise = abs(gain - promise) > 0.3 * promise and promise > _CLEAR * (1.0 + abs(before))
-            idle = idle + 1 if gain < _IDLE * promise else 0
+            idle = idle + 1 if is_clear and gain < _IDLE * promise else 0
             if gain < _FAST and (number >= _STEPS or noise > _BLIND or idle == _PATIENCE):
                 break
             kept = self.leave_bounds()
@@ -229,7 +230,9 @@ class _Climber:
         # A gain may be too small for the digits of the objective: those of its gradient are better.
         least = best.value - max(_DIGITS * (1.0 + abs(best.value)), min(_SEEN * self.blur, _MOST_LOST))
         start = self.y
-        for _ in range(6):
+        # The last one ends where the first entry meets its limit: beside the others, that one need not move at all.
+        shares = [*(share * 0.25**k for k in range(6)), min(share, self.feasible(roots @ z))]
+        for share in shares:
             step, trials = share * z, []
             for _ in range(3):
                 y = self.moved(roots @ step)
@@ -250,5 +253,10 @@ class _Climber:
                 self.y, self.slope = y, slope
                 self.best = replace(best, x=self.chart.point(y), value=value, evaluations=evaluations)
                 return True
-            share *= 0.25
         return False
+
+    def feasible(self, move: Array) -> float:
+        """Return the share of a move after which the first entry meets its limit."""
+        here = self.y[self.inner]
+        room = np.where(move > 0.0, self.high - here, here - self.low) / np.maximum(np.abs(move), 1e-300)
+        return (1.0 + 1e-12) * float(np.min(room))
