@@ -95,7 +95,7 @@ def _consistent(part: Array, parameters: int) -> Array:
     first.
     """
     diagonal = np.diag(part)
-    if not (diagonal[:parameters] > 0.0).all():
+    if not (diagonal[:parameters] > 0.0).all() or not (diagonal > 0.0).any():
         return part
     lost = diagonal <= 0.0
     found = np.where(lost[:, None] | lost, np.diag(diagonal), part)

@@ -118,7 +118,7 @@ class ChannelPosterior(DensePosterior):
         seen = view.data_design(drawn) + np.concatenate(
             [part[index] @ weights for part, index in zip(self.state.basis, data.index, strict=True)]
         )
-        noise = np.sqrt(data.noise.variance(self.hyper.noise))
+        noise = np.sqrt(data.noise.variance(self.hyper.noise) + self.state.added)
         rest = self.state.residual[:, None] - seen - noise[:, None] * generator.standard_normal(seen.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
         amplitudes, more = view.update(alpha)

@@ -4,9 +4,10 @@ With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (alpha alpha^T - K^-1)/2
 derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
 any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of the covariance used).
 
-Nothing is ever added to the diagonal to make a factorization succeed: that would be another evidence, with optima of
-its own. Entries of K have errors in proportion to the prior deviations of both measurements; what they do to the log
-evidence is G times these errors, and every evaluation says how large that is.
+Nothing is added to the diagonal to make a factorization succeed: that would be another evidence, with optima of its
+own. The channel prior is the exception, whose covariance is an integral with an error of its own. Entries of K have
+errors in proportion to the prior deviations of both measurements; what they do to the log evidence is G times these
+errors, and every evaluation says how large that is.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+#: What is added to the diagonal until a factorization succeeds, relative to its mean: under the channel prior alone.
+_NONE, _JITTERS = (0.0,), (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
 #: An error of the log evidence for each measurement that needs no closer look.
 _HARMLESS = 1e-9
 
@@ -100,6 +103,8 @@ class Factorization:
         For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
     lagged : LagCovariance, optional
         The covariance over all pairs of times, where the prior stands on the channels.
+    added : float
+        What had to be added to the diagonal then, in scaled units.
     """
 
     prepared: Prepared
@@ -109,6 +114,7 @@ class Factorization:
     error: float
     stacks: list[Array]
     lagged: LagCovariance | None = None
+    added: float = 0.0
 
     @property
     def coefficients(self) -> Coefficients:
@@ -197,14 +203,18 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
             return None
         blocks = lagged.blocks()
     residual = prepared.residual
-    K = assemble(data, stacks, prepared, blocks)
-    diagonal = np.einsum("ii->i", K)
-    if not np.isfinite(diagonal).all():
-        return None
-    sizes = diagonal.copy()
-    diagonal += prepared.noise
-    factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
-    if info != 0:
+    for jitter in _NONE if lagged is None else _JITTERS:
+        K = assemble(data, stacks, prepared, blocks)
+        diagonal = np.einsum("ii->i", K)
+        if not np.isfinite(diagonal).all():
+            return None
+        sizes = diagonal.copy()
+        added = jitter * float(sizes.mean()) if jitter else 0.0
+        diagonal += prepared.noise + added
+        factor, info = lapack.dpotrf(K, lower=1, overwrite_a=1, clean=0)
+        if info == 0:
+            break
+    else:
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
@@ -216,7 +226,7 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
             sizes = prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
         root, _ = lapack.dtrtri(factor, lower=1)
         error = error_of(sizes, alpha, np.sum(np.tril(root) ** 2, axis=0))
-    return Factorization(prepared, factor, alpha, value, error, stacks, lagged)
+    return Factorization(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
 def _stack(latent: Latent, u: Array, order: int) -> Array:
