@@ -115,8 +115,7 @@ def predict(
             found.append(std[:, 0] if single else std)
         if return_cov:
             check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
-            covariance = fit.posterior.covariance(observables, times) / left
-            covariance += np.tensordot(slopes, slopes, axes=(0, 0))
+            covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
             found.append(covariance[:, 0, :, 0] if single else covariance)
     return _deliver(found, times)
 

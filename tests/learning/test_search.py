@@ -37,7 +37,7 @@ def test_a_search_finds_what_one_from_the_truth_finds(name: str, seed: int) -> N
 
 
 def test_without_a_second_look_a_square_wave_ends_at_another_lengthscale(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant = plants.make("rlc", 119)
+    plant = plants.make("rlc", 75)
     best = end(plant, told=True)
     monkeypatch.setattr(learning, "look_again", lambda objective, optimum, **_: optimum)
     assert end(plant, told=False) < best - 1.0

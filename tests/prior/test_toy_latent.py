@@ -102,7 +102,8 @@ def test_the_evidence_of_a_fit_is_the_textbook_formula() -> None:
     """For ``x' = u`` all covariances are derivatives of k; SymPy takes them, NumPy's determinant does the rest."""
     times = np.linspace(0.0, 6.0, 9)
     table = np.stack([np.sin(times), np.cos(times)], axis=1) + 0.05 * np.random.default_rng(0).standard_normal((9, 2))
-    model = lk.LODEGP(lk.System("x' = u"), latent="toy", engine="dense", random_state=0, restarts=1).fit(times, table)
+    model = lk.LODEGP(lk.System("x' = u"), latent="toy", noise="shared", engine="dense", random_state=0, restarts=1)
+    model.fit(times, table)
     hyper, span = model.fit_.hyperparameters, model.fit_.prior.units.span
     tau, ell = sympy.Symbol("tau"), float(hyper.lengthscales[0]) * span
     kernel = sympy.exp(-((tau / ell) ** 2) / 2) * sympy.cos(tau / ell)

@@ -81,19 +81,20 @@ def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Arra
 def _set_back(objective: Objective, optimum: Optimum) -> Iterator[Array]:
     """Yield the optimum with parameters that have run away set back to the size to expect, one by one and together."""
     layout = objective.layout
-    lost: dict[int, float] = {}
+    usual, away = np.zeros(len(layout.learned)), np.zeros(len(layout.learned))
     for place, number in enumerate(layout.learned):
-        transform = layout.transforms[number]
-        usual = transform.inverse(transform.size) if transform.is_unbounded else transform.centre
-        x = float(optimum.x[place])
+        transform, x = layout.transforms[number], float(optimum.x[place])
         if transform.is_unbounded:
             # Around zero the scale is fine, and zero is as good a value as any.
-            if abs(x) > usual + _LOST:
-                lost[place] = float(np.copysign(usual, x))
-        elif abs(x - usual) > _LOST:
-            lost[place] = usual
-    groups = [[place] for place in lost] + ([list(lost)] if len(lost) > 1 else [])
+            size = transform.inverse(transform.size)
+            usual[place], away[place] = float(np.copysign(size, x)), max(0.0, abs(x) - size)
+        else:
+            usual[place], away[place] = transform.centre, abs(x - transform.centre)
+    lost = np.flatnonzero(away > _LOST)
+    # Those that run away take others with them, not as far.
+    together = np.flatnonzero(away > 0.5 * _LOST)
+    groups = [np.array([place]) for place in lost] + ([together] if len(lost) and len(together) > 1 else [])
     for group in groups:
         point = optimum.x.copy()
-        point[group] = [lost[place] for place in group]
+        point[group] = usual[group]
         yield point

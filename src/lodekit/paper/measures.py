@@ -88,12 +88,20 @@ def measure(experiment: Experiment, method: str, seed: int, *, noisy: bool = Tru
         trained.loss,
         ode_error(experiment, trained.mean),
         measured_error(experiment, trained),
-        None if prior is None else count_eigenvalues(prior(np.linspace(*experiment.evaluate, _POINTS))),
+        None if prior is None else _count(prior(np.linspace(*experiment.evaluate, _POINTS))),
         trained.hyperparameters,
         trained.parameters,
         trained.intervals,
         trained.seconds,
     )
+
+
+def _count(covariance: Array) -> int | None:
+    """Return how many eigenvalues are above the threshold; None where rounding hides it, as without noise it may."""
+    try:
+        return count_eigenvalues(covariance)
+    except LodekitError:
+        return None
 
 
 def ode_error(experiment: Experiment, mean: Callable[[Array], Array]) -> list[float]:

@@ -58,7 +58,7 @@ def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.rand
     found: list[_Guess] = []
     for half in _HALVES:
         form = _WeakForm.of(equations, half)
-        if form is None or form.rows < len(equations.involved):
+        if form is None or form.count < len(equations.involved):
             continue
         # What another width has found is as good a start as any, and needs fewer steps.
         tries = [(guess.x, _FEWER) for guess in found[-1:]] + [(x, _STEPS) for x in starts[: 1 if found else _TRIES]]
@@ -175,7 +175,7 @@ class _WeakForm:
         return cls(equations, features, noise, grid, bump_integrals(grid, centres, width, power, 0))
 
     @property
-    def rows(self) -> int:
+    def count(self) -> int:
         """How many residuals there are."""
         return self.equations.count * len(self.features)
 
