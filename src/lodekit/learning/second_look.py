@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
+from lodekit.learning.starts import Sizes, match_sizes
 
 __all__ = ["look_again"]
 
@@ -24,6 +25,10 @@ _ALONG = 0.55
 _LOWER = 8.0
 #: A parameter this far from where it was expected, as a logarithm, may have run away along a plain.
 _LOST = 6.0
+#: Others that are this far away are set back with it, in one try or another.
+_TAKEN = (3.0, 1.0)
+#: What is set back leaves more over at first: noise of this share of the data.
+_NOISE = 0.1
 #: How often one look follows another, and how many lengthscales are looked at.
 _ROUNDS, _PROCESSES = 3, 4
 #: How many steps a search takes that looks where a start leads.
@@ -92,9 +97,20 @@ def _set_back(objective: Objective, optimum: Optimum) -> Iterator[Array]:
             usual[place], away[place] = transform.centre, abs(x - transform.centre)
     lost = np.flatnonzero(away > _LOST)
     # Those that run away take others with them, not as far.
-    together = np.flatnonzero(away > 0.5 * _LOST)
-    groups = [np.array([place]) for place in lost] + ([together] if len(lost) and len(together) > 1 else [])
+    groups = [np.array([place]) for place in lost]
+    for least in _TAKEN if len(lost) else ():
+        together = np.flatnonzero(away > least)
+        groups += [together] if len(together) > len(groups[-1]) else []
     for group in groups:
         point = optimum.x.copy()
         point[group] = usual[group]
         yield point
+        # What suits the data of deviations depends on the parameters.
+        hyper = layout.unpack(point)
+        length = float(np.exp(np.mean(np.log(hyper.lengthscales)))) if layout.processes else 1.0
+        with np.errstate(all="ignore"):
+            sizes = Sizes.at(objective.engine, hyper.theta)
+            noise = np.maximum(hyper.noise, _NOISE * objective.engine.prior.noise.units)[: layout.noise_levels]
+            matched = match_sizes(objective.engine, layout, sizes, length, noise)
+        if matched is not None and np.isfinite(layout.pack(matched)).all():
+            yield layout.pack(matched)
