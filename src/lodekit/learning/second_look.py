@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 _FACTORS = 1.08 ** np.arange(-9.0, 9.0)
 #: Where a window holds many lengthscales, two of these are followed in any case: the scan cannot tell them apart.
 _NEIGHBOURS, _SHORT = _FACTORS[[7, 11]], 0.1
+#: Where it holds hardly any there is nothing to confuse, nor where processes of all channels share the work.
+_LONG = 0.25
 #: What longer ones leave over counts as noise: by this power of the factor it grows along.
 _ALONG = 0.55
 #: A top beside the optimum is worth a search where it is no lower than this, in log evidence.
@@ -67,7 +69,10 @@ def _other_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Arra
     reach = objective.engine.limits
     low, high = float(np.log(reach.shortest)), float(np.log(reach.longest))
     for place in range(block.start, min(block.stop, block.start + _PROCESSES)):
-        moves, is_short = np.log(_FACTORS), float(np.exp(optimum.x[place])) < _SHORT
+        length = float(np.exp(optimum.x[place]))
+        if length > _LONG or objective.engine.prior.channels is not None:
+            continue
+        moves, is_short = np.log(_FACTORS), length < _SHORT
         moves = moves[(optimum.x[place] + moves > low) & (optimum.x[place] + moves < high)]
         points = [optimum.x.copy() for _ in moves]
         for point, move in zip(points, moves, strict=True):

@@ -31,6 +31,8 @@ _INSIDE, _MOST = 8, 1500
 _FLOOR = 1e-3
 #: Steps of a least-squares search, from a guess and from what another window has found.
 _STEPS, _FEWER = 40, 12
+#: Parameters may go this far from the size to expect, as logarithms; farther away each unit costs so much.
+_LOOSE, _LEASH = 7.0, 1.0
 #: How many blind guesses start it.
 _TRIES = 3
 #: A mean square of residuals, relative to their noise, that says that something went wrong.
@@ -98,7 +100,9 @@ def _minimise(form: _WeakForm, layout: Layout, x0: Array, steps: int) -> _Guess 
         if key not in last:
             last.clear()
             slopes = np.array([layout.transforms[n].slope(float(x[i])) for i, n in enumerate(equations.involved)])
-            last[key] = form.evaluate(_parameters(equations, layout, x, 1.0), equations.involved, slopes)
+            residual, jacobian = form.evaluate(_parameters(equations, layout, x, 1.0), equations.involved, slopes)
+            far, side = _far(equations, layout, x)
+            last[key] = np.append(residual, far), np.concatenate([jacobian, np.diag(side)])
         return last[key]
 
     result = least_squares(
@@ -106,11 +110,23 @@ def _minimise(form: _WeakForm, layout: Layout, x0: Array, steps: int) -> _Guess 
     )
     if not np.isfinite(result.x).all():
         return None
-    residual, slope = evaluate(result.x)
+    residual, slope = (part[: form.count] for part in evaluate(result.x))
     # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
     sizes = np.linalg.svd(slope, compute_uv=False)
     cost = float(np.mean(residual**2))
     return _Guess(result.x, cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)))
+
+
+def _far(equations: ImpliedEquations, layout: Layout, x: Array) -> tuple[Array, Array]:
+    """Return how far parameters have run away, as residuals, and the derivatives: wide windows do not hold them back.
+
+    Where a high derivative is too small to be seen, all others may be multiplied by anything.
+    """
+    transforms = [layout.transforms[n] for n in equations.involved]
+    centre = np.array([transform.centre for transform in transforms])
+    reach = _LOOSE + np.array([abs(each.inverse(each.size)) if each.is_unbounded else 0.0 for each in transforms])
+    beyond = np.maximum(np.abs(x - centre) - reach, 0.0)
+    return _LEASH * beyond, np.where(beyond > 0, _LEASH * np.sign(x - centre), 0.0)
 
 
 def _parameters(equations: ImpliedEquations, layout: Layout, x: Array, others: float) -> Array:
