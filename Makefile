@@ -49,13 +49,16 @@ bench: $(DEV)
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/priors.py
 	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/search.py --seeds 20
 	$(BIN)/python benchmarks/units.py
+	$(BIN)/python benchmarks/identification.py
+	$(BIN)/python benchmarks/calibration.py --seeds 40
 	$(BIN)/python benchmarks/cli.py
 
 # What cannot be shown in a minute; docs/trust.md says what comes out.
 trust: $(DEV)
 	$(BIN)/python benchmarks/trust_input.py
+	$(BIN)/python benchmarks/trust_numerics.py --fits 100 --evidences 50
 
 docs: $(DEV)
 	$(BIN)/python -m pytest -q README.md docs
