@@ -15,11 +15,11 @@ __all__ = ["polish"]
 
 Array = NDArray[np.float64]
 #: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
-_STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 40, 1e-2
+_STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 20, 1e-2
 #: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
-_ROUNDS, _WORTH = 4, 1e-9
+_ROUNDS, _WORTH = 3, 1e-9
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
