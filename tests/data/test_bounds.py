@@ -52,6 +52,7 @@ def test_a_packed_log_of_long_lines_is_read_in_pieces_in_bounded_memory(tmp_path
             file.write(b"".join(b"%d,%d.5,%s\n" % (i, i % 7, remark) for i in range(first, first + 1000)))
     answers = ask_bounded(
         f"ask('log', lambda: read_source({str(tmp_path / 'log.csv.gz')!r}, channels=['x']).measurements.size)",
+        megabytes=700,
     )
     assert answers["log"] == "300000"
 

@@ -16,6 +16,8 @@ __all__ = ["polish"]
 Array = NDArray[np.float64]
 #: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
 _STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 20, 1e-2
+#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough.
+_FEW_STEPS = 6
 #: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
@@ -66,7 +68,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         Minus the Hessian of the objective there.
     """
     best = optimum
-    for number in range(_ROUNDS):
+    for number in range(_ROUNDS if objective.layout.learned else 1):
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
         chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
@@ -138,7 +140,7 @@ class _Climber:
                 break
             noise = self.noise(roots)
         idle = 0
-        for number in range(_MOST_STEPS):
+        for number in range(_MOST_STEPS if self.parameters else _FEW_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
             if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * noise**2):
