@@ -131,7 +131,7 @@ class Witness:
                 operator = [c * span ** (-k) for k, c in enumerate(columns[factor.column][o])]
                 s = (time - start) / span
                 if root is None:
-                    found = _companion(scaled, factor.multiplicity, operator, s)
+                    found = companion_modes(scaled, factor.multiplicity, operator, s)
                 else:
                     found = _exponential(root, bool(group.root and group.root.imag), factor.multiplicity, operator, s)
                 basis[row] += [deviation * value for value in found]
@@ -187,7 +187,7 @@ def _exponential(root: Number, is_complex: bool, multiplicity: int, operator: li
     return values
 
 
-def _companion(factor: list[Number], multiplicity: int, operator: list[Number], s: Number) -> list[Number]:
+def companion_modes(factor: list[Number], multiplicity: int, operator: list[Number], s: Number) -> list[Number]:
     """Return the fundamental system of the companion matrix, seen through an operator, balanced as the model's is."""
     full = [mpmath.mpf(1)]
     for _ in range(multiplicity):

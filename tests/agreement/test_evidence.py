@@ -12,6 +12,7 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import evaluate, factorize
 from lodekit.prior.hyperparameters import Hyperparameters
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, shifted, system_of
+from tests.witness import companion_modes
 
 CASES = [*EXAMPLES, *EXTRA]
 
@@ -130,26 +131,7 @@ def mode_values(
             total = sum((c * v for c, v in zip(operator, derivatives, strict=True)), mpmath.mpc(0))
             values += [total.real] + ([total.imag] if root.imag else [])
         return values
-    full = [mpmath.mpf(1)]
-    for _ in range(multiplicity):
-        full = [
-            sum((full[i] * factor[k - i] for i in range(len(full)) if 0 <= k - i < len(factor)), mpmath.mpf(0))
-            for k in range(len(full) + len(factor) - 1)
-        ]
-    size, degree = len(full) - 1, len(factor) - 1
-    omega = (1 + factor[0] ** 2) ** (mpmath.mpf(1) / (2 * degree))
-    F = mpmath.matrix(size, size)
-    for k in range(size - 1):
-        F[k, k + 1] = 1
-    for k in range(size):
-        F[size - 1, k] -= full[k]
-    row = mpmath.matrix(1, size)
-    power = mpmath.eye(size)
-    for c in operator:
-        row += c * power[0, :]
-        power = power * F
-    flow = row * mpmath.expm(F * s)
-    return [flow[0, k] * omega**k for k in range(size)]
+    return companion_modes(factor, multiplicity, operator, s)
 
 
 def reference_residual(data: DenseData, hyper: Hyperparameters) -> list[float]:

@@ -206,6 +206,16 @@ class OperatorMatrix:
         """Return the coefficients of the entry in row `i` and column `j` as field elements, lowest power of d first."""
         return [Scalar(self.ring, value, self.denominators[i]) for value in self.rows[i][j]]
 
+    def terms(self) -> list[tuple[int, int, int, Scalar]]:
+        """Return row, column, power of d and coefficient of everything that is not zero, in this order."""
+        return [
+            (i, j, k, value)
+            for i in range(len(self.rows))
+            for j in range(self.width)
+            for k, value in enumerate(self.coefficients(i, j))
+            if value
+        ]
+
     def degree(self, column: int) -> int:
         """Return the degree in d of a column; -1 for a column of zeros."""
         return max((len(row[column]) - 1 for row in self.rows), default=-1)

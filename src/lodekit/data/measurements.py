@@ -13,7 +13,7 @@ from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 
-__all__ = ["Measurements", "Summary", "check_exact_values", "check_met", "merge", "typical_noise"]
+__all__ = ["Measurements", "Summary", "check_exact_values", "check_met", "merge", "scatter_of", "typical_noise"]
 
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
@@ -159,8 +159,7 @@ class Measurements:
         """Return the noise of each observable as third differences of neighbours suggest it; None where unknown."""
         if self.sums is not None or any(len(item.values) < 8 for item in self.series):
             return None
-        # The third difference of white noise has twenty times its variance.
-        return np.array([np.sqrt(np.mean(np.diff(item.values[:_SOME], 3) ** 2) / 20.0) for item in self.series])
+        return np.array([scatter_of(item.values[:_SOME]) for item in self.series])
 
     @cached_property
     def summaries(self) -> list[Summary]:
@@ -169,6 +168,12 @@ class Measurements:
             return [_summarize_sums(self.sums, name) for name in self.sums.observables]
         with np.errstate(all="ignore"):
             return [_summarize(item) for item in self.series]
+
+
+def scatter_of(values: Array) -> float:
+    """Return the deviation of the noise of a series as third differences of neighbours suggest it."""
+    # The third difference of white noise has twenty times its variance.
+    return float(np.sqrt(np.mean(np.diff(values, 3) ** 2) / 20.0))
 
 
 def _scale(spread: float, size: float) -> float:

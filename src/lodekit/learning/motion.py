@@ -117,13 +117,7 @@ def _moments(
     curves: Curves, operator: OperatorMatrix, known: Sequence[Signal], numbers: list[int], sizes: Array
 ) -> tuple[Array, Array]:
     """Return the squares of what moves of the parameters change in the equations, and their variances, (n, n) each."""
-    terms = [
-        (i, (j, k), value)
-        for i in range(len(operator.rows))
-        for j in range(operator.width)
-        for k, value in enumerate(operator.coefficients(i, j))
-        if value
-    ]
+    terms = [(i, (j, k), value) for i, j, k, value in operator.terms()]
     pairs = sorted({pair for _, pair, _ in terms})
     signal, noise = np.zeros((2, len(numbers), len(numbers)))
     if not pairs:

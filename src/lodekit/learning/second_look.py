@@ -94,12 +94,9 @@ def _set_back(objective: Objective, optimum: Optimum) -> Iterator[Array]:
     usual, away = np.zeros(len(layout.learned)), np.zeros(len(layout.learned))
     for place, number in enumerate(layout.learned):
         transform, x = layout.transforms[number], float(optimum.x[place])
+        away[place], usual[place] = transform.away(x), transform.centre
         if transform.is_unbounded:
-            # Around zero the scale is fine, and zero is as good a value as any.
-            size = transform.inverse(transform.size)
-            usual[place], away[place] = float(np.copysign(size, x)), max(0.0, abs(x) - size)
-        else:
-            usual[place], away[place] = transform.centre, abs(x - transform.centre)
+            usual[place] = float(np.copysign(transform.inverse(transform.size), x))
     lost = np.flatnonzero(away > _LOST)
     # Those that run away take others with them, not as far.
     groups = [np.array([place]) for place in lost]

@@ -58,6 +58,12 @@ class Transform:
         distance = math.log(max(self.size, abs(self.low if math.isinf(self.high) else self.high)))
         return distance if math.isinf(self.high) else -distance
 
+    def away(self, x: float) -> float:
+        """Return how far a point `x` of the real line is from the size to expect; values below it are near zero."""
+        if self.is_unbounded:
+            return max(0.0, abs(x) - abs(self.inverse(self.size)))
+        return abs(x - self.centre)
+
     def forward(self, x: float) -> float:
         """Return the parameter at a point `x` of the real line."""
         if self.is_unbounded:
@@ -210,11 +216,26 @@ class Layout:
         negative = attempt == 1 if first else generator.random() < 0.5
         return (-1.0 if negative else 1.0) * transform.size * math.exp(shift)
 
+    def parameters(self, x: Array, numbers: Sequence[int], others: float = math.nan) -> Array:
+        """Return all parameters, shape (p,): fixed ones, some at points of the search, and a number for all others.
+
+        Parameters
+        ----------
+        x : array
+            Points of the real line.
+        numbers : sequence of int
+            Of the learned parameters that stand there, in order.
+        others : float
+            Stands for learned parameters that do not.
+        """
+        theta = np.where(np.isnan(self.fixed), others, self.fixed)
+        for position, number in enumerate(numbers):
+            theta[number] = self.transforms[number].forward(float(x[position]))
+        return theta
+
     def unpack(self, x: Array) -> Hyperparameters:
         """Return what is learned at a vector of shape (n,): values, no logarithms."""
-        theta = self.fixed.copy()
-        for position, number in enumerate(self.learned):
-            theta[number] = self.transforms[number].forward(float(x[position]))
+        theta = self.parameters(x, self.learned)
         blocks = self.blocks
         natural = np.exp(np.clip(x, -300, 300))
         return Hyperparameters(

@@ -73,12 +73,6 @@ class EquationTerms:
 def equation_terms(system: System) -> EquationTerms:
     """Return the terms of the equations of a system."""
     operator = system.operator
-    found = [
-        (i, (j, k), value)
-        for i in range(len(operator.rows))
-        for j in range(operator.width)
-        for k, value in enumerate(operator.coefficients(i, j))
-        if value
-    ]
+    found = [(i, (j, k), value) for i, j, k, value in operator.terms()]
     derivatives = sorted({pair for _, pair, _ in found})
     return EquationTerms(system, derivatives, [(i, derivatives.index(pair), value) for i, pair, value in found])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from lodekit.algebra.decomposition import combine
 from lodekit.algebra.operators import OperatorMatrix
@@ -11,7 +11,34 @@ from lodekit.algebra.scalars import Scalar
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal
 
-__all__ = ["implied_equations"]
+__all__ = ["eliminate", "implied_equations"]
+
+
+def eliminate(
+    operator: OperatorMatrix, known: Sequence[Signal], hidden: Sequence[int]
+) -> tuple[OperatorMatrix, list[Signal]]:
+    """Return both sides of the equations that others imply without some columns, which are zero then.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+    known : sequence of Signal
+        Both sides of the equations.
+    hidden : sequence of int
+        The columns that are eliminated.
+    """
+    if not hidden:
+        return operator, list(known)
+    ring = operator.ring
+    _, _, weights = kernel_and_image(ring, [[row[j] for j in hidden] for row in operator.rows])
+    rows = [combine(ring, weight, operator.rows) for weight in weights]
+    sides = []
+    for weight in weights:
+        total = Signal(ring)
+        for factor, bottom, signal in zip(weight, operator.denominators, known, strict=True):
+            total = total + signal.apply([Scalar(ring, c * bottom) for c in factor])
+        sides.append(total)
+    return OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), sides
 
 
 def implied_equations(system: Facts, channels: Collection[str]) -> tuple[OperatorMatrix, list[Signal]]:
@@ -30,16 +57,5 @@ def implied_equations(system: Facts, channels: Collection[str]) -> tuple[Operato
     >>> [[str(value) for value in operator.coefficients(0, 0)], operator.coefficients(0, 1)]
     [['k', '0', '1'], []]
     """
-    operator, ring = system.operator, system.operator.ring
     hidden = [j for j, name in enumerate(system.channels) if name not in channels]
-    if not hidden:
-        return operator, list(system.forcing)
-    _, _, weights = kernel_and_image(ring, [[row[j] for j in hidden] for row in operator.rows])
-    rows = [combine(ring, weight, operator.rows) for weight in weights]
-    known = []
-    for weight in weights:
-        total = Signal(ring)
-        for factor, bottom, signal in zip(weight, operator.denominators, system.forcing, strict=True):
-            total = total + signal.apply([Scalar(ring, c * bottom) for c in factor])
-        known.append(total)
-    return OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), known
+    return eliminate(system.operator, system.forcing, hidden)

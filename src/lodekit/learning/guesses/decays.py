@@ -120,15 +120,9 @@ def _solve(
 ) -> Array | None:
     """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite."""
 
-    def parameters(x: Array) -> Array:
-        theta = layout.fixed.copy()
-        for position, number in enumerate(layout.learned):
-            theta[number] = layout.transforms[number].forward(float(x[position]))
-        return theta
-
     def mismatch(x: Array) -> Array:
         with np.errstate(all="ignore"):
-            own = prior.observables.evaluate(parameters(x)).factors
+            own = prior.observables.evaluate(layout.parameters(x, layout.learned)).factors
             total = np.ones(len(rates), dtype=complex)
             for number in factors:
                 powers = rates[:, None] ** np.arange(len(own[number]))
@@ -141,7 +135,7 @@ def _solve(
         x0 = np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in layout.learned])
         result = least_squares(mismatch, x0, max_nfev=60)
         if np.isfinite(result.x).all() and (best is None or result.cost < best[0]):
-            best = float(result.cost), parameters(result.x)
+            best = float(result.cost), layout.parameters(result.x, layout.learned)
         if best is not None and best[0] < 1e-12:
             break
     return None if best is None else best[1]

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.algebra.decomposition import combine
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.reduction import kernel_and_image
 from lodekit.algebra.scalars import Scalar
 from lodekit.data.observations import Series
 from lodekit.errors import AlgebraError
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.observables import ObservableReader
+from lodekit.system.elimination import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
@@ -83,13 +82,7 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
         return None
     numbers = [i for i, row in enumerate(operator.rows) if any(row)]
     involved = _involved(operator, forcing, numbers, layout)
-    terms = [
-        (n, j, k, value)
-        for n, i in enumerate(numbers)
-        for j in range(operator.width)
-        for k, value in enumerate(operator.coefficients(i, j))
-        if value
-    ]
+    terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
     used = sorted({j for _, j, *_ in terms})
     start = max((float(observed[j].times.min()) for j in used), default=0.0)
     stop = min((float(observed[j].times.max()) for j in used), default=0.0)
@@ -122,16 +115,7 @@ def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix
         operator = operator.beside(blank).above(more.beside(minus))
         forcing += [signal.scale(Scalar(ring, -ring.one)) for signal in known]
     hidden = [j for j, name in enumerate(columns) if name not in names]
-    if hidden:
-        _, _, weights = kernel_and_image(ring, [[row[j] for j in hidden] for row in operator.rows])
-        rows = [combine(ring, weight, operator.rows) for weight in weights]
-        sides = []
-        for weight in weights:
-            total = Signal(ring)
-            for factor, bottom, signal in zip(weight, operator.denominators, forcing, strict=True):
-                total = total + signal.apply([Scalar(ring, c * bottom) for c in factor])
-            sides.append(total)
-        operator, forcing = OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), sides
+    operator, forcing = eliminate(operator, forcing, hidden)
     return operator.take_columns([columns.index(name) for name in names]), forcing
 
 

@@ -47,12 +47,10 @@ def match_derivatives(
     involved = equations.involved
     smooth = _Smoothed.of(equations)
 
+    centre = np.array([layout.transforms[number].centre for number in involved])
+
     def parameters(x: Array, others: float) -> Array:
-        theta = np.where(np.isnan(layout.fixed), others, layout.fixed)
-        for position, number in enumerate(involved):
-            transform = layout.transforms[number]
-            theta[number] = transform.forward(transform.centre + float(x[position]))
-        return theta
+        return layout.parameters(centre + x, involved, others)
 
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(3, count)):

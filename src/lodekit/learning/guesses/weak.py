@@ -8,6 +8,7 @@ parameters that cancel each other gain nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from lodekit.data.measurements import scatter_of
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.implied import ImpliedEquations
 from lodekit.learning.transforms import Layout
@@ -57,9 +59,10 @@ def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.rand
         np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in equations.involved])
         for attempt in range(_TRIES)
     ]
+    series = [_thin(item) for item in equations.series]
     found: list[_Guess] = []
     for half in _HALVES:
-        form = _WeakForm.of(equations, half)
+        form = _WeakForm.of(equations, series, half)
         if form is None or form.count < len(equations.involved):
             continue
         # What another width has found is as good a start as any, and needs fewer steps.
@@ -68,7 +71,7 @@ def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.rand
         found += sorted((guess for guess in guesses if guess is not None), key=lambda guess: guess.cost)[:1]
     # Wide windows leave little over because they see little: what counts is how well the parameters are told.
     found.sort(key=lambda guess: (guess.cost > _POOR, guess.error))
-    return [_parameters(equations, layout, guess.x, np.nan) for guess in found]
+    return [layout.parameters(guess.x, equations.involved) for guess in found]
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,9 @@ def _minimise(form: _WeakForm, layout: Layout, x0: Array, steps: int) -> _Guess 
         if key not in last:
             last.clear()
             slopes = np.array([layout.transforms[n].slope(float(x[i])) for i, n in enumerate(equations.involved)])
-            residual, jacobian = form.evaluate(_parameters(equations, layout, x, 1.0), equations.involved, slopes)
+            residual, jacobian = form.evaluate(
+                layout.parameters(x, equations.involved, 1.0), equations.involved, slopes
+            )
             far, side = _far(equations, layout, x)
             last[key] = np.append(residual, far), np.concatenate([jacobian, np.diag(side)])
         return last[key]
@@ -124,17 +129,9 @@ def _far(equations: ImpliedEquations, layout: Layout, x: Array) -> tuple[Array, 
     """
     transforms = [layout.transforms[n] for n in equations.involved]
     centre = np.array([transform.centre for transform in transforms])
-    reach = _LOOSE + np.array([abs(each.inverse(each.size)) if each.is_unbounded else 0.0 for each in transforms])
-    beyond = np.maximum(np.abs(x - centre) - reach, 0.0)
+    away = np.array([transform.away(point) for transform, point in zip(transforms, x.tolist(), strict=True)])
+    beyond = np.maximum(away - _LOOSE, 0.0)
     return _LEASH * beyond, np.where(beyond > 0, _LEASH * np.sign(x - centre), 0.0)
-
-
-def _parameters(equations: ImpliedEquations, layout: Layout, x: Array, others: float) -> Array:
-    """Return all parameters, shape (p,): fixed ones, those that are searched, and a number for all others."""
-    theta = np.where(np.isnan(layout.fixed), others, layout.fixed)
-    for position, number in enumerate(equations.involved):
-        theta[number] = layout.transforms[number].forward(float(x[position]))
-    return theta
 
 
 @dataclass(frozen=True)
@@ -159,18 +156,19 @@ class _WeakForm:
     weights: Array
 
     @classmethod
-    def of(cls, equations: ImpliedEquations, half: float) -> _WeakForm | None:
+    def of(cls, equations: ImpliedEquations, series: Sequence[Series], half: float) -> _WeakForm | None:
         """Return the integrals over windows of a half width, as a share of the record; None where they hold too little.
 
         Parameters
         ----------
         equations : ImpliedEquations
+        series : sequence of Series
+            Its series, thinned.
         half : float
         """
         start, stop = equations.window
         width = half * (stop - start)
         centres = np.linspace(start + width, stop - width, _WINDOWS)
-        series = [_thin(item) for item in equations.series]
         if any(2.0 * half * len(item.times) < _INSIDE for item in series):
             return None
         power = int(equations.order.max()) + 2
@@ -245,7 +243,7 @@ def _thin(item: Series) -> Series:
 
 def _noise(item: Series) -> float:
     """Return about how noisy a series is, interpolation included: what third differences leave."""
-    scatter = np.sqrt(np.mean(np.diff(item.values, 3) ** 2) / 20.0) if len(item.values) > 4 else 0.0
+    scatter = scatter_of(item.values) if len(item.values) > 4 else 0.0
     spread = float(item.values.std())
     return float(max(scatter, item.std.mean(), _FLOOR * spread, 1e-300))
 
