@@ -9,8 +9,9 @@ answers; where both are too inaccurate the point is refused: minus infinity for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,15 @@ from lodekit.prior.prior import Prior
 __all__ = ["ACCURATE", "TRUSTED", "AccurateEngine", "RefinedPosterior"]
 
 Array = NDArray[np.float64]
+_Answer = TypeVar("_Answer")
+_Stated = tuple[float, float]
 #: Rounding in a mean, relative to the data, that no derivative in an equation makes visible.
 ACCURATE = 1e-11
 #: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
 #: asked, beyond the second one the point is refused.
 _FINE, TRUSTED = 1e-8, 1e-7
+#: Where the first engine was off by so many times what is fine, it is not asked this near, relatively, any more.
+_OFF, _NEAR = 10.0, 0.05
 _LOST = (
     "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
     "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
@@ -131,6 +136,7 @@ class AccurateEngine:
     choice: Choice
     measurements: Measurements
     case: Case
+    _lost: list[Hyperparameters] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def prior(self) -> Prior:
@@ -164,11 +170,7 @@ class AccurateEngine:
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
-        found = self.first.evaluate(hyper)
-        if self._within(_FINE, found.value, found.error):
-            return found
-        several = [found, *([self.second.evaluate(hyper)] if self.second is not None else [])]
-        best = min(several, key=lambda each: each.error if np.isfinite(each.value) else np.inf)
+        best = self._best(hyper, lambda engine: engine.evaluate(hyper), lambda each: (each.value, each.error))
         return best if self._within(TRUSTED, best.value, best.error) else Evidence.impossible(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
@@ -177,12 +179,39 @@ class AccurateEngine:
 
     def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
-        found = self.first.appraise(hyper)
-        if self._within(_FINE, *found):
-            return found
-        several = [found, *([self.second.appraise(hyper)] if self.second is not None else [])]
-        best = min(several, key=lambda each: each[1] if np.isfinite(each[0]) else np.inf)
+        best = self._best(hyper, lambda engine: engine.appraise(hyper), lambda each: each)
         return best if self._within(TRUSTED, *best) else (-np.inf, 0.0)
+
+    def _best(
+        self, hyper: Hyperparameters, question: Callable[[Engine], _Answer], stated: Callable[[_Answer], _Stated]
+    ) -> _Answer:
+        """Return an answer that is fine, or the better one of two.
+
+        The first engine is asked first, except near a point where it was off by far and the second one was not.
+
+        Parameters
+        ----------
+        hyper : Hyperparameters
+        question : function
+            From an engine to its answer.
+        stated : function
+            From an answer to the log evidence and its error.
+        """
+        pairs = [pair for old in self._lost for pair in zip(hyper.parts, old.parts, strict=True)]
+        is_lost = bool(pairs) and all((np.abs(own - old) <= _NEAR * np.abs(old)).all() for own, old in pairs)
+        found = question(self.second if is_lost and self.second is not None else self.first)
+        if self._within(_FINE, *stated(found)):
+            return found
+        other = self.first if is_lost else self.second
+        if other is None:
+            return found
+        another = question(other)
+        if is_lost:
+            self._lost.clear()
+        elif self._within(_FINE, *stated(another)) and not self._within(_OFF * _FINE, *stated(found)):
+            self._lost[:] = [hyper]
+        several = [(stated(each), each) for each in (found, another)]
+        return min(several, key=lambda each: each[0][1] if np.isfinite(each[0][0]) else np.inf)[1]
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""

@@ -46,9 +46,22 @@ class Logarithmic:
         """Return the objective after a move, and its gradient in the move."""
         return self.objective.evaluate(self.point(y))
 
-    def walls(self, y: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to a bound of a parameter: none, bounds are infinitely far here."""
-        return np.zeros(len(y), dtype=bool)
+    def walls(self, y: Array, slope: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to where nothing is beyond: levels of noise to limits that they press against.
+
+        Bounds of parameters are infinitely far here.
+
+        Parameters
+        ----------
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
+        (low, high), noise = self.limits, self.objective.layout.blocks.noise
+        found = np.zeros(len(y), dtype=bool)
+        found[noise] = ((y <= low) & (slope < 0.0) | (y >= high) & (slope > 0.0))[noise]
+        return found
 
     def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
         """Return minus the Hessian in the move, which is that of the search.
@@ -133,10 +146,18 @@ class Linear(Logarithmic):
         value, gradient = self.objective.evaluate(x)
         return value, gradient / self._speeds(x)
 
-    def walls(self, y: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to a bound of a parameter, beyond which nothing is."""
+    def walls(self, y: Array, slope: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to where nothing is beyond: parameters to their bounds, too.
+
+        Parameters
+        ----------
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
         low, high = self.limits
-        found = np.zeros(len(y), dtype=bool)
+        found = super().walls(y, slope)
         for k, transform in enumerate(self.transforms):
             found[k] = not transform.is_unbounded and (y[k] <= low[k] or y[k] >= high[k])
         return found

@@ -84,7 +84,8 @@ class Landscape:
             finite = np.isfinite(value) and np.isfinite(gradient).all()
             return (-value, -gradient) if finite else (-HOPELESS, np.zeros(len(z)))
 
-        options = {"maxiter": 25, "ftol": 1e-8}
+        # Beside a cliff, looking along a line takes most evaluations, and finds nothing.
+        options = {"maxiter": 25, "maxfun": 60, "maxls": 10, "ftol": 1e-8}
         best = x.copy()
         found = minimize(descend, np.zeros(len(self.rest)), jac=True, method="L-BFGS-B", options=options)
         best[self.rest] += self.root @ found.x

@@ -40,6 +40,8 @@ _CLEAR = 1e-10
 _FAR = 0.03
 #: Curvatures that differ by more than this, after each entry was scaled, are measured again in their own directions.
 _NARROW = 1e-2
+#: How often it is measured in its own axes where gradients have few digits, before anything else is.
+_AXES = 2
 #: Differences go so far in standard errors, and no farther than that on the scale of the search.
 _SHARE, _REACH = 0.03, 3e-4
 #: Rounding errors of the gradient that ask for wider differences: so many times wider, up to that on the scale of the
@@ -73,7 +75,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
             break
         chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
         with np.errstate(all="ignore"):
-            found, curvature, promise = _Climber(chart, best).polish(curvature)
+            found, curvature, promise = _Climber(chart, best).polish(curvature, 1 if number else _AXES)
         gain, best = found.value - best.value, found
         if not promise > _WORTH or (number and gain < _WORTH):
             break
@@ -127,13 +129,21 @@ class _Climber:
         y[self.inner] = np.clip(y[self.inner] + move, self.low, self.high)
         return y
 
-    def polish(self, curvature: Array) -> tuple[Optimum, Array, float]:
-        """Return the optimum, minus the Hessian there, and what another step promises to gain."""
+    def polish(self, curvature: Array, most: int) -> tuple[Optimum, Array, float]:
+        """Return the optimum, minus the Hessian there, and what another step promises to gain.
+
+        Parameters
+        ----------
+        curvature : array, shape (n, n)
+            Minus the Hessian on the scale of the search.
+        most : int
+            How often it is measured along its own axes before the first step.
+        """
         whole = self.chart.from_search(curvature, self.y, self.slope)
         part = whole[np.ix_(self.inner, self.inner)]
         roots, is_narrow = _axes(part)
         noise = self.noise(roots)
-        for _ in range(3 if noise > _QUIET else int(is_narrow)):
+        for _ in range(most if noise > _QUIET else int(is_narrow)):
             # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
             old, (part, roots) = roots, self.measure(part, roots, noise)
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
@@ -178,7 +188,7 @@ class _Climber:
 
     def leave_bounds(self) -> NDArray[np.bool_]:
         """Return which entries are still inside; go on without those that a step has taken to their bounds."""
-        walls = self.chart.walls(self.y)
+        walls = self.chart.walls(self.y, self.slope)
         kept = ~walls[self.inner]
         if not kept.all():
             at_bound = self.best.at_bound.copy()

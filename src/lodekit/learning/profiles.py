@@ -24,6 +24,8 @@ _REACH, _STEP, _STRIDE = 3.0, 0.75, 1.5
 _MULTIPLES = (0.3, 1.0, 3.0, 10.0)
 #: The place where the evidence falls is found to this factor; nearer than the second to the estimate, nobody asks.
 _PRECISE, _FINEST = 2.0, 1e-10
+#: By what factors a move that makes it fall is made shorter at most, and where nothing finite can be said of it.
+_NEAREST, _BLIND = 1e-4, 0.1
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,11 @@ def _edge(land: Landscape, position: int, x: Array, step: float, guess: float) -
         if not inside < middle < outside:
             # By what order of magnitude the parameter can move is not known; then between two orders.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
-        if land.height(_move(land, x, position, start + sign * middle)) < -FALL:
-            outside, middle = middle, 0.3 * middle
+        height = land.height(_move(land, x, position, start + sign * middle))
+        if height < -FALL:
+            # The evidence falls with the square of a move, or faster: so the edge is about there.
+            share = max(_NEAREST, float(np.sqrt(-FALL / height))) if np.isfinite(height) else _BLIND
+            outside, middle = middle, min(0.3, share) * middle
         else:
             inside, middle = middle, 3.0 * middle
         if inside and outside / inside < _PRECISE:

@@ -26,6 +26,9 @@ __all__ = ["Evaluation", "Functions", "Solution", "evaluate", "log_evidence", "s
 Array = NDArray[np.float64]
 #: Where the design has fewer rows than this share of its columns, the regression is solved over the rows.
 _FEW_ROWS = 0.7
+#: Normal equations are not tried where rounding in the sum of squares of the data alone is too much for a deviance of
+#: so many times the number of measurements: points that are worth anything have a smaller one.
+_POOR = 30.0
 
 
 @dataclass(frozen=True)
@@ -288,17 +291,22 @@ class Evaluation:
     ) -> tuple[Solution, Hyperparameters | None] | None:
         """Return the regression solved by normal equations, or by a QR factorization where these would lose digits."""
         workspace, noises = self.workspace, len(self.hyper.noise)
-        grams = workspace.grams(frequencies, nodes, roots=False)
+        has_roots, rounding = nodes // 2 < workspace.data.finest_root, workspace.data.rounding
+        squares = sum(self.precision(sums) * sums.square for sums in workspace.data.node_sums(nodes))
+        use_roots = has_roots and not workspace.is_precise(rounding * squares, _POOR * workspace.size)
+        grams = workspace.grams(frequencies, nodes, roots=use_roots)
         functions = self.functions(grams, slopes=slopes)
-        normal = NormalEquations(np, a, b, self.terms(grams, functions), noises)
-        regression: NormalEquations | RootEquations = normal
-        solved = normal.solve()
-        if solved is not None:
-            solved = replace(solved, error=normal.error(solved, workspace.data.rounding))
-        precise = solved is not None and workspace.is_precise(solved.error, float(solved.deviance))
-        if not precise and nodes // 2 < workspace.data.finest_root:
-            grams = workspace.grams(frequencies, nodes, roots=True)
-            functions = self.functions(grams, slopes=slopes)
+        regression: NormalEquations | RootEquations
+        if not use_roots:
+            regression = normal = NormalEquations(np, a, b, self.terms(grams, functions), noises)
+            solved = normal.solve()
+            if solved is not None:
+                solved = replace(solved, error=normal.error(solved, rounding))
+            use_roots = solved is None or not workspace.is_precise(solved.error, float(solved.deviance))
+            if use_roots and has_roots:
+                grams = workspace.grams(frequencies, nodes, roots=True)
+                functions = self.functions(grams, slopes=slopes)
+        if use_roots and has_roots:
             regression = RootEquations(a, b, self._root_terms(grams, functions), noises)
             solved = regression.solve()
         if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():

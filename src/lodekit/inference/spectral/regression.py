@@ -79,8 +79,8 @@ class Solved:
         The posterior mean of the amplitudes.
     root : array, shape (..., d, d)
         A square K with ``K^T K`` their posterior covariance.
-    image : array, shape (m, d), optional
-        The design times ``K^T``, where it is known from a QR factorization.
+    covered : array, shape (m, d), optional
+        The design times their posterior covariance, where it is known from a QR factorization.
     error : float
         About how large an error rounding makes in the deviance; infinite where nobody has asked.
     """
@@ -88,7 +88,7 @@ class Solved:
     deviance: Any
     mean: Any
     root: Any
-    image: Any = None
+    covered: Any = None
     error: float = np.inf
 
 

@@ -131,9 +131,9 @@ class RootEquations:
         rest = target - stacked @ mean
         deviance = float(rest @ rest) + self._beyond + 2.0 * float(np.log(diagonal).sum())
         rows = len(stacked) - self.size
-        image = Q[:rows]
-        error = self._error(sizes[:rows], image @ root, rest[:rows], mean, target[:rows])
-        return Solved(deviance, mean, root, image, error)
+        covered = Q[:rows] @ root
+        error = self._error(sizes[:rows], covered, rest[:rows], mean, target[:rows])
+        return Solved(deviance, mean, root, covered, error)
 
     def solve_dual(self) -> Dual | None:
         """Return the solution over the rows of the design D, cheap where these are few; None where it does not exist.
@@ -178,10 +178,8 @@ class RootEquations:
         edges = np.cumsum([0, *(len(design) for design in self.designs)])
         for number, (term, design) in enumerate(zip(self.terms, self.designs, strict=True)):
             rows = slice(edges[number], edges[number + 1])
-            if isinstance(solved, Dual):
-                covered, rest = solved.covered[rows], solved.alpha[rows]
-            else:
-                covered, rest = solved.image[rows] @ solved.root, self.targets[number] - design @ mean
+            covered = solved.covered[rows]
+            rest = solved.alpha[rows] if isinstance(solved, Dual) else self.targets[number] - design @ mean
             U = np.sqrt(term.precision) * (covered - np.outer(rest, mean))
             KC, KS, UC, US = term.waves[:, :count], term.waves[:, count:], U[:, :count], U[:, count:cut]
             in_a = np.einsum("mf,mf->f", KC, UC) + np.einsum("mf,mf->f", KS, US)
