@@ -32,6 +32,9 @@ ACCURATE = 1e-11
 #: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
 #: asked, beyond the second one the point is refused.
 _FINE, TRUSTED = 1e-8, 1e-7
+#: An error of the log evidence, in nats, that changes no answer however small the value is that it belongs to. Without
+#: it, values far below the best would be taken, whose errors are larger, and the best would be refused.
+_HARMLESS = 1e-3
 _LOST = (
     "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
     "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
@@ -236,4 +239,5 @@ class AccurateEngine:
         """
         if self.case.on_channels:
             return bool(np.isfinite(value))
-        return bool(np.isfinite(value) and error <= tolerance * max(self.size, abs(value)))
+        least = _HARMLESS if tolerance >= TRUSTED else 0.0
+        return bool(np.isfinite(value) and error <= max(tolerance * max(self.size, abs(value)), least))
