@@ -34,7 +34,8 @@ def test_a_free_decay_with_next_to_no_known_noise_is_found(count: int, stop: flo
     gp = lk.LODEGP(lk.catalog.free_decay().system, random_state=0).fit(t, x[:, None], noise_std=std)
     errors = standard_errors(t, std)
     found = [gp.parameters_[name] for name in "ck"]
-    assert gp.converged_ and all(each.identified for each in found)
+    assert gp.converged_
+    assert all(each.identified for each in found)
     # Five standard errors are never exceeded by chance. Rounding makes those of the fit too large rather than small.
     for each, truth, error in zip(found, (0.4, 4.0), errors, strict=True):
         assert abs(each.value - truth) < 5 * error

@@ -148,7 +148,8 @@ def test_what_is_best_at_its_bound_is_put_there_however_close_a_search_came() ->
         free = replace(fit.optimum, x=point, value=objective.value(point), at_bound=np.zeros(len(point), dtype=bool))
         ends.append(put_at_walls(objective, free))
     assert all(end.at_bound.tolist() == [k == place for k in range(len(end.x))] for end in ends)
-    assert ends[0].x == pytest.approx(ends[1].x) and ends[0].x == pytest.approx(ends[2].x)
+    assert ends[0].x == pytest.approx(ends[1].x)
+    assert ends[0].x == pytest.approx(ends[2].x)
     # The stiffness is needed: next to zero is no place for it, and nothing pretends that it is one.
     needed = fit.layout.position("k")
     point = fit.optimum.x.copy()

@@ -27,10 +27,12 @@ def found() -> lk.LODEGP:
 
 
 def test_an_input_that_is_zero_throughout_does_not_turn_the_rest_into_noise(found: lk.LODEGP) -> None:
-    assert found.converged_ and found.noise_["x"] < 0.03
+    assert found.converged_
+    assert found.noise_["x"] < 0.03
     for name, truth in (("c", 0.4), ("k", 4.0)):
         low, high = found.parameters_[name].interval
-        assert low < truth < high and high - low < 0.1 * truth
+        assert low < truth < high
+        assert high - low < 0.1 * truth
 
 
 def test_zeros_are_measured_against_what_the_equations_make_of_the_rest(found: lk.LODEGP) -> None:
@@ -42,5 +44,6 @@ def test_zeros_are_measured_against_what_the_equations_make_of_the_rest(found: l
 
 def test_it_is_said_that_zeros_do_not_tell_their_noise(found: lk.LODEGP) -> None:
     said = [warning for warning in found.warnings_ if "60 values of u are 0" in warning]
-    assert said and "at least 1%" in said[0]
+    assert said
+    assert "at least 1%" in said[0]
     assert not any("at the limit of its search" in warning for warning in found.warnings_)

@@ -33,7 +33,7 @@ __all__ = ["Diagnosis", "Evidence", "diagnose"]
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
 _CLEARLY, _MATTERS = 3.0, 0.2
-#: Residuals so many times as large as noise that is known say that the fit has missed the data, or that it is not known.
+#: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _LOUD = 10.0
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
@@ -228,8 +228,8 @@ def _unsettled(evidence: Evidence) -> list[str]:
     found = []
     if optimum.message == UNKNOWN_AHEAD:
         found.append(
-            "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is very "
-            "small against the data; parameters may be far from their best values: give a larger noise_std"
+            "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is "
+            "very small against the data; parameters may be far from their best values: give a larger noise_std"
         )
     elif not optimum.converged:
         found.append(
@@ -264,9 +264,9 @@ def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[s
         return advantage, []
     return advantage, [
         "the search ended in a poor place, or the equations do not describe these data"
-        f"{', or their noise is larger than was said' if any(each.size > _LOUD for each in checks) else ''}: smooth "
-        "curves that obey no "
-        f"equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to the noise; try "
+        f"{', or their noise is larger than was said' if any(each.size > _LOUD for each in checks) else ''}: "
+        f"smooth curves that obey no equation are more likely by {-advantage:.0f} nats, and leave less of "
+        f"{join_words(poor)} to the noise; try "
         "start values, bounds or more restarts, and check the equations, the units and the data"
     ]
 
