@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
+from lodekit.data.noise import EXACT
 from lodekit.data.units import Units
 from lodekit.errors import FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
@@ -18,10 +19,11 @@ from lodekit.inference.engine import Case
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
+from lodekit.learning.objective import Objective
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum
 from lodekit.learning.signs import choose_signs
-from lodekit.learning.sizes import parameter_sizes
+from lodekit.learning.sizes import expected_scales, parameter_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.learning.verdicts import Verdict
 from lodekit.prior.observables import ObservableReader
@@ -31,6 +33,8 @@ from lodekit.system.system import System
 __all__ = ["extend", "fit_measurements", "keep_point", "make_fit", "prepare"]
 
 Array = NDArray[np.float64]
+#: Known noise below this share of the spread of the data is approached from above, through these.
+_LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 
 
 def prepare(
@@ -70,9 +74,10 @@ def prepare(
     )
     choice = choose(arguments.engine, case)
     reader = ObservableReader(system)
-    prior = make_prior(
-        measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=scales
-    )
+    start, stop = measurements.window
+    # What is zero throughout has the size that the equations give it.
+    kept = expected_scales(system, measurements.summaries, stop - start or 1.0) | dict(scales or {})
+    prior = make_prior(measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=kept)
     engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
     names = prior.observables.compiled.parameters
     own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
@@ -98,23 +103,58 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
         latent.check_order(2 * max(setup.system.parametrization.degrees))
-    scatter = measurements.scatter()
-    with setup.threads():
+    scatter, series = measurements.scatter(), measurements.thumbnail()
+
+    def find(objective: Objective, known: Array | None) -> tuple[Optimum, Array]:
         optimum = learn(
             setup.system,
-            setup.objective,
-            measurements.thumbnail(),
+            objective,
+            series,
             restarts=arguments.restarts,
             random_state=arguments.random_state,
             n_jobs=arguments.n_jobs,
             scatter=None if scatter is None else setup.prior.noise.medians(scatter),
             known=known,
         )
-        curvature = curvature_at(setup.objective, optimum.x)
-        optimum, curvature = polish(setup.objective, optimum, curvature)
+        return polish(objective, optimum, curvature_at(objective, optimum.x))
+
+    with setup.threads():
+        for objective in soften(setup) if known is None else ():
+            known = find(objective, known)[0].x
+        optimum, curvature = find(setup.objective, known)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
     return make_fit(setup, optimum, curvature, labels).diagnosed()
+
+
+def soften(setup: Setup) -> list[Objective]:
+    """Return objectives with more noise than is known, most first, that lead a search to the one with so little of it.
+
+    Where known noise is next to nothing, the evidence falls by millions beside the answer, and all that a search sees
+    from afar are the walls of narrow valleys. With more noise they are wide, and lead to the same place.
+
+    Parameters
+    ----------
+    setup : Setup
+    """
+    kept, scales = setup.measurements, setup.prior.noise.scales
+    if kept.sums is not None or not setup.layout.learned:
+        return []
+    shares = np.concatenate([item.std / scale for item, scale in zip(kept.series, scales, strict=True)])
+    shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT))
+    least = float(np.median(shares))
+    found = []
+    for share in _SOFTER[3.0 * least < _SOFTER] if least < _LITTLE else ():
+        softer = Measurements(
+            [
+                replace(item, std=np.where(item.learned, np.nan, np.maximum(item.std, share * scale)))
+                for item, scale in zip(kept.series, scales, strict=True)
+            ]
+        )
+        case = replace(setup.case, exact=False)
+        engine = AccurateEngine(setup.choice.kind.make(setup.prior, softer, case), setup.choice, softer, case)
+        found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
+    return found
 
 
 def keep_point(

@@ -1,11 +1,13 @@
 """Fits do not depend on the units of time and of the channels, and "not identified" is said of what is not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.learning.charts import put_at_walls
 from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Transform
 
@@ -130,3 +132,27 @@ def test_channels_that_two_inputs_drive_are_not_forced_to_zero() -> None:
     data = dict(zip(("y1", "y2", "u1", "u2"), np.stack([y1, y2, u1 + 3.0, u2]) + noise, strict=True))
     gp = lk.LODEGP(system, random_state=0, restarts=1).fit(t, data)
     assert np.isfinite(gp.log_evidence_)
+
+
+def test_what_is_best_at_its_bound_is_put_there_however_close_a_search_came() -> None:
+    t = np.linspace(0.0, 6.0, 40)
+    x = np.cos(2.0 * t) * np.exp(0.01 * t) + 0.01 * np.random.default_rng(0).standard_normal(40)
+    positive = {"c": lk.Parameter(positive=True), "k": lk.Parameter(positive=True)}
+    fit = lk.LODEGP(lk.System("x'' + c*x' + k*x = 0", parameters=positive), random_state=0).fit(t, {"x": x}).fit_
+    objective, place = fit.setup.objective, fit.layout.position("c")
+    size = fit.layout.transforms[0].size
+    ends = []
+    for share in (1e-15, 3e-11, 2e-8):
+        point = fit.optimum.x.copy()
+        point[place] = np.log(share * size)
+        free = replace(fit.optimum, x=point, value=objective.value(point), at_bound=np.zeros(len(point), dtype=bool))
+        ends.append(put_at_walls(objective, free))
+    assert all(end.at_bound.tolist() == [k == place for k in range(len(end.x))] for end in ends)
+    assert ends[0].x == pytest.approx(ends[1].x)
+    assert ends[0].x == pytest.approx(ends[2].x)
+    # The stiffness is needed: next to zero is no place for it, and nothing pretends that it is one.
+    needed = fit.layout.position("k")
+    point = fit.optimum.x.copy()
+    point[needed] = np.log(1e-8 * fit.layout.transforms[1].size)
+    steep = replace(fit.optimum, x=point, value=fit.optimum.value, at_bound=np.zeros(len(point), dtype=bool))
+    assert not put_at_walls(objective, steep).at_bound[needed]

@@ -50,6 +50,11 @@ class Summary:
     known_noise: float
     exact: bool
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether all values are zero: they show neither the size of the observable nor that of its noise."""
+        return self.mean == 0.0 and self.spread == 0.0
+
 
 def merge(observations: Observations) -> list[Series]:
     """Return one series for each observable, ordered by time."""

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Summary
 from lodekit.data.observations import Series
 
-__all__ = ["EXACT", "MeasurementNoise", "Noise"]
+__all__ = ["EXACT", "LOWEST", "LOWEST_OF_ZEROS", "MeasurementNoise", "Noise"]
 
 Array = NDArray[np.float64]
 #: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
 #: repeat each other by the equations, would make covariances singular otherwise.
 EXACT = 1e-7
+#: The lowest level of noise that is learned, relative to the spread of an observable, and for one that is zero
+#: throughout, relative to what the equations make of the others.
+LOWEST, LOWEST_OF_ZEROS = 1e-6, 1e-2
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,15 @@ class Noise:
         Whether some of the noise of each observable is learned.
     scales : array, shape (o,)
         The units of the observables.
+    silent : tuple of str
+        Observables that are zero throughout: no level of noise is too low for them.
     """
 
     shared: bool
     observables: tuple[str, ...]
     learned: tuple[bool, ...]
     scales: Array
+    silent: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, summaries: Sequence[Summary], scales: Array, *, shared: bool) -> Noise:
@@ -51,7 +57,7 @@ class Noise:
         shared : bool
         """
         names, learned = zip(*((item.observable, item.learned) for item in summaries), strict=True)
-        return cls(shared, names, learned, scales)
+        return cls(shared, names, learned, scales, tuple(item.observable for item in summaries if item.is_zero))
 
     @cached_property
     def groups(self) -> tuple[int, ...]:
@@ -64,6 +70,17 @@ class Noise:
         found = np.full(max(self.groups, default=-1) + 1, np.inf)
         np.minimum.at(found, np.array(self.groups, dtype=np.intp), self.scales)
         return found
+
+    @cached_property
+    def floors(self) -> Array:
+        """The lowest level that a search tries, for each: of what is zero throughout, a share that can be noise.
+
+        The evidence of zeros grows without limit as their level falls, and then outweighs all other data.
+        """
+        quiet = [name in self.silent and not self.shared for name in self.observables]
+        lowest = np.full(len(self.units), LOWEST)
+        lowest[np.array(self.groups, dtype=np.intp)[quiet]] = LOWEST_OF_ZEROS
+        return np.asarray(lowest * self.units)
 
     @property
     def count(self) -> int:

@@ -37,6 +37,9 @@ ACCURATE = 1e-11
 _FINE, TRUSTED = 1e-8, 1e-7
 #: Where the first engine was off by so many times what is fine, it is not asked this near, relatively, any more.
 _OFF, _NEAR = 10.0, 0.05
+#: An error of the log evidence, in nats, that changes no answer however small the value is that it belongs to. Without
+#: it, values far below the best would be taken, whose errors are larger, and the best would be refused.
+_HARMLESS = 1e-3
 _LOST = (
     "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
     "channel a level of its own (noise='channel'), a larger noise_std, or a smaller mode_deviation"
@@ -265,4 +268,5 @@ class AccurateEngine:
         """
         if self.case.on_channels:
             return bool(np.isfinite(value))
-        return bool(np.isfinite(value) and error <= tolerance * max(self.size, abs(value)))
+        least = _HARMLESS if tolerance >= TRUSTED else 0.0
+        return bool(np.isfinite(value) and error <= max(tolerance * max(self.size, abs(value)), least))

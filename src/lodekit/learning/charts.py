@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import limits_around
+from lodekit.learning.search import Optimum, limits_around
 
-__all__ = ["Linear", "Logarithmic"]
+__all__ = ["Linear", "Logarithmic", "put_at_walls"]
 
 Array = NDArray[np.float64]
 #: Of the size to expect of it, a parameter this close to its bound sits there.
 _WALL = 1e-9
+#: One that is closer than this is put there, where the objective loses no more than that.
+_BESIDE, _NOTHING = 1e-6, 1e-3
+
+
+def put_at_walls(objective: Objective, optimum: Optimum) -> Optimum:
+    """Return an optimum in which parameters next to their bounds sit there, all at one distance.
+
+    On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
+    nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+    """
+    layout, best = objective.layout, optimum
+    for place, number in enumerate(layout.learned):
+        transform, x = layout.transforms[number], best.x.copy()
+        value = transform.forward(float(x[place]))
+        for bound, sign in ((transform.low, 1.0), (transform.high, -1.0)):
+            if best.at_bound[place] or not abs(value - bound) < _BESIDE * transform.size:
+                continue
+            x[place] = transform.inverse(bound + sign * _WALL * transform.size)
+            with np.errstate(all="ignore"):
+                there = objective.value(x)
+            if there >= best.value - _NOTHING:
+                at_bound = best.at_bound.copy()
+                at_bound[place] = True
+                best = replace(best, x=x, value=there, at_bound=at_bound)
+    return best
 
 
 class Logarithmic:

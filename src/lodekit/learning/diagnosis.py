@@ -21,7 +21,7 @@ from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
 from lodekit.learning.residuals import Check, check_residuals, join_words
-from lodekit.learning.search import Optimum
+from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
 from lodekit.learning.verdicts import Structure, Verdict, give_verdicts, relative_errors
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
@@ -33,6 +33,8 @@ __all__ = ["Diagnosis", "Evidence", "diagnose"]
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
 _CLEARLY, _MATTERS = 3.0, 0.2
+#: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
+_LOUD = 10.0
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
 
@@ -210,7 +212,8 @@ def diagnose(
         if poor:
             errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
             # Where a search ended in a poor place, what is flat there says nothing about the data.
-            lost = [name for name, error in errors.items() if not 0.0 < error < _LOST]
+            loud = any(check.size > _LOUD for check in checks)
+            lost = [name for name, error in errors.items() if loud or not 0.0 < error < _LOST]
             found = {name: Verdict(False, "unknown, the search failed", "failed") for name in lost}
             found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
         else:
@@ -223,7 +226,12 @@ def _unsettled(evidence: Evidence) -> list[str]:
     """Return whether the search has not come to an end, in sentences."""
     optimum, layout = evidence.optimum, evidence.objective.layout
     found = []
-    if not optimum.converged:
+    if optimum.message == UNKNOWN_AHEAD:
+        found.append(
+            "the evidence grows towards values at which rounding leaves too few digits of it, because the noise is "
+            "very small against the data; parameters may be far from their best values: give a larger noise_std"
+        )
+    elif not optimum.converged:
         found.append(
             "the search did not converge; parameters may be far from their best values: give start values or bounds, "
             "more restarts, or check for channels that are constant"
@@ -242,7 +250,7 @@ def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[s
     """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
     kept = evidence.measurements
     # Where curves explain the data, no yardstick is needed.
-    if kept.sums is not None or not any(1.0 - check.explained > _MATTERS for check in checks):
+    if kept.sums is not None or not any(1.0 - each.explained > _MATTERS or each.size > _LOUD for each in checks):
         return math.nan, []
     runs = take_runs(kept)
     yardstick = measure_yardstick(runs.series, evidence.prior.noise, evidence.prior.units.span)
@@ -255,8 +263,10 @@ def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[s
     if not poor or not advantage < -(_MARGIN + _MARGIN_EACH * yardstick.size):
         return advantage, []
     return advantage, [
-        "the search ended in a poor place, or the equations do not describe these data: smooth curves that obey no "
-        f"equation are more likely by {-advantage:.0f} nats, and leave less of {join_words(poor)} to the noise; try "
+        "the search ended in a poor place, or the equations do not describe these data"
+        f"{', or their noise is larger than was said' if any(each.size > _LOUD for each in checks) else ''}: "
+        f"smooth curves that obey no equation are more likely by {-advantage:.0f} nats, and leave less of "
+        f"{join_words(poor)} to the noise; try "
         "start values, bounds or more restarts, and check the equations, the units and the data"
     ]
 
@@ -270,7 +280,7 @@ def _poorer(checks: Sequence[Check], yardstick: Yardstick, spreads: Mapping[str,
         left = 1.0 - check.explained
         # The size of the noise in units of the spread of the data.
         share = (yardstick.noise[check.name] / spreads[check.name]) ** 2
-        if left > _CLEARLY * share and left > _MATTERS:
+        if check.size > _LOUD or (left > _CLEARLY * share and left > _MATTERS):
             found.append(
                 f"{check.name} ({max(1.0 - share, 0.0):.0%} against {max(check.explained, 0.0):.0%} explained)"
             )

@@ -76,6 +76,13 @@ class Objective:
         """What it is called in figures and messages."""
         return "log evidence + log prior" if self.has_priors else "log evidence"
 
+    @property
+    def described(self) -> str:
+        """What it is, in words: the evidence, and the priors that it is multiplied by."""
+        priors = ["the prior of the parameters"] if self._priors else []
+        priors += ["a weak prior of the levels of noise"] if self._levels is not None else []
+        return " times ".join(["the evidence", *priors])
+
     def log_prior(self, x: Array) -> tuple[float, Array]:
         """Return the log density of all priors, and its gradient in `x`.
 

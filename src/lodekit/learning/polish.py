@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.charts import Linear, Logarithmic
+from lodekit.learning.charts import Linear, Logarithmic, put_at_walls
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum
+from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
 
 __all__ = ["polish"]
 
@@ -26,6 +26,9 @@ _ROUNDS, _WORTH = 3, 1e-9
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
 _SETTLED = 1e-3
+#: It has not where the last step promises more than this share of the objective and leads nowhere, beside what rounding
+#: errors of the gradient promise, which count up to so many standard errors.
+_STEEP, _LOUDEST = 0.1, 1e3
 #: What the objective may lose, relative to its size, where its gradient says that a step gains; or how many times the
 #: rounding error that was seen, up to that.
 _DIGITS, _SEEN, _MOST_LOST = 1e-9, 10.0, 1e-3
@@ -71,6 +74,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     """
     best = optimum
     for number in range(_ROUNDS if objective.layout.learned else 1):
+        best = put_at_walls(objective, best)
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
         chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
@@ -79,7 +83,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         gain, best = found.value - best.value, found
         if not promise > _WORTH or (number and gain < _WORTH):
             break
-    return best, curvature
+    return put_at_walls(objective, best), curvature
 
 
 def _axes(part: Array) -> tuple[Array, bool]:
@@ -153,7 +157,9 @@ class _Climber:
         for number in range(_MOST_STEPS if self.parameters else _FEW_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
-            if not np.isfinite(promise) or promise < max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * noise**2):
+            if not np.isfinite(promise) or promise < max(
+                _GAIN, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2
+            ):
                 break
             before = self.best.value
             if not self.climb(z, roots):
@@ -181,9 +187,13 @@ class _Climber:
         whole[np.ix_(self.inner, self.inner)] = part
         z = roots.T @ self.slope[self.inner] if len(self.inner) else np.zeros(0)
         promise = 0.5 * float(z @ z)
-        if not self.best.converged and promise < _SETTLED + 10.0 * len(z) * noise**2:
+        blind = 10.0 * len(z) * min(noise, _LOUDEST) ** 2
+        if not self.best.converged and promise < _SETTLED + blind:
             # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
             self.best = replace(self.best, converged=True, message="the evidence does not grow any more")
+        elif np.isfinite(promise) and promise > _STEEP * (100.0 + abs(self.best.value)) + blind:
+            # Uphill nothing is known: rounding leaves too few digits there.
+            self.best = replace(self.best, converged=False, message=UNKNOWN_AHEAD)
         return self.best, self.chart.to_search(whole, self.y, self.slope), promise
 
     def leave_bounds(self) -> NDArray[np.bool_]:

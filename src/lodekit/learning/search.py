@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["HOPELESS", "Optimum", "limits_around", "search"]
+__all__ = ["HOPELESS", "UNKNOWN_AHEAD", "Optimum", "limits_around", "search"]
 
 Array = NDArray[np.float64]
 
@@ -23,6 +23,8 @@ _NEAR = 0.3
 _FAR, _STRIDE = 40.0, 2.0
 #: What a search is told of a point where nothing finite can be said.
 HOPELESS = -1e12
+#: Why a search ended that could have gone on, had the evidence been known there.
+UNKNOWN_AHEAD = "the evidence grows where it is not known"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +102,9 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
     limits += [(float(floor), float(np.log(reach.longest))) for floor in floors]
     limits += [(float(x) - reach.deviations, float(x) + reach.deviations) for x in centre[blocks.deviations]]
     limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[blocks.mode_deviations]]
-    for unit in engine.prior.noise.units[: layout.noise_levels]:
-        limits.append((float(np.log(1e-6 * unit)), float(np.log(1e2 * unit))))
+    noise = engine.prior.noise
+    for floor, unit in zip(noise.floors[: layout.noise_levels], noise.units, strict=False):
+        limits.append((float(np.log(floor)), float(np.log(1e2 * unit))))
     return limits
 
 

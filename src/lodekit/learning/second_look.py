@@ -112,7 +112,7 @@ def _set_back(objective: Objective, optimum: Optimum) -> Iterator[Array]:
         length = float(np.exp(np.mean(np.log(hyper.lengthscales)))) if layout.processes else 1.0
         with np.errstate(all="ignore"):
             sizes = Sizes.at(objective.engine, hyper.theta)
-            noise = np.maximum(hyper.noise, _NOISE * objective.engine.prior.noise.units)[: layout.noise_levels]
+            noise = np.maximum(hyper.noise, _NOISE * objective.engine.prior.noise.units[: layout.noise_levels])
             matched = match_sizes(objective.engine, layout, sizes, length, noise)
         if matched is not None and np.isfinite(layout.pack(matched)).all():
             yield layout.pack(matched)

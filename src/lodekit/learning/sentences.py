@@ -147,6 +147,9 @@ def find_warnings(
     """
     found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
     found += residual_doubts(diagnosis.checks, is_shared=layout.noise_levels == 1)
-    if optimum.at_bound[layout.blocks.noise].any():
+    # Of an observable that does not change, something else is said.
+    steady = {check.name for check in diagnosis.checks if np.isnan(check.explained)}
+    telling = [layout.noise_levels == 1 or name not in steady for name in measured][: layout.noise_levels]
+    if optimum.at_bound[layout.blocks.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()

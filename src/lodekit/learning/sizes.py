@@ -20,7 +20,7 @@ from lodekit.system.signals import Signal
 from lodekit.system.system import System
 from lodekit.system.terms import Term, balances, terms_of
 
-__all__ = ["parameter_sizes"]
+__all__ = ["expected_scales", "parameter_sizes"]
 
 Array = NDArray[np.float64]
 #: What happens in the data takes about this share of their span.
@@ -40,9 +40,37 @@ def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -
     span : float
         Of time.
     """
+    found = _expected_sizes(system, summaries, span)
+    return np.array([found[name] for name in system.operator.ring.parameters])
+
+
+def expected_scales(system: System, summaries: Sequence[Summary], span: float) -> dict[str, float]:
+    """Return the size to expect of each channel that was measured and is zero throughout, which shows none of its own.
+
+    Parameters
+    ----------
+    system : System
+    summaries : sequence of Summary
+        Of what was measured.
+    span : float
+        Of time.
+    """
+    zero = [item.observable for item in summaries if item.is_zero and item.observable in system.channels]
+    if not zero or len(zero) == len(summaries):
+        return {}
+    found = _expected_sizes(system, summaries, span)
+    return {name: found[name] for name in zero}
+
+
+def _expected_sizes(system: System, summaries: Sequence[Summary], span: float) -> dict[str, float]:
+    """Return the sizes of parameters and channels, by name."""
     names = system.operator.ring.parameters
     known = {"t": float(np.log(_PACE * span))}
-    known |= {item.observable: float(np.log(item.scale)) for item in summaries if item.observable in system.channels}
+    known |= {
+        item.observable: float(np.log(item.scale))
+        for item in summaries
+        if item.observable in system.channels and not item.is_zero
+    }
     for name in names:
         size = _stated_size(system.parameters[name])
         known |= {} if size is None else {name: float(np.log(size))}
@@ -65,8 +93,10 @@ def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -
     for item in summaries:
         lines += _observed_lines(system, item, known, index)
     solved = _least_squares(lines, len(index))
-    logs = [known[name] if name in known else solved[index[name]] for name in names]
-    return np.asarray(np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST))))
+    every = (*names, *system.channels)
+    logs = [known[name] if name in known else solved[index[name]] for name in every]
+    sizes = np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST)))
+    return dict(zip(every, sizes.tolist(), strict=True))
 
 
 def _stated_size(parameter: Parameter) -> float | None:

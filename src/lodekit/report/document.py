@@ -201,10 +201,8 @@ def _add_tables(page: Page, subject: Subject) -> None:
             row = row if learned else [row[0], "–", "–"]
             rows.append([name, *row, subject.unit(name).strip(), *true, found.note])
         _add_table(page, head, rows, text=("unit", "note"))
-        prior = " times the prior" if any(known.prior for known in subject.gp.system.parameters.values()) else ""
-        page.paragraph(
-            f"Estimates maximise the evidence{prior}; standard errors come from its curvature there.", "note"
-        )
+        what = subject.gp.fit_.setup.objective.described
+        page.paragraph(f"Estimates maximise {what}; standard errors come from its curvature there.", "note")
     rows = [[name, f"{value:.5g}", _unit_of(subject, name)] for name, value in subject.gp.hyperparameters_.items()]
     for name, value in subject.gp.noise_.items():
         unit = subject.unit(name) if name in subject.series else _shared_unit(subject)
