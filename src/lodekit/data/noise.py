@@ -50,7 +50,7 @@ class Noise:
         scales : array, shape (o,)
         shared : bool
         """
-        names, learned = zip(*((item.observable, item.learned) for item in summaries), strict=True)
+        names, learned = zip(*((item.observable, item.learned > 0) for item in summaries), strict=True)
         return cls(shared, names, learned, scales)
 
     @cached_property
