@@ -57,8 +57,7 @@ bench: $(DEV)
 
 # What cannot be shown in a minute; docs/trust.md says what comes out.
 trust: $(DEV)
-	$(BIN)/python benchmarks/trust_input.py
-	$(BIN)/python benchmarks/trust_numerics.py --fits 100 --evidences 50
+	$(BIN)/python benchmarks/trust.py --jobs 2
 
 docs: $(DEV)
 	$(BIN)/python -m pytest -q README.md docs

@@ -86,6 +86,17 @@ def _masses(t: Array) -> dict[str, Array]:
     return _wiggle(dict(zip(system.channels, table.T, strict=True)), 0.01)
 
 
+def _pairs(t: Array) -> dict[str, Array]:
+    """Return sines of five paces, each through two lags with rates and gains of their own, once they have settled."""
+    found = {}
+    for k in range(5):
+        pace, a, c = 0.5 + 0.1 * k, 1.0 + 0.2 * k, 0.7 + 0.1 * k
+        first, second = a + 1j * pace, c + 1j * pace
+        wave = np.exp(1j * pace * t)
+        found |= {f"u{k}": wave.imag, f"x{k}": (wave / first).imag, f"y{k}": (2 * wave / first / second).imag}
+    return _wiggle(found, 0.01)
+
+
 HEATING = lk.catalog.heating
 LINE = np.linspace(0.0, 10.0, 14)
 RATES = {"a": lk.Parameter(positive=True), "b": lk.Parameter(positive=True)}
@@ -189,11 +200,11 @@ CASES: dict[str, Torture] = {
     "thirty channels": Torture(_texts(_chain(30)), np.linspace(0, 10, 4), _chain_data(30), {"restarts": 1}),
     "twenty parameters": Torture(
         _texts(
-            "; ".join(f"x{k}' = -a{k}*x{k} + b{k}*u" for k in range(10)),
-            **{f"{letter}{k}": lk.Parameter(positive=True, start=1.0) for letter in "ab" for k in range(10)},
+            "; ".join(f"x{k}' = -a{k}*x{k} + b{k}*u{k}; y{k}' = -c{k}*y{k} + d{k}*x{k}" for k in range(5)),
+            **{f"{letter}{k}": lk.Parameter(positive=True, start=1.0) for letter in "abcd" for k in range(5)},
         ),
-        np.linspace(0, 10, 8),
-        lambda t: _wiggle({"u": np.sin(t), **{f"x{k}": np.sin(t - 0.1 * k) for k in range(10)}}, 0.01),
+        np.linspace(0, 10, 12),
+        _pairs,
         {"restarts": 1},
     ),
 }

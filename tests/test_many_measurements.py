@@ -115,7 +115,7 @@ def test_an_update_learns_from_where_it_is(many: lk.LODEGP, tmp_path: Path) -> N
     many.save(path)
     gp = lk.LODEGP.load(path)
     before = gp.parameters_["a"].std_error
-    gp.update(*heating_data(40_000, seed=1, low=-5.0, high=6.0))
+    gp.update(*heating_data(40_000, seed=1, low=5.0, high=6.0))
     assert gp.fit_.setup.engine.size == 180_000
     assert gp.parameters_["a"].std_error < before
     assert abs(gp.parameters_["a"].value - 3.0) < 4 * gp.parameters_["a"].std_error
@@ -127,7 +127,7 @@ def test_an_update_may_bring_new_observables_and_engines() -> None:
     gp = lk.LODEGP(HEATING.system, noise="channel", random_state=0, restarts=1)
     gp.fit(times, {"f1": table[:, 0], "f2": table[:, 1]})
     assert gp.engine_.startswith("dense")
-    more, other = heating_data(400, seed=2)
+    more, other = heating_data(400, seed=2, low=5.0, high=9.0)
     gp.update(more, {"f1": other[:, 0], "u": other[:, 2]})
     assert gp.engine_.startswith("spectral")
     assert set(gp.noise_) == {"f1", "f2", "u"}

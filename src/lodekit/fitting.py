@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements
+from lodekit.data.measurements import Measurements, check_later
 from lodekit.data.noise import EXACT
 from lodekit.data.units import Units
 from lodekit.errors import FitError, LodekitError
@@ -186,7 +186,7 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
     fit : Fit
         What was learned so far; its scaled time and scales are kept.
     new : Measurements
-        To be added to those of the fit.
+        To be added to those of the fit; not among them in time, where an observable is the same.
     arguments : Arguments, optional
         How to go on; those of the fit by default.
     relearn : bool
@@ -197,6 +197,7 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
             f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "
             "learned for one says nothing about the other; call fit with all measurements"
         )
+    check_later(fit.measurements, new)
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
     setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)

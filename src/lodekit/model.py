@@ -244,7 +244,8 @@ class LODEGP:
         Parameters
         ----------
         t, Y, noise_std, time, columns
-            As in `fit`, for the new measurements alone. Dates are counted from the same origin.
+            As in `fit`, for the new measurements alone: later ones, or other channels at any time. Dates are counted
+            from the same origin.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
 

@@ -177,9 +177,12 @@ def test_a_pendulum_in_milliseconds_and_degrees_has_its_length(tmp_path: Path) -
     assert product.notes[-1] == "columns not used: acc"
     # An update is converted to the same units.
     start = product.gp.fit_.measurements.size
-    product.gp.update(tmp_path / "log.csv", relearn=False)
-    assert product.gp.fit_.measurements.size == 2 * start
-    assert product.gp.fit_.measurements.window == (0.0, 6.0)
+    (tmp_path / "later.csv").write_text("time [ms];phi [deg]\n6100;-4.1\n6200;-6.9\n")
+    product.gp.update(tmp_path / "later.csv", relearn=False)
+    assert product.gp.fit_.measurements.size == start + 2
+    assert product.gp.fit_.measurements.window == (0.0, 6.2)
+    with pytest.raises(lk.LodekitError, match="phi was measured before between t = 0 and 6"):
+        product.gp.update(tmp_path / "log.csv", relearn=False)
 
 
 def test_dates_are_counted_in_the_declared_unit(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ which yields kernels and transformation matrices; shifts that decrease steeply g
 
 Degrees never grow on the way, and every vector is kept free of common factors, so coefficients stay as small as the
 answer needs: a textbook Smith elimination is slower by orders of magnitude on such systems (benchmarks/algebra.py).
+Where coefficients are integers, with no symbols among them, FLINT's polynomials take the place of lists inside: the
+same steps, which count where channels are hundreds.
 
 References
 ----------
@@ -17,6 +19,9 @@ forms for general polynomial matrices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from flint import fmpz, fmpz_poly
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
 from lodekit.algebra.polynomials import Polynomial, scale, trim
@@ -34,6 +39,8 @@ __all__ = [
 ]
 
 Vector = list[Polynomial]
+#: A vector of FLINT's polynomials, which have lengths and coefficients as lists do.
+_Packed = list[Any]
 
 #: A shift beyond every degree that occurs: its positions are eliminated before all others.
 ELIMINATE = 1 << 40
@@ -66,6 +73,8 @@ def primitive_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> V
     Its elements have no common factor, and `pivot`, one of them, is root-free and positive.
     """
     unit = ring.unit(pivot)
+    if _is_packed(vector):
+        return _without_content([polynomial * unit for polynomial in vector] if unit != 1 else vector)
     if unit != 1:
         vector = [scale(ring, polynomial, unit) for polynomial in vector]
     divisor = ring.content(value for polynomial in vector for value in polynomial)
@@ -74,12 +83,45 @@ def primitive_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> V
     return [[ring.divide(value, divisor) for value in polynomial] for polynomial in vector]
 
 
+def _pack(vector: Vector) -> _Packed:
+    return [fmpz_poly(polynomial) for polynomial in vector]
+
+
+def _unpack(vector: _Packed) -> Vector:
+    return [polynomial.coeffs() for polynomial in vector]
+
+
+def _is_packed(vector: Vector | _Packed) -> bool:
+    return bool(vector) and isinstance(vector[0], fmpz_poly)
+
+
+def _without_content(vector: _Packed) -> _Packed:
+    divisor = fmpz(0)
+    for polynomial in vector:
+        if polynomial:
+            divisor = divisor.gcd(polynomial.content())
+            if divisor == 1:
+                return vector
+    return [polynomial // divisor for polynomial in vector] if divisor else vector
+
+
+def _leading(polynomial: Any) -> Element:
+    return polynomial[len(polynomial) - 1]
+
+
 def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, degree: int) -> Vector:
     """Return the combination of both that has no ``d^degree`` at the position."""
-    pivot, target = by[position][-1], vector[position][degree]
+    pivot, target = _leading(by[position]), vector[position][degree]
     shift = degree + 1 - len(by[position])
     common = ring.common_factor(pivot, target)
     keep, subtract = ring.divide(pivot, common), ring.divide(target, common)
+    if _is_packed(vector):
+        packed: _Packed = [polynomial * keep for polynomial in vector] if keep != 1 else list(vector)
+        factor = fmpz_poly([0] * shift + [subtract]) if shift else subtract
+        for place, polynomial in enumerate(by):
+            if polynomial:
+                packed[place] -= polynomial * factor
+        return _without_content(packed)
     if (
         ring.count_terms((keep,)) * _count(ring, vector) + ring.count_terms((subtract,)) * _count(ring, by)
         > MAX_PRODUCTS
@@ -169,13 +211,16 @@ def normal_form(
     skip : int
         A leading position whose basis vector is not used (the vector's own).
     """
+    if isinstance(ring.one, fmpz) and not _is_packed(vector):
+        packed = {position: _pack(by) for position, by in basis.items()}
+        return _unpack(normal_form(ring, _pack(vector), packed, shifts, skip=skip))
+    places = [(k, len(by[k]), shifts[k] or 0) for k, by in basis.items() if k != skip]
     while True:
         best, target = -1, -1
-        for position, by in basis.items():
-            if position != skip and len(vector[position]) >= len(by[position]):
-                rank = len(vector[position]) + (shifts[position] or 0)
-                if rank > best:
-                    best, target = rank, position
+        for position, least, shift in places:
+            length = len(vector[position])
+            if length >= least and length + shift > best:
+                best, target = length + shift, position
         if target < 0:
             return vector
         vector = _cancel(ring, vector, basis[target], target, len(vector[target]) - 1)
@@ -198,13 +243,18 @@ def popov_basis(
     shifts : sequence of int or None
         Added to the degrees; a position with None is only carried along.
     """
+    if is_plain := isinstance(ring.one, fmpz):
+        vectors = [_pack(vector) for vector in vectors]
     basis, vanished = _weak_basis(ring, vectors, shifts)
     order = sorted(basis, key=lambda position: len(basis[position][position]) + (shifts[position] or 0))
     for position in order:
         basis[position] = normal_form(ring, basis[position], basis, shifts, skip=position)
-    return {
-        position: primitive_vector(ring, basis[position], basis[position][position][-1]) for position in sorted(basis)
-    }, vanished
+    found = {
+        position: primitive_vector(ring, basis[position], _leading(basis[position][position])) for position in order
+    }
+    if is_plain:
+        found, vanished = {position: _unpack(vector) for position, vector in found.items()}, [*map(_unpack, vanished)]
+    return {position: found[position] for position in sorted(found)}, vanished
 
 
 def kernel_and_image(

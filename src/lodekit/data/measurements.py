@@ -13,7 +13,16 @@ from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 
-__all__ = ["Measurements", "Summary", "check_exact_values", "check_met", "merge", "scatter_of", "typical_noise"]
+__all__ = [
+    "Measurements",
+    "Summary",
+    "check_exact_values",
+    "check_later",
+    "check_met",
+    "merge",
+    "scatter_of",
+    "typical_noise",
+]
 
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
@@ -33,8 +42,8 @@ class Summary:
         The unit it is measured in inside: its spread, or its size where it does not change.
     mean, spread : float
     count : int
-    learned : bool
-        Whether some of its noise is learned.
+    learned : int
+        How many measurements have noise that is learned.
     known_noise : float
         The root mean square of its known noise; NaN where none is known.
     exact : bool
@@ -46,7 +55,7 @@ class Summary:
     mean: float
     spread: float
     count: int
-    learned: bool
+    learned: int
     known_noise: float
     exact: bool
 
@@ -195,7 +204,7 @@ def _summarize(item: Series) -> Summary:
         float(item.values.mean()),
         spread,
         len(item.values),
-        len(known) < len(item.std),
+        len(item.std) - len(known),
         float(np.sqrt(np.mean(known**2))) if len(known) else np.nan,
         bool((item.values[item.exact] != 0).any()),
     )
@@ -214,9 +223,43 @@ def _summarize_sums(sums: Statistics, name: str) -> Summary:
     known = cells.get(True)
     noise = np.nan if known is None else float(np.sqrt(known.count / known.moments[0]))
     count = sum(cell.count for cell in cells.values())
-    return Summary(
-        name, _scale(spread, float(np.hypot(size, spread))), mean, spread, count, False in cells, noise, False
-    )
+    learned = cells[False].count if False in cells else 0
+    return Summary(name, _scale(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False)
+
+
+def check_later(old: Measurements, new: Measurements) -> None:
+    """Raise where new measurements of an observable lie among old ones: another record, or the same data once more.
+
+    Other observables may be measured at the same times, and times without measurements may be filled in.
+
+    Parameters
+    ----------
+    old, new : Measurements
+        Where only sums are kept, averages over small parts of their window tell when something was measured.
+
+    Examples
+    --------
+    >>> old = Measurements.of(Observations().add([0.0, 1.0, 2.0], "x", [1.0, 2.0, 3.0]))
+    >>> check_later(old, Measurements.of(Observations().add([2.0, 3.0], "x", [2.9, 4.0])))
+    """
+    known = {item.observable: item for item in old.shown}
+    for item in new.shown:
+        before = known.get(item.observable)
+        if before is None or not len(item.times):
+            continue
+        first, last = float(item.times[0]), float(item.times[-1])
+        among = (before.times > first) & (before.times < last)
+        again = set(zip(before.times.tolist(), before.values.tolist(), strict=True)) & set(
+            zip(item.times.tolist(), item.values.tolist(), strict=True)
+        )
+        if among.any() or again:
+            shown = f"t = {min(again)[0]:g}, with the same value" if again else f"t = {before.times[among][0]:g}"
+            raise DataError(
+                f"expected new measurements: {item.observable} was measured before between t = {first:g} and {last:g}, "
+                f"for example at {shown}. Leave out what the fit has seen already; where these are values of the same "
+                "record in between, call fit with all measurements; another record, whose time starts anew, needs a "
+                "fit of its own"
+            )
 
 
 def check_exact_values(series: Sequence[Series]) -> None:

@@ -56,7 +56,7 @@ class Noise:
         scales : array, shape (o,)
         shared : bool
         """
-        names, learned = zip(*((item.observable, item.learned) for item in summaries), strict=True)
+        names, learned = zip(*((item.observable, item.learned > 0) for item in summaries), strict=True)
         return cls(shared, names, learned, scales, tuple(item.observable for item in summaries if item.is_zero))
 
     @cached_property

@@ -264,7 +264,7 @@ class AccurateEngine:
     def _within(self, tolerance: float, value: float, error: float) -> bool:
         """Return whether a log evidence is finite and has an error within a tolerance.
 
-        Under the channel prior, whose waves are many, whatever is finite is taken.
+        Under the channel prior, whose waves are many, whatever is finite is taken; posteriors warn of large errors.
         """
         if self.case.on_channels:
             return bool(np.isfinite(value))

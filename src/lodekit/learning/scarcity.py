@@ -29,7 +29,7 @@ def warn_of_scarcity(summaries: Sequence[Summary], noise: Noise) -> list[str]:
     found = []
     for group in sorted(set(noise.groups)) if noise.count else ():
         own = [item for item, level in zip(summaries, noise.groups, strict=True) if level == group and item.learned]
-        if sum(item.count for item in own) == 1:
+        if sum(item.learned for item in own) == 1:
             found.append(
                 f"the noise of {own[0].observable} is learned from a single value, which cannot tell it; give "
                 "noise_std, or [noise] in a system file"

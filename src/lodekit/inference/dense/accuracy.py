@@ -10,11 +10,13 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["error_of", "prior_sizes"]
+__all__ = ["error_of", "error_of_added", "prior_sizes"]
 
 Array = NDArray[np.float64]
 #: The relative error of an entry of the covariance and of its factorization, in practice.
 _ROUNDING = 2e-15
+#: The same where an entry is a sum over many waves.
+_OF_WAVES = 1e-14
 
 
 def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficients, basis: list[Array]) -> Array:
@@ -40,7 +42,7 @@ def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficie
     return np.concatenate([free[o] + by_modes[o][index] for o, index in enumerate(data.index)])
 
 
-def error_of(sizes: Array, alpha: Array, inverse: Array) -> float:
+def error_of(sizes: Array, alpha: Array, inverse: Array, *, by_waves: bool = False) -> float:
     """Return about how large an error rounding makes in the log evidence; infinite where it is not finite.
 
     Entries of the covariance have errors in proportion to the roots of `sizes`; the derivative of the log evidence in
@@ -54,6 +56,26 @@ def error_of(sizes: Array, alpha: Array, inverse: Array) -> float:
         ``K^-1 (y - mu)``.
     inverse : array, shape (n,)
         The diagonal of the inverse of K, or what it cannot exceed.
+    by_waves : bool
+        Whether the covariance is a sum over waves.
     """
-    error = _ROUNDING * (0.5 * float(sizes @ (alpha**2 + inverse)) + len(sizes))
+    error = (_OF_WAVES if by_waves else _ROUNDING) * (0.5 * float(sizes @ (alpha**2 + inverse)) + len(sizes))
     return error if np.isfinite(error) else np.inf
+
+
+def error_of_added(added: float, noise: Array, alpha: Array, inverse: Array) -> float:
+    """Return what an addition to the diagonal can do to the log evidence at most; zero where nothing was added.
+
+    No eigenvalue of the covariance without it is below the noise, which bounds all that the first order leaves out.
+
+    Parameters
+    ----------
+    added : float
+    noise : array, shape (n,)
+        Variances.
+    alpha, inverse : arrays, shape (n,)
+        As in `error_of`, with the addition.
+    """
+    if not added:
+        return 0.0
+    return 0.5 * added * float(alpha @ alpha + inverse.sum()) * (1.0 + added / float(noise.min()))

@@ -5,9 +5,9 @@ derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contract
 any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of the covariance used).
 
 Nothing is added to the diagonal to make a factorization succeed: that would be another evidence, with optima of its
-own. The channel prior is the exception, whose covariance is an integral with an error of its own. Entries of K have
-errors in proportion to the prior deviations of both measurements; what they do to the log evidence is G times these
-errors, and every evaluation says how large that is.
+own. The channel prior is the exception, whose covariance is an integral with an error of its own; what was added counts
+as an error of the log evidence. Entries of K have errors in proportion to the prior deviations of both measurements;
+what they do to the log evidence is G times these errors, and every evaluation says how large that is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from lodekit.errors import LodekitError
-from lodekit.inference.dense.accuracy import error_of, prior_sizes
+from lodekit.inference.dense.accuracy import error_of, error_of_added, prior_sizes
 from lodekit.inference.dense.blocks import mirror, take_blocks
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.engine import Evidence
@@ -98,7 +98,7 @@ class Factorization:
     value : float
         The log evidence in scaled units.
     error : float
-        About how large an error rounding makes in the log evidence.
+        About how large an error rounding makes in the log evidence, and what was added to the diagonal.
     stacks : list of arrays, shape (m, n, n)
         For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
     lagged : LagCovariance, optional
@@ -219,13 +219,15 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
     value = log_evidence(float(residual @ alpha), half_log, len(residual))
-    error = error_of(sizes, alpha, 1.0 / prepared.noise)
-    if error > _HARMLESS * max(len(residual), abs(value)):
+    error = error_of(sizes, alpha, 1.0 / prepared.noise, by_waves=lagged is not None)
+    if added or error > _HARMLESS * max(len(residual), abs(value)):
         # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
         if blocks is None:
             sizes = prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
         root, _ = lapack.dtrtri(factor, lower=1)
-        error = error_of(sizes, alpha, np.sum(np.tril(root) ** 2, axis=0))
+        inverse = np.sum(np.tril(root) ** 2, axis=0)
+        error = error_of(sizes, alpha, inverse, by_waves=lagged is not None)
+        error += error_of_added(added, prepared.noise, alpha, inverse)
     return Factorization(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
