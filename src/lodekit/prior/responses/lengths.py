@@ -1,4 +1,4 @@
-"""Steps of many lengths: equal ones are made once, and where many are different, they are interpolated in the length."""
+"""Steps of many lengths: equal ones are made once; where many are different, they are interpolated in the length."""
 
 from __future__ import annotations
 
@@ -150,10 +150,7 @@ class Table:
         self._exact: Numbers = np.arange(len(distinct))
         self._panels: list[_Panel] = []
         self._nodes = distinct
-        if len(distinct) > _FEW:
-            found = self._interpolate()
-        else:
-            found = steps.at(distinct)[0]
+        found = self._interpolate() if len(distinct) > _FEW else steps.at(distinct)[0]
         #: Each step as a matrix, shape (u, s, width).
         self.matrices = self._spread(found[None])[0]
 
@@ -164,9 +161,7 @@ class Table:
         ----------
         d_F, d_G : arrays, shapes (p, s, s) and (p, s, m)
         """
-        found = self.steps.at(self._nodes, (d_F, d_G))[1]
-        assert found is not None
-        return self._spread(found)
+        return self._spread(self.steps.at(self._nodes, (d_F, d_G))[1])
 
     def pull_back(self, weights: Array) -> tuple[Array, Array]:
         """Return the derivatives of ``sum weights * matrices`` in F and G.

@@ -119,9 +119,9 @@ def observe(
         levels = [level + W @ part for level, part in zip(levels, before, strict=True)]
         before = [chain @ G, before[0]]
         chain = chain @ F
-    for order in range(min(2, len(direct[0])) if direct else 0):
-        assert direct is not None
-        levels[order] += _Sloped(direct[0][order], direct[1][:, order])
+    if direct is not None:
+        for order in range(min(2, len(direct[0]))):
+            levels[order] += _Sloped(direct[0][order], direct[1][:, order])
     if states is None:
         states = _Sloped(np.zeros((len(zero), len(F.value))), np.zeros((len(none), len(zero), len(F.value))))
     return (

@@ -85,10 +85,10 @@ def _equal(matrix: Array, forcing: Array, start: Array, block: int) -> Array:
     ends = ends.reshape(size, many, -1)
     starts = np.concatenate([start[:, :, None], _equal(powers[-1], ends[:, :, :-1], start, block)], axis=2)
     now, moved = starts.reshape(size, -1), np.empty((size, rows.shape[-1]))
-    for row in rows:
+    for i in range(block):
         np.matmul(matrix, now, out=moved)
-        row += moved
-        now = row
+        rows[i] += moved
+        now = rows[i]
     return rows.reshape(block, size, many, -1).transpose(1, 2, 3, 0).reshape(size, many, -1)[:, :, :count]
 
 
@@ -114,7 +114,7 @@ def _different(matrices: Array, forcing: Array, start: Array, block: int) -> Arr
     ends = whole[:-1, :, size:].transpose(1, 2, 0)
     before = _different(whole[:-1, :, :size], ends, start, block)
     now = np.concatenate([start[:, :, None], before], axis=2).transpose(2, 0, 1)
-    for matrix, row in zip(own, rows, strict=True):
-        row += np.einsum("bij,bjk->bik", matrix, now)
-        now = row
+    for i in range(block):
+        rows[i] += np.einsum("bij,bjk->bik", own[i], now)
+        now = rows[i]
     return rows.transpose(2, 3, 1, 0).reshape(size, many, -1)[:, :, :count]

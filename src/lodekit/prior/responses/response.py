@@ -1,7 +1,7 @@
 """Responses to known inputs, from rest: values at any times, their derivatives, and products with them.
 
-The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. The inputs are
-there from the start on, whatever their value is then: a constant input is a step at the start, not a rest that it has
+The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. The inputs act
+from the start on, whatever their value is then: a constant input is a step at the start, not a rest that it has
 come to. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
 sample), and the states are zero at the start still: a delay moves the jumps of u, it does not move the start.
 
@@ -107,7 +107,7 @@ class _Part:
 
     @property
     def transitions(self) -> Array:
-        return self.table.matrices[:, :, : self.steps.states]
+        return np.asarray(self.table.matrices[:, :, : self.steps.states])
 
     def force(self, matrices: Array, of_lags: Array) -> Array:
         """Return what inputs add in each step, shape (..., s, n), from steps or their derivatives."""
@@ -130,9 +130,9 @@ class _Part:
         d_steps, d_lags = self.table.slopes(d_F, d_G), self.lags.slopes(d_F, d_G)
         forcing = self.force(d_steps, d_lags)
         forcing = forcing + self.schedule.steps.apply(d_steps[..., :s], self.states[:, :-1])
-        moving = np.flatnonzero(d_delays.any(axis=0))
-        for column in moving:
-            forcing = forcing + d_delays[:, column, None, None] * self.delay_forcing(column)
+        for column in range(self.steps.inputs):
+            if d_delays[:, column].any():
+                forcing = forcing + np.multiply.outer(d_delays[:, column], self.delay_forcing(column))
         turned = np.ascontiguousarray(forcing.transpose(1, 0, 2))
         zero = np.zeros((s, many))
         found = run_through(self.transitions, self.schedule.steps.which, turned, zero)

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 _TERMS = 14
 
 
-def exponentials(matrices: Array, slopes: Array | None = None) -> tuple[Array, Array | None]:
+def exponentials(matrices: Array, slopes: Array | None = None) -> tuple[Array, Array]:
     """Return ``e^X`` of many matrices, shape (k, d, d), and derivatives in given directions, (p, k, d, d).
 
     Taylor's series of ``e^(X / 2^j) - 1``, then doubling by ``2 E + E^2``: the small entries that slow states have
@@ -34,23 +34,17 @@ def exponentials(matrices: Array, slopes: Array | None = None) -> tuple[Array, A
     halvings = np.maximum(0, np.ceil(np.log2(np.maximum(norms, 1e-300))) + 1).astype(int)
     shrink = np.ldexp(1.0, -halvings)[:, None, None]
     X = matrices * shrink
-    dX = None if slopes is None else slopes * shrink
+    dX = np.zeros((0, *X.shape)) if slopes is None else slopes * shrink
     unit = np.eye(matrices.shape[-1])
-    tail, d_tail = np.broadcast_to(unit, X.shape), None
+    tail, d_tail = np.broadcast_to(unit, X.shape), np.zeros(dX.shape)
     for order in range(_TERMS, 1, -1):
-        if dX is not None:
-            d_tail = dX @ tail / order if d_tail is None else (dX @ tail + X @ d_tail) / order
+        d_tail = (dX @ tail + X @ d_tail) / order
         tail = unit + X @ tail / order
-    E = X @ tail
-    dE = None
-    if dX is not None:
-        dE = dX @ tail if d_tail is None else dX @ tail + X @ d_tail
+    E, dE = X @ tail, dX @ tail + X @ d_tail
     for step in range(halvings.max(initial=0)):
         active = halvings > step
-        now = E[active]
-        if dE is not None:
-            change = dE[:, active]
-            dE[:, active] = 2.0 * change + change @ now + now @ change
+        now, change = E[active], dE[:, active]
+        dE[:, active] = 2.0 * change + change @ now + now @ change
         E[active] = 2.0 * now + now @ now
     return E + unit, dE
 
@@ -68,7 +62,7 @@ class Steps:
 
     def __init__(self, F: Array, G: Array, orders: int) -> None:
         self.F, self.G, self.orders = F, G, orders
-        self.states, self.inputs = G.shape
+        self.states, self.inputs = len(F), int(G.shape[1])
         sizes = np.abs(G).max(0, initial=0.0)
         # Powers of two: a step is linear in G, and a large G must not cost digits of F.
         self._scales = np.where(sizes > 0, np.exp2(np.ceil(np.log2(np.maximum(sizes, 1e-300)))), 1.0)
@@ -78,7 +72,7 @@ class Steps:
         """Numbers that a step acts on: states, inputs, and their slopes where one is linear."""
         return self.states + self.orders * self.inputs
 
-    def at(self, lengths: Array, slopes: tuple[Array, Array] | None = None) -> tuple[Array, Array | None]:
+    def at(self, lengths: Array, slopes: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
         """Return ``[P, P0, P1]`` of each length, shape (k, s, width), and derivatives in the parameters, (p, ...).
 
         Parameters
@@ -95,8 +89,7 @@ class Steps:
             directions[:, :, : self.states, columns] = (slopes[1] / self._scales)[:, None]
         found, changes = exponentials(self._augmented(lengths), directions)
         factors = self._factors(lengths)
-        changed = None if changes is None else changes[:, :, : self.states] * factors
-        return found[:, : self.states] * factors, changed
+        return found[:, : self.states] * factors, changes[:, :, : self.states] * factors
 
     def pull_back(self, lengths: Array, weights: Array) -> tuple[Array, Array]:
         """Return the derivatives of ``sum weights * at(lengths)`` in F and in G, shapes (s, s) and (s, m).
@@ -110,7 +103,6 @@ class Steps:
         directions[0, :, : self.states] = weights * self._factors(lengths)
         # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
         _, found = exponentials(self._augmented(lengths).swapaxes(-1, -2), directions)
-        assert found is not None
         top = found[0][:, : self.states]
         columns = slice(self.states, self.states + self.inputs)
         of_F = np.einsum("k,kij->ij", lengths, top[..., : self.states])
