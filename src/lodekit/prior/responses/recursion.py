@@ -40,10 +40,12 @@ def run_through(
     block : int, optional
         Length of the blocks; chosen where not given.
     """
-    count, size = len(which), max(states.shape[-1], 1)
+    if not states.size:
+        return
+    size = states.shape[-1]
     # Products of matrices of about 48 by 48 are fast; and a length that is no power of two spreads over the cache.
     short, long = (max(4, 48 // size), 61) if block is None else (block, block)
-    if len(factors) == 1 and count:
+    if len(factors) == 1:
         _run_equal(factors[0], states, start, backwards, short)
         return
     now = start
