@@ -1,7 +1,7 @@
 """Claim: the response to a known input, with its gradient, costs a few times what filtering the same arrays costs.
 
-The yardstick is `scipy.signal.lfilter` of order 4 over the same arrays, once for each output. Times are of the processor, so
-that other work on the machine does not count; everything is a ratio within one run.
+The yardstick is `scipy.signal.lfilter` of order 4 over the same arrays, once for each output. Times are of the processor:
+other work on the machine does not count; everything is a ratio within one run.
 
     python benchmarks/greybox.py [--json FILE] [--part response]
 """
@@ -78,7 +78,7 @@ def print_responses() -> list[dict[str, Any]]:
         for rows in (1_000, 10_000, 100_000, 1_000_000):
             for grid in ("regular", "delay", "irregular"):
                 for kind in ("hold", "linear"):
-                    line = response_ratio(rows, kind, grid)  # type: ignore[arg-type]
+                    line = response_ratio(rows, kind, grid)
                     found.append(line)
                     print(
                         f"{rows:>8} rows, {grid:<9} {kind:<6}: {1e3 * line['seconds']:8.2f} ms = {line['ratio']:6.1f} "

@@ -86,7 +86,7 @@ def make_case(F: list[list[float]], times: Array = TIMES, many: int = 3, sizes: 
     return Case(StateMatrices(**numbers), StateMatrices(**slopes), delays, generator.standard_normal((many, 2)), plan)
 
 
-def exactly(case: Case, times: Array, direction: int | None = None, size: float = 0.0) -> NDArray[np.object_]:
+def exactly(case: Case, times: Array, direction: int | None = None, size: float = 0.0) -> Array:
     """Return the witness, at parameters moved by a size."""
     matrices = []
     for name in NAMES:
@@ -225,7 +225,7 @@ def test_times_of_a_clock_far_from_zero_are_one_step() -> None:
     generator = np.random.default_rng(0)
     near = InputSignal(0.1 * np.arange(3000), generator.standard_normal(3000), "hold")
     far = InputSignal(times, near.values, "hold")
-    matrices = StateMatrices.of(*(np.array(part) for part in ([[-0.5]], [[1.0]], [[1.0]])), np.array([[1.0]]))
+    matrices = StateMatrices.of([[-0.5]], [[1.0]], [[1.0]], [[1.0]])
     plan = ResponsePlan([far], times, times[0])
     assert len(plan.schedules(np.zeros(1))[0][1].steps.distinct) == 1
     # A delay of one step, which meets the times up to rounding of the clock: 2e-7 of the time.
