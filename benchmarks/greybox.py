@@ -1,7 +1,7 @@
 """Claim: the response to a known input, with its gradient, costs a few times what filtering the same arrays costs.
 
-The yardstick is `scipy.signal.lfilter` of order 4 over the same arrays, once for each output. Times are of the processor:
-other work on the machine does not count; everything is a ratio within one run.
+The yardstick is `scipy.signal.lfilter` of order 4 over the same arrays, once for each output. Times are of the
+processor: other work on the machine does not count; everything is a ratio within one run.
 
     python benchmarks/greybox.py [--json FILE] [--part response]
 """

@@ -118,12 +118,13 @@ def test_values_agree_with_forty_digits(name: str) -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_derivatives_agree_with_forty_digits(name: str) -> None:
-    times = TIMES[~np.isin(TIMES, BREAKS)]
-    case = make_case(SYSTEMS[name], times, many=1)
+    case = make_case(SYSTEMS[name], many=1)
     with mpmath.workdps(40):
-        above, below = (exactly(case, times, 0, size) for size in (1e-13, -1e-13))
+        above, below = (exactly(case, TIMES, 0, size) for size in (1e-13, -1e-13))
         expected = ((above - below) / mpmath.mpf(2e-13)).astype(float)
-    assert_close(case.jacobian[0], expected, 1e-12)
+    away = ~np.isin(TIMES, BREAKS)
+    assert 2 < away.sum() < len(TIMES) - 2  # breaks at rows count for all rows after them
+    assert_close(case.jacobian[0][:, away], expected[:, away], 1e-12)
 
 
 def test_stiff_systems_keep_their_digits() -> None:
