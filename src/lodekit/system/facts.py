@@ -118,7 +118,8 @@ class Facts(ABC):
     @property
     def invariants(self) -> list[Polynomial]:
         """The non-zero diagonal entries of D, as exact polynomials; cheaper than the whole Smith form."""
-        return self._stages.invariants
+        with waiting(_WAITING):
+            return self._stages.invariants
 
     @cached_property
     def parametrization(self) -> Parametrization:
