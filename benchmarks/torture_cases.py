@@ -88,7 +88,7 @@ def _masses(t: Array) -> dict[str, Array]:
 
 def _pairs(t: Array) -> dict[str, Array]:
     """Return sines of five paces, each through two lags with rates and gains of their own, once they have settled."""
-    found = {}
+    found: dict[str, Array] = {}
     for k in range(5):
         pace, a, c = 0.5 + 0.1 * k, 1.0 + 0.2 * k, 0.7 + 0.1 * k
         first, second = a + 1j * pace, c + 1j * pace

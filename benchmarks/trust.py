@@ -26,7 +26,7 @@ from joblib import Parallel, delayed
 from trust_parts import LEVELS, PARTS, do
 
 #: What is counted by default: together below 15 minutes on two cores.
-COUNTS = {"evidences": 40, "fits": 60, "data_sets": 6, "texts": 4000, "tables": 1500, "models": 600, "kills": 150}
+COUNTS = {"evidences": 80, "fits": 150, "data_sets": 8, "texts": 4000, "tables": 1500, "models": 600, "kills": 150}
 
 
 def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def write_docs(page: Path, found: dict[str, Any]) -> None:
     """
     text = page.read_text(encoding="utf-8")
     for name, figures in found["parts"].items():
-        cores = f"{figures['jobs']} process{'es' if figures['jobs'] > 1 else ''}"
-        lines = [*PARTS[name].table(figures), "", f"({figures['total']:,} in {figures['seconds']:.0f} s, {cores}.)"]
-        pattern = rf"(<!-- trust: {name} -->\n).*?(<!-- end -->)"
-        body = "\n" + "\n".join(lines) + "\n\n"
-        text = re.sub(pattern, lambda match, body=body: match[1] + body + match[2], text, flags=re.DOTALL)
+        first = f"{figures['total']:,} {PARTS[name].title}:"
+        lines = [f"<!-- trust: {name} -->", "", first, "", *PARTS[name].table(figures), "", "<!-- end -->"]
+        found_at = re.search(rf"<!-- trust: {name} -->.*?<!-- end -->", text, flags=re.DOTALL)
+        if found_at:
+            text = text[: found_at.start()] + "\n".join(lines) + text[found_at.end() :]
     page.write_text(text, encoding="utf-8")
 
 

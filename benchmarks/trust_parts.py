@@ -115,6 +115,8 @@ def _gather_units(rows: list[Any]) -> Figures:
     problems = [
         f"{row['system']}, noise {row['noise']:g}, {row['scaling']}: evidence {row['evidence']:.1e}, parameters "
         f"{row['parameters']:.1e}, curves {row['curves']:.1e}"
+        + ("" if row["same_identified"] else ", others are identified")
+        + ("" if row["same_converged"] else ", convergence differs")
         for row in bad
     ]
     counts = {"another answer": len(bad), "the same answer": len(rows) - len(bad)}
@@ -124,7 +126,8 @@ def _gather_units(rows: list[Any]) -> Figures:
         "scalings": by_scaling,
         "worst": worst,
         "problems": problems,
-        "bad": len(bad),
+        # What differs in a parameter alone, along a direction that data hardly tell, is listed.
+        "bad": sum(max(row["evidence"], row["curves"]) >= units.CLOSE for row in rows),
     }
 
 
@@ -134,7 +137,8 @@ def _table_of_units(figures: Figures) -> list[str]:
         for name, own in figures["scalings"].items()
     ]
     head = "units | the same answer | evidence off by | parameters off by | curves off by"
-    return [*_rows(head, rows), *(f"- {text}" for text in figures["problems"])]
+    others = ["", "Other answers:", "", *(f"- {text}" for text in figures["problems"])] if figures["problems"] else []
+    return [*_rows(head, rows), *others]
 
 
 def _try_calibration(task: tuple[str, int]) -> list[Any]:

@@ -224,3 +224,11 @@ def test_a_file_that_changes_between_the_looks_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr(ParquetFile, "span", lambda *_: (0.0, 8.0, 2000))
     with pytest.raises(DataError, match=r"a\.parquet: expected times between 0.0 and 8.0"):
         read_sums(path)
+
+
+def test_text_and_parquet_of_one_table_give_the_same_sums(tmp_path: Path) -> None:
+    """Beyond the number of records that are kept, cells that are missing included."""
+    table = make_missing(make_table(3500), "x", "u")
+    text, binary = (read_sums(write(tmp_path / f"a.{ending}", table)) for ending in ("csv", "parquet"))
+    assert text.size == binary.size < 3 * 3500
+    assert_same(text, binary)

@@ -118,7 +118,8 @@ class Facts(ABC):
     @property
     def invariants(self) -> list[Polynomial]:
         """The non-zero diagonal entries of D, as exact polynomials; cheaper than the whole Smith form."""
-        return self._stages.invariants
+        with waiting(_WAITING):
+            return self._stages.invariants
 
     @cached_property
     def parametrization(self) -> Parametrization:
@@ -137,17 +138,19 @@ class Facts(ABC):
         """How many functions of time can be chosen freely."""
         return len(self.channels) - self._stages.rank
 
-    @property
+    @cached_property
     def is_controllable(self) -> bool:
         """Whether every solution comes from the free functions alone: no mode is out of reach."""
-        return self._stages.is_controllable
+        with waiting(_WAITING):
+            return self._stages.is_controllable
 
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The exponents of the autonomous part with their exact multiplicities."""
         if self.is_controllable:
             return ()
-        return find_modes(self.operator, self.parametrization, self.channels)
+        with waiting(_WAITING):
+            return find_modes(self.operator, self.parametrization, self.channels)
 
     @cached_property
     def exponents(self) -> tuple[Mode, ...]:
