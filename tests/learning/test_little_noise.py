@@ -12,7 +12,8 @@ import lodekit as lk
 
 
 def decay(t: np.ndarray) -> np.ndarray:
-    return lk.catalog.free_decay().solution_at(t)[:, 0]
+    found: np.ndarray = lk.catalog.free_decay().solution_at(t)[:, 0]
+    return found
 
 
 def standard_errors(t: np.ndarray, std: float) -> np.ndarray:
