@@ -12,7 +12,8 @@ import lodekit as lk
 
 
 def decay(t: np.ndarray) -> np.ndarray:
-    return lk.catalog.free_decay().solution_at(t)[:, 0]
+    found: np.ndarray = lk.catalog.free_decay().solution_at(t)[:, 0]
+    return found
 
 
 def standard_errors(t: np.ndarray, std: float) -> np.ndarray:
@@ -20,7 +21,7 @@ def standard_errors(t: np.ndarray, std: float) -> np.ndarray:
 
     def model(p: np.ndarray) -> np.ndarray:
         rate, speed = p[0] / 2, np.sqrt(p[1] - p[0] ** 2 / 4)
-        return np.exp(-rate * t) * (p[2] * np.cos(speed * t) + p[3] * np.sin(speed * t))
+        return np.asarray(np.exp(-rate * t) * (p[2] * np.cos(speed * t) + p[3] * np.sin(speed * t)))
 
     truth = np.array([0.4, 4.0, 1.0, 0.5])
     slopes = least_squares(lambda p: model(p) - model(truth), truth, max_nfev=1, jac="3-point").jac

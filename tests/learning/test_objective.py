@@ -155,3 +155,13 @@ def test_no_level_of_noise_collapses_where_measurements_are_few(seed: int) -> No
     table = truth + noise * np.random.default_rng(seed).standard_normal(truth.shape)
     gp = lk.LODEGP(example.system, random_state=0).fit(times, table)
     assert (np.array(list(gp.noise_.values())) > 0.05 * noise).all()
+
+
+def test_it_says_which_priors_it_contains() -> None:
+    t = np.linspace(0.0, 4.0, 12)
+    data = {"x": np.cos(t), "v": -np.sin(t)}
+    said = {}
+    for noise in ("shared", "channel"):
+        gp = lk.LODEGP(lk.System("x' = v"), noise=noise, random_state=0).fit(t, data)
+        said[noise] = gp.fit_.setup.objective.described
+    assert said == {"shared": "the evidence", "channel": "the evidence times a weak prior of the levels of noise"}

@@ -16,9 +16,9 @@ def ring_down(scale: float = 1.0) -> dict[str, np.ndarray]:
     return {"x": scale * x, "u": np.zeros(60)}
 
 
-def fit(data: dict[str, np.ndarray], **options: str) -> lk.LODEGP:
+def fit(data: dict[str, np.ndarray]) -> lk.LODEGP:
     system = lk.System("x'' + c*x' + k*x = u", parameters=["c", "k"])
-    return lk.LODEGP(system, random_state=0, **options).fit(T, data)
+    return lk.LODEGP(system, random_state=0).fit(T, data)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Transform
 
-__all__ = ["Profile", "profile"]
+__all__ = ["FALL", "Profile", "profile"]
 
 Array = NDArray[np.float64]
 #: An interval of 95 % ends where the evidence has fallen by this.

@@ -14,6 +14,7 @@ from lodekit.errors import LodekitError
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate
 from lodekit.learning.motion import Curves, open_directions
+from lodekit.learning.neighbours import reach_beside_bounds
 from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import profile
 from lodekit.learning.search import Optimum
@@ -43,8 +44,8 @@ class Verdict:
         Why there is no interval; empty where there is one.
     reason : str
         How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
-        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"failed"``
-        because the search has failed.
+        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"bound"`` by
+        moving others from their bounds, ``"failed"`` because the search has failed.
     interval : (float, float), optional
         95 %, in the user's units, where it is known.
     """
@@ -71,6 +72,12 @@ def apply_verdicts(
     found = dict(estimates)
     for name, verdict in verdicts.items():
         old = estimates[name]
+        if verdict.reason == "bound" and verdict.interval is not None:
+            if old.identified:
+                low, high = min(old.interval[0], verdict.interval[0]), max(old.interval[1], verdict.interval[1])
+                error = max(old.std_error, (high - low) / (2.0 * NORMAL_95))
+                found[name] = replace(old, std_error=error, interval=(low, high))
+            continue
         if old.note == AT_BOUND and verdict.reason != "structure":
             continue
         if not verdict.identified:
@@ -166,6 +173,24 @@ def give_verdicts(
             if abs(share) > _SHARE:
                 found[layout.names[number]] = Verdict(False, NOT_IDENTIFIED, "motion")
     found |= _profiles(objective, optimum, curvature, found)
+    return found | _beside_bounds(objective, optimum, curvature, found)
+
+
+def _beside_bounds(
+    objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict]
+) -> dict[str, Verdict]:
+    """Return what is left open of parameters by others that sit at their bounds, and need not."""
+    layout, found = objective.layout, {}
+    for name, interval in reach_beside_bounds(objective, optimum, curvature).items():
+        transform, point = layout.transform(name), float(optimum.x[layout.position(name)])
+        if name in known or transform is None:
+            continue
+        value = transform.forward(point)
+        far = max(abs(transform.inverse(edge) - point) for edge in interval)
+        if transform.is_unbounded:
+            far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.size)
+        is_open = far > 2.0 * NORMAL_95 * _DOUBT
+        found[name] = Verdict(False, NOT_IDENTIFIED, "flat") if is_open else Verdict(True, "", "bound", interval)
     return found
 
 
