@@ -16,8 +16,9 @@ __all__ = ["polish"]
 Array = NDArray[np.float64]
 #: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
 _STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 20, 1e-2
-#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough.
-_FEW_STEPS = 6
+#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough; and what such a step has
+#: to promise: the deviation of what the data do without goes on shrinking for ever.
+_FEW_STEPS, _ENOUGH = 6, 1e-7
 #: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
@@ -153,13 +154,12 @@ class _Climber:
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.noise(roots)
-        idle = 0
+        idle, enough = 0, _GAIN if self.parameters else _ENOUGH
         for number in range(_MOST_STEPS if self.parameters else _FEW_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
-            if not np.isfinite(promise) or promise < max(
-                _GAIN, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2
-            ):
+            least = max(enough, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2)
+            if not np.isfinite(promise) or promise < least:
                 break
             before = self.best.value
             if not self.climb(z, roots):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -122,13 +122,19 @@ def _around(
     theta, origin = item
     is_trusted = origin.is_trusted if isinstance(origin, Start) else not np.isnan(origin.theta[layout.learned]).any()
     sizes, found = Sizes.at(engine, theta), []
+    matched: dict[tuple[float, bool], Hyperparameters | None] = {}
     for lengthscale, noise, generous in grid:
-        hyper = match_sizes(engine, layout, sizes, lengthscale, noise, generous=generous)
-        if hyper is None or not np.isfinite(layout.pack(hyper)).all():
+        if (lengthscale, generous) not in matched:
+            # Deviations do not depend on the noise.
+            matched[lengthscale, generous] = match_sizes(engine, layout, sizes, lengthscale, noise, generous=generous)
+        hyper = matched[lengthscale, generous]
+        if hyper is None:
             continue
-        value = engine.value(hyper)
+        hyper = replace(hyper, noise=noise)
+        x = layout.pack(hyper)
+        value = engine.value(hyper) if np.isfinite(x).all() else -np.inf
         if np.isfinite(value):
-            found.append(Start(value, layout.pack(hyper), origin.family, is_trusted and origin.family != "given"))
+            found.append(Start(value, x, origin.family, is_trusted and origin.family != "given"))
     return sorted(found, key=lambda start: -start.value)
 
 

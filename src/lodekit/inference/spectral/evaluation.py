@@ -24,11 +24,9 @@ from lodekit.prior.spectra import MOST_WAVES, Frequencies
 __all__ = ["Evaluation", "Functions", "Solution", "evaluate", "log_evidence", "solve"]
 
 Array = NDArray[np.float64]
-#: Where the design has fewer rows than this share of its columns, the regression is solved over the rows.
-_FEW_ROWS = 0.7
-#: Normal equations are not tried where rounding in the sum of squares of the data alone is too much for a deviance of
-#: so many times the number of measurements: points that are worth anything have a smaller one.
-_POOR = 30.0
+#: Where the design has fewer rows than this share of its columns, the regression is solved over these. Where rounding
+#: in sums of squares is too much for a deviance of so much for each measurement, normal equations are not tried.
+_FEW_ROWS, _POOR = 0.7, 30.0
 
 
 @dataclass(frozen=True)
@@ -293,22 +291,20 @@ class Evaluation:
         workspace, noises = self.workspace, len(self.hyper.noise)
         has_roots, rounding = nodes // 2 < workspace.data.finest_root, workspace.data.rounding
         squares = sum(self.precision(sums) * sums.square for sums in workspace.data.node_sums(nodes))
-        use_roots = has_roots and not workspace.is_precise(rounding * squares, _POOR * workspace.size)
-        grams = workspace.grams(frequencies, nodes, roots=use_roots)
-        functions = self.functions(grams, slopes=slopes)
-        regression: NormalEquations | RootEquations
-        if not use_roots:
-            regression = normal = NormalEquations(np, a, b, self.terms(grams, functions), noises)
-            solved = normal.solve()
-            if solved is not None:
-                solved = replace(solved, error=normal.error(solved, rounding))
-            use_roots = solved is None or not workspace.is_precise(solved.error, float(solved.deviance))
-            if use_roots and has_roots:
-                grams = workspace.grams(frequencies, nodes, roots=True)
-                functions = self.functions(grams, slopes=slopes)
-        if use_roots and has_roots:
-            regression = RootEquations(a, b, self._root_terms(grams, functions), noises)
+        is_lost = has_roots and not workspace.is_precise(rounding * squares, _POOR * workspace.size)
+        for roots in (True,) if is_lost else (False, True)[: 1 + has_roots]:
+            grams = workspace.grams(frequencies, nodes, roots=roots)
+            functions = self.functions(grams, slopes=slopes)
+            regression: NormalEquations | RootEquations
+            if roots:
+                regression = RootEquations(a, b, self._root_terms(grams, functions), noises)
+            else:
+                regression = NormalEquations(np, a, b, self.terms(grams, functions), noises)
             solved = regression.solve()
+            if solved is not None and isinstance(regression, NormalEquations):
+                solved = replace(solved, error=regression.error(solved, rounding))
+            if solved is not None and workspace.is_precise(solved.error, float(solved.deviance)):
+                break
         if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():
             return None
         value = -0.5 * (float(solved.deviance) + self.constants(grams))
@@ -317,10 +313,7 @@ class Evaluation:
 
     def constants(self, grams: Grams) -> float:
         """Return the part of the deviance that depends on counts and noise alone."""
-        total = 0.0
-        for sums in grams.sums:
-            total += sums.count * (np.log(2.0 * np.pi) - np.log(self.precision(sums))) - sums.log_weights
-        return total
+        return float(sum(s.count * np.log(2.0 * np.pi / self.precision(s)) - s.log_weights for s in grams.sums))
 
     def gradient(self, grams: Grams, functions: Sequence[Functions], slopes: Slopes) -> Hyperparameters:
         """Return the gradient of the log evidence: derivatives in waves, modes and means, by the chain rule.
