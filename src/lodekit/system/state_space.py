@@ -106,8 +106,8 @@ class StateSpace:
         return tuple(name.time if isinstance(name, Delayed) else zero for name in self.inputs)
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all matrices by their names, and of the delays, in the order of `scalars`."""
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """The shapes of all matrices by their names, in the order of `scalars`."""
         states, inputs, outputs = len(self.states), len(self.inputs), len(self.outputs)
         return {
             "F": (states, states),
@@ -115,13 +115,12 @@ class StateSpace:
             "H": (outputs, states),
             "D": (outputs, inputs),
             "D1": (outputs, inputs),
-            "delays": (inputs,),
         }
 
     @property
     def scalars(self) -> list[Scalar]:
-        """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
-        return [*(value for name in _MATRICES for row in self.exact[name] for value in row), *self.delays]
+        """All entries of F, G, H, D and D1, one matrix after the other, row by row."""
+        return [value for name in _MATRICES for row in self.exact[name] for value in row]
 
     def _matrix(self, name: str) -> sympy.ImmutableMatrix:
         import sympy
@@ -211,7 +210,7 @@ def find_state_space(
             raise EquationError(f"{name!r} is both an input and a disturbance; remove it from one of them")
         if name in need_inputs(channels):
             raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
-    kinds = _with_delays({**kinds, **others}, operator, channels)
+    kinds = _with_delays({**kinds, **others}, channels)
     driven, columns = _reduce(operator, channels, list(kinds))
     names = [channels[j] for j in columns[: driven.responding]]
     _check_proper(driven, names, kinds)
@@ -237,12 +236,12 @@ def check_inputs(operator: OperatorMatrix, channels: Sequence[str], inputs: Any)
         Names of known channels, or kinds by name.
     """
     kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
-    _reduce(operator, channels, list(_with_delays(kinds, operator, channels)))
+    _reduce(operator, channels, list(_with_delays(kinds, channels)))
     return list(kinds)
 
 
-def _with_delays(kinds: Mapping[str, str], operator: OperatorMatrix, channels: Sequence[str]) -> dict[str, str]:
-    """Return the kinds with each delayed channel beside its own; what occurs with delays only is left out itself."""
+def _with_delays(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
+    """Return the kinds with those of delayed channels, each after its own."""
     missing = [name for name in need_inputs(channels) if name not in kinds]
     if missing:
         raise EquationError(
@@ -251,9 +250,8 @@ def _with_delays(kinds: Mapping[str, str], operator: OperatorMatrix, channels: S
         )
     found: dict[str, str] = {}
     for name, kind in kinds.items():
-        own: list[str] = [other for other in channels if isinstance(other, Delayed) and other.channel == name]
-        occurs = any(row[channels.index(name)] for row in operator.rows)
-        found.update(dict.fromkeys(([name] if occurs or not own else []) + own, kind))
+        own = (other for other in channels if isinstance(other, Delayed) and other.channel == name)
+        found.update(dict.fromkeys((name, *own), kind))
     return found
 
 
