@@ -8,6 +8,7 @@ from lodekit.algebra.decomposition import combine
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.reduction import kernel_and_image
 from lodekit.algebra.scalars import Scalar
+from lodekit.system.delays import channel_of
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal
 
@@ -44,6 +45,8 @@ def eliminate(
 def implied_equations(system: Facts, channels: Collection[str]) -> tuple[OperatorMatrix, list[Signal]]:
     """Return both sides of the equations between some channels that a system implies; columns of others are zero.
 
+    With a channel, its delayed ones remain.
+
     Parameters
     ----------
     system : Facts
@@ -57,5 +60,5 @@ def implied_equations(system: Facts, channels: Collection[str]) -> tuple[Operato
     >>> [[str(value) for value in operator.coefficients(0, 0)], operator.coefficients(0, 1)]
     [['k', '0', '1'], []]
     """
-    hidden = [j for j, name in enumerate(system.channels) if name not in channels]
+    hidden = [j for j, name in enumerate(system.functions) if channel_of(name) not in channels]
     return eliminate(system.operator, system.forcing, hidden)

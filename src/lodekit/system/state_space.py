@@ -11,7 +11,7 @@ from lodekit.algebra.realization import DrivenRows, reduce_driven
 from lodekit.algebra.reduction import popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.errors import EquationError
-from lodekit.system.delays import Delayed, need_inputs
+from lodekit.system.delays import Delayed, channel_of, need_inputs
 from lodekit.system.writing import format_observable, operator_terms, primes
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StateSpace:
     @property
     def channels(self) -> tuple[str, ...]:
         """The channel of each input, without its delay."""
-        return tuple(name.channel if isinstance(name, Delayed) else name for name in self.inputs)
+        return tuple(map(channel_of, self.inputs))
 
     @property
     def delays(self) -> tuple[Scalar, ...]:

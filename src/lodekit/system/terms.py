@@ -13,7 +13,7 @@ from flint import ctx as flint_context
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.quantities import Powers
-from lodekit.system.delays import Delayed
+from lodekit.system.delays import Delayed, channel_of
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal
 from lodekit.system.writing import primes
@@ -90,10 +90,10 @@ def balances(system: Facts) -> list[Balance]:
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
         row = [operator.coefficients(i, j) for j in range(operator.width)]
-        terms, inner = terms_of(operator.ring, row, known, system.channels)
+        terms, inner = terms_of(operator.ring, row, known, system.functions)
         found.append(Balance(f"equation {i + 1}", terms))
         found += [Balance(f"equation {i + 1}, inside a function of time", part, pure=True) for part in inner]
-    for name in system.channels:
+    for name in system.functions:
         if isinstance(name, Delayed) and operator.ring.involves_parameters(name.time.numerator):
             bottom = name.time.denominator
             # A number beside parameters may be in any unit.
@@ -130,7 +130,7 @@ def terms_of(
         if value:
             whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
             shape = primes(name, order) if name else _time(power)
-            time, channel = Fraction(power - order), name.channel if isinstance(name, Delayed) else name
+            time, channel = Fraction(power - order), channel_of(name)
             terms += _monomials(ring, whole, bottom, {channel: Fraction(1), "t": time}, channel, order, shape)
     inner = []
     for rate in {scalar for wave in known.terms for scalar in (wave.rate, wave.frequency) if scalar}:
