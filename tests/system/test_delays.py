@@ -22,8 +22,8 @@ DEAD_TIME = lk.System("tau*y' + y = K*delay(u, T)", parameters="tau K T")
 
 
 def test_a_delayed_input_is_a_function_of_its_own() -> None:
-    assert DEAD_TIME.channels == ("y", "u")
-    assert DEAD_TIME.functions == ("y", "u", "delay(u, T)")
+    assert DEAD_TIME.plain_channels == ("y", "u")
+    assert DEAD_TIME.channels == ("y", "u", "delay(u, T)")
     assert list(DEAD_TIME.parameters) == ["tau", "K", "T"]
     assert DEAD_TIME.definition()["channels"] == ["y", "u"]
     assert "u is delayed, so a fit needs it as a known input" in DEAD_TIME.explain()
@@ -40,7 +40,7 @@ def test_a_delayed_input_is_a_function_of_its_own() -> None:
 )
 def test_delays_are_linear_and_add_up(text: str, columns: list[str]) -> None:
     system = lk.System(text, parameters=["T"] if "T" in text else [])
-    shown = [name for name in system.functions if name not in system.channels]
+    shown = [name for name in system.channels if name not in system.plain_channels]
     assert shown == columns
     assert responds(
         system, system.state_space(dict.fromkeys(("u", "w") if "w" in text else "u", "linear")), {}, range(3)
@@ -49,7 +49,7 @@ def test_delays_are_linear_and_add_up(text: str, columns: list[str]) -> None:
 
 def test_names_that_are_not_functions_may_still_be_called_delay() -> None:
     assert lk.System("delay(t)' = u - delay").channels == ("delay", "u")
-    assert lk.System("y = delay(u, delay)", parameters=["delay"]).functions == ("y", "u", "delay(u, delay)")
+    assert lk.System("y = delay(u, delay)", parameters=["delay"]).channels == ("y", "u", "delay(u, delay)")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_round_trips_keep_delays() -> None:
     restored = pickle.loads(pickle.dumps(DEAD_TIME))  # noqa: S301
     for other in (restored, lk.System.from_definition(DEAD_TIME.definition())):
         assert other == DEAD_TIME
-        assert other.functions == DEAD_TIME.functions
+        assert other.channels == DEAD_TIME.channels
     numbers = DEAD_TIME.substitute({"T": "23/10", "K": "2*tau"})
-    assert numbers.functions == ("y", "u", "delay(u, 2.3)")
+    assert numbers.channels == ("y", "u", "delay(u, 2.3)")
     assert numbers.equations == ("tau*y' + y - 2*tau*delay(u, 2.3) = 0",)
-    assert DEAD_TIME.substitute({"T": 0}).functions == ("y", "u")
+    assert DEAD_TIME.substitute({"T": 0}).channels == ("y", "u")
 
 
 def test_equations_show_the_earlier_time() -> None:
@@ -152,7 +152,7 @@ def test_a_delay_can_be_told_where_the_input_is_known() -> None:
 def test_written_equations_take_the_column_of_the_delay() -> None:
     """y = sin(t), u with delay such that the equation holds, evaluated from the text."""
     system = lk.System("y' + y = 2*delay(u, T) + delay(u', 1)", parameters=["T"])
-    assert system.functions == ("y", "u", "delay(u, T)", "delay(u, 1)")
+    assert system.channels == ("y", "u", "delay(u, T)", "delay(u, 1)")
     times = np.linspace(0.0, 3.0, 7)
     orders = [0, 1]
 
@@ -160,13 +160,13 @@ def test_written_equations_take_the_column_of_the_delay() -> None:
         return np.stack([np.sin(times - shift + k * np.pi / 2) for k in orders])
 
     curves = np.stack([wave(0.3), wave(0.0), wave(0.25), wave(1.0)], axis=-1)[:, None]
-    written = WrittenEquations(system.written, system.functions, {"T": 0.25})
+    written = WrittenEquations(system.written, system.channels, {"T": 0.25})
     assert written.order == 1
     values, _ = written.apply(times, curves)
     expected = np.cos(times - 0.3) + np.sin(times - 0.3) - 2 * np.sin(times - 0.25) - np.cos(times - 1.0)
     np.testing.assert_allclose(values[0, 0], expected, rtol=0, atol=1e-14)
     with pytest.raises(LodekitError, match="expected 'u'"):
-        WrittenEquations(system.written, system.channels, {"T": 0.25}).apply(times, curves[..., :2])
+        WrittenEquations(system.written, system.plain_channels, {"T": 0.25}).apply(times, curves[..., :2])
 
 
 def test_delays_leave_the_matrices_without_them() -> None:

@@ -40,7 +40,7 @@ def split_at(
 ) -> tuple[sympy.Matrix, sympy.Matrix]:
     """Return P and Q of ``P g = Q v`` at a point, from the operator matrix as it was read."""
     A = at(system.operator_matrix, values, point)
-    columns = [[system.functions.index(name) for name in names] for names in (plant.outputs, plant.inputs)]
+    columns = [[system.channels.index(name) for name in names] for names in (plant.outputs, plant.inputs)]
     return A[:, columns[0]], -A[:, columns[1]]
 
 

@@ -73,7 +73,7 @@ class Curves:
         pairs : sequence of (int, int)
             Channel and order of each.
         """
-        names = self.system.functions
+        names = self.system.channels
         texts = [f"D({names[j]}, {k})" if k else names[j] for j, k in pairs]
         compiled = ObservableReader(self.system).compile_plain(texts, self.prior.units)
         times = self.times

@@ -106,7 +106,7 @@ def _observed_lines(
         return []
     operator, _ = ObservableReader(system).read([item.observable])
     row = [operator.coefficients(0, j) for j in range(operator.width)]
-    terms, _ = terms_of(operator.ring, row, Signal(operator.ring), system.functions)
+    terms, _ = terms_of(operator.ring, row, Signal(operator.ring), system.channels)
     lines = [_line(term, known, index) for term in terms]
     return [(line, float(np.log(item.scale)) - size) for line, size in lines if line]
 

@@ -290,7 +290,7 @@ def compile_observables(system: System, operators: OperatorMatrix, known: Sequen
     known : sequence of Signal
         Known functions of time that are added to each observable; none by default.
     """
-    delayed = need_inputs(system.functions)
+    delayed = need_inputs(system.channels)
     if delayed:
         raise EquationError(
             f"{delayed[0]!r} is delayed in the equations, so it must be a known input, such as "

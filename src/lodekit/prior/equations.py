@@ -36,8 +36,8 @@ class EquationTerms:
     @property
     def observables(self) -> list[str]:
         """The derivatives as expressions."""
-        names = self.system.functions
-        return [f"D({names[j]}, {k})" if k else names[j] for j, k in self.derivatives]
+        channels = self.system.channels
+        return [f"D({channels[j]}, {k})" if k else channels[j] for j, k in self.derivatives]
 
     def residual(self, theta: Array, times: Array, values: Array, *, relative: bool) -> Array:
         """Return ``A(d) f - b`` from the values of all derivatives.

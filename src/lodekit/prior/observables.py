@@ -220,7 +220,7 @@ class ObservableReader:
     def read(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[Signal]]:
         """Return the operators on the channels, and the known functions of time beside them."""
         operator = self.system.operator
-        reader = Reader(operator.ring, self.system.functions)
+        reader = Reader(operator.ring, self.system.channels)
         entries, known = [], []
         for text in observables:
             form = reader.form(parse_expression(text))

@@ -21,7 +21,7 @@ __all__ = ["definition", "latex", "latex_equations", "sections", "text", "to_dic
 
 def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
     """Return names for the free functions and for the modes, different from those of channels and parameters."""
-    taken = {*facts.functions, *facts.parameters}
+    taken = {*facts.channels, *facts.parameters}
 
     def pick(letters: str, count: int) -> list[str]:
         for letter in (*letters, *(f"{letters[0]}_" for _ in range(1))):
@@ -37,9 +37,9 @@ def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
 def solution_lines(facts: Facts) -> list[str]:
     """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
     free, modes = latent_names(facts)
-    width = max(len(name) for name in facts.functions)
+    width = max(len(name) for name in facts.channels)
     lines = []
-    for channel, terms in zip(facts.functions, _solution_terms(facts), strict=True):
+    for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
         text = join_terms([(value, primes(name, order)) for value, name, order in terms])
         if not facts.is_homogeneous:
             text = f"{channel}~" if not terms else f"{text} + {channel}~"
@@ -64,7 +64,7 @@ def _particular_lines(facts: Facts) -> list[str]:
         signals = facts.particular_solution
     except AlgebraError:
         return ["where ~ marks one particular solution"]
-    shown = [f"{channel}~ = {signal}" for channel, signal in zip(facts.functions, signals, strict=True)]
+    shown = [f"{channel}~ = {signal}" for channel, signal in zip(facts.channels, signals, strict=True)]
     return [f"where {line}" for line in shown]
 
 
@@ -81,7 +81,7 @@ def _solution_terms(facts: Facts) -> list[list[tuple[Scalar, str, int]]]:
             for name, matrix in zip(columns, matrices, strict=True)
             for value, order in _high_first(matrix.coefficients(i, 0))
         ]
-        for i in range(len(facts.functions))
+        for i in range(len(facts.channels))
     ]
 
 
@@ -102,7 +102,7 @@ def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [
         ("Equations", list(facts.equations)),
-        ("Channels", [", ".join(facts.channels)]),
+        ("Channels", [", ".join(facts.plain_channels)]),
     ]
     if facts.parameters:
         blocks.append(("Parameters", [_parameter_line(name, p) for name, p in facts.parameters.items()]))
@@ -133,7 +133,7 @@ def definition(facts: Facts) -> dict[str, Any]:
     """Return what was said about a system, as plain values for JSON."""
     return {
         "equations": list(facts.equations),
-        "channels": list(facts.channels),
+        "channels": list(facts.plain_channels),
         "parameters": {name: parameter.definition() for name, parameter in facts.parameters.items()},
         "notes": list(facts.notes),
         **({} if facts.choice is None else {"basis": facts.choice.shown}),
@@ -178,7 +178,7 @@ def to_dict(facts: Facts) -> dict[str, Any]:
         modes.append(entry)
     return {
         "equations": list(facts.equations),
-        "channels": list(facts.channels),
+        "channels": list(facts.plain_channels),
         "parameters": {
             name: {"positive": p.positive, "bounds": _finite(p.bounds), "fixed": p.fixed, "start": p.start}
             for name, p in facts.parameters.items()
@@ -215,7 +215,7 @@ def latex_equations(facts: Facts) -> str:
     for i, signal in enumerate(facts.forcing):
         terms = [
             (value, name, order)
-            for j, name in enumerate(facts.functions)
+            for j, name in enumerate(facts.channels)
             for value, order in _high_first(facts.operator.coefficients(i, j))
         ]
         lines.append(f"{_latex_terms(facts, terms)} &= {_latex(facts, signal.to_sympy())}")
@@ -226,7 +226,7 @@ def latex(facts: Facts) -> str:
     """Return equations, Smith form and all solutions as LaTeX blocks."""
     _, modes = latent_names(facts)
     lines = []
-    for channel, terms in zip(facts.functions, _solution_terms(facts), strict=True):
+    for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
         text = _latex_terms(facts, terms)
         if not facts.is_homogeneous:
             particular = f"\\tilde{{{_latex_derivative(channel, 0)}}}"

@@ -60,5 +60,5 @@ def implied_equations(system: Facts, channels: Collection[str]) -> tuple[Operato
     >>> [[str(value) for value in operator.coefficients(0, 0)], operator.coefficients(0, 1)]
     [['k', '0', '1'], []]
     """
-    hidden = [j for j, name in enumerate(system.functions) if channel_of(name) not in channels]
+    hidden = [j for j, name in enumerate(system.channels) if channel_of(name) not in channels]
     return eliminate(system.operator, system.forcing, hidden)

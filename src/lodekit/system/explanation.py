@@ -18,7 +18,7 @@ def sentences(facts: Facts) -> list[str]:
     """Return the findings, most important first."""
     lines = [_freedom(facts), *_modes(facts), *_chosen(facts)]
     lines += _forced(facts)
-    lines += [_delayed(facts, name) for name in need_inputs(facts.functions)]
+    lines += [_delayed(facts, name) for name in need_inputs(facts.channels)]
     relations = facts.relations()
     if relations:
         noun = "equation is" if len(relations) == 1 else "equations are"
@@ -34,7 +34,7 @@ def sentences(facts: Facts) -> list[str]:
 
 
 def _delayed(facts: Facts, channel: str) -> str:
-    shown = [name for name in facts.functions if isinstance(name, Delayed) and name.channel == channel]
+    shown = [name for name in facts.channels if isinstance(name, Delayed) and name.channel == channel]
     verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
     return f"{channel} is delayed, so a fit needs it as a known input; until it is one, {_join(shown)} {verb} here."
 
@@ -75,7 +75,7 @@ def _freedom(facts: Facts) -> str:
         return f"Nothing can be chosen freely: the motion is determined by {_count(dimension)} initial {noun}."
     noun = "function of time can be chosen freely" if free == 1 else "functions of time can be chosen freely"
     count = _count(free).capitalize() if free == 1 else str(free)
-    if free == len(facts.functions):
+    if free == len(facts.channels):
         return "Every channel can be chosen freely: the equations restrict nothing."
     try:
         inputs = facts.possible_inputs
@@ -118,7 +118,7 @@ def _mode_phrase(mode: Mode, facts: Facts) -> str:
 
 def _forced(facts: Facts) -> list[str]:
     zero = facts.forced
-    if not zero or len(zero) == len(facts.functions):
+    if not zero or len(zero) == len(facts.channels):
         return []
     if facts.is_homogeneous:
         return [f"{_join(zero)} {'is' if len(zero) == 1 else 'are'} forced to be zero."]

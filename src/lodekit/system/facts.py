@@ -19,6 +19,7 @@ from lodekit.algebra.smith import SmithForm, smith_form
 from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError
 from lodekit.progress import waiting
 from lodekit.system.choice import Choice
+from lodekit.system.delays import Delayed
 from lodekit.system.formula import covariance
 from lodekit.system.grammar import parse_expression
 from lodekit.system.linear import Reader
@@ -58,9 +59,9 @@ class Facts(ABC):
         """The names of the functions of time."""
 
     @property
-    @abstractmethod
-    def functions(self) -> tuple[str, ...]:
-        """What the columns of A stand for: the channels, then delayed ones such as ``delay(u, T)``."""
+    def plain_channels(self) -> tuple[str, ...]:
+        """The channels without delayed ones, which follow from them."""
+        return tuple(name for name in self.channels if not isinstance(name, Delayed))
 
     @property
     @abstractmethod
@@ -131,7 +132,7 @@ class Facts(ABC):
         """Every solution as free functions and modes, with ``verify()``."""
         with waiting(_WAITING):
             minimal = parametrize(self.operator, self._stages)
-            return minimal if self.choice is None else self.choice.apply(minimal, self.functions)
+            return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
 
     @cached_property
     def particular_solution(self) -> tuple[Signal, ...]:
@@ -141,7 +142,7 @@ class Facts(ABC):
     @property
     def free_functions(self) -> int:
         """How many functions of time can be chosen freely."""
-        return len(self.functions) - self._stages.rank
+        return len(self.channels) - self._stages.rank
 
     @property
     def is_controllable(self) -> bool:
@@ -153,7 +154,7 @@ class Facts(ABC):
         """The exponents of the autonomous part with their exact multiplicities."""
         if self.is_controllable:
             return ()
-        return find_modes(self.operator, self.parametrization, self.functions)
+        return find_modes(self.operator, self.parametrization, self.channels)
 
     @cached_property
     def exponents(self) -> tuple[Mode, ...]:
@@ -183,7 +184,7 @@ class Facts(ABC):
     @cached_property
     def forced(self) -> tuple[str, ...]:
         """The channels that the equations without b(t) force to be zero."""
-        return tuple(self.functions[i] for i in forced_positions(self._stages.equations))
+        return tuple(self.channels[i] for i in forced_positions(self._stages.equations))
 
     @cached_property
     def degeneracies(self) -> tuple[sympy.Expr, ...]:
@@ -248,7 +249,7 @@ class Facts(ABC):
         (('x', 'u'), ('x', 'v'), ('u', 'v'))
         """
         found = self._stages.exchanges.sets(_MAX_INPUT_SETS) if self.free_functions else ()
-        return tuple(tuple(self.functions[i] for i in chosen) for chosen in found)
+        return tuple(tuple(self.channels[i] for i in chosen) for chosen in found)
 
     def can_choose(self, *channels: str) -> bool:
         """Return whether these channels can be prescribed freely, all at once.
@@ -266,9 +267,9 @@ class Facts(ABC):
         (True, False)
         """
         for name in channels:
-            if name not in self.functions:
-                raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.functions)}")
-        return self.parametrization.can_choose([self.functions.index(name) for name in channels])
+            if name not in self.channels:
+                raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.channels)}")
+        return self.parametrization.can_choose([self.channels.index(name) for name in channels])
 
     def covariance(self, first: str, second: str | None = None, *, latent: str | Sequence[str] = "se") -> sympy.Expr:
         """Return the prior covariance of two observables as a formula.
@@ -293,7 +294,7 @@ class Facts(ABC):
         >>> lk.System("x' = v").covariance("x", "v")
         sigma_1**2*(t1 - t2)*exp(-(t1 - t2)**2/(2*ell_1**2))/ell_1**2
         """
-        reader = Reader(self.operator.ring, self.functions)
+        reader = Reader(self.operator.ring, self.channels)
         rows = []
         for text in (first, first if second is None else second):
             form = reader.form(parse_expression(text))
@@ -324,7 +325,7 @@ class Facts(ABC):
         [-c/m, 1],
         [-k/m, 0]]))
         """
-        return find_state_space(self.operator, self.functions, inputs, disturbances)
+        return find_state_space(self.operator, self.channels, inputs, disturbances)
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.

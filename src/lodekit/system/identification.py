@@ -69,14 +69,14 @@ class Measured:
     @cached_property
     def visible(self) -> frozenset[int]:
         """The numbers of channels that are measured, and of those that are delayed."""
-        names = self.system.functions
+        names = self.system.channels
         measured = {names[j] for j in self.plain if j is not None}
         return frozenset(j for j, name in enumerate(names) if name in measured or channel_of(name) in measured)
 
     @property
     def hidden(self) -> tuple[str, ...]:
         """The channels that are not measured themselves."""
-        return tuple(name for j, name in enumerate(self.system.functions) if j not in self.visible)
+        return tuple(name for j, name in enumerate(self.system.channels) if j not in self.visible)
 
 
 def undetermined_directions(measured: Measured) -> list[dict[str, Fraction | None]] | None:
@@ -162,7 +162,7 @@ class _Jets:
         # Elimination multiplies by determinants at most, whose order is bounded by the sum of all orders.
         self.reach = sum(orders) + sum(_order(own, i) for i in range(len(own.rows)))
         self.depth = 2 * self.reach + 1
-        self.width = (len(system.functions) + len(own.rows)) * (self.depth + max(orders, default=0) + 1)
+        self.width = (len(system.channels) + len(own.rows)) * (self.depth + max(orders, default=0) + 1)
 
     def null_directions(self) -> list[list[int]]:
         """Return moves of the unknown parameters that change no relation, in echelon form, as numbers below p."""
@@ -195,7 +195,7 @@ class _Jets:
             for wave, place in self.waves.items():
                 parts = [self._parts(value)[number] for value in (wave.rate, wave.frequency)]
                 own += [int(part) if place in seen else 0 for part in parts]
-            delays = [name for name in self.measured.system.functions if isinstance(name, Delayed)]
+            delays = [name for name in self.measured.system.channels if isinstance(name, Delayed)]
             slopes.append(own + [int(self._parts(name.time)[number]) for name in delays])
         return _null_space(slopes, prime)
 

@@ -106,8 +106,8 @@ class StateSpace:
         return tuple(name.time if isinstance(name, Delayed) else zero for name in self.inputs)
 
     @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
-        """The shapes of all matrices by their names, in the order of `scalars`."""
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all matrices by their names, and of the delays, in the order of `scalars`."""
         states, inputs, outputs = len(self.states), len(self.inputs), len(self.outputs)
         return {
             "F": (states, states),
@@ -115,12 +115,13 @@ class StateSpace:
             "H": (outputs, states),
             "D": (outputs, inputs),
             "D1": (outputs, inputs),
+            "delays": (inputs,),
         }
 
     @property
     def scalars(self) -> list[Scalar]:
-        """All entries of F, G, H, D and D1, one matrix after the other, row by row."""
-        return [value for name in _MATRICES for row in self.exact[name] for value in row]
+        """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
+        return [*(value for name in _MATRICES for row in self.exact[name] for value in row), *self.delays]
 
     def _matrix(self, name: str) -> sympy.ImmutableMatrix:
         import sympy

@@ -51,7 +51,7 @@ def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
                 continue
             values = [
                 (value, {channel_of(name): 1})
-                for j, name in enumerate(system.functions)
+                for j, name in enumerate(system.channels)
                 for value in operator.coefficients(i, j)
             ]
             own, more = _signal_terms(ring, signal)
@@ -60,7 +60,7 @@ def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
             scale = {f"equation {i}": -1} if free else {}
             lines += [{**term, **scale} for term in _terms(ring, [*values, *own])]
     # Like a rate, a delay may not change at all.
-    signs += _terms(ring, [(name.time, {}) for name in system.functions if isinstance(name, Delayed)])
+    signs += _terms(ring, [(name.time, {}) for name in system.channels if isinstance(name, Delayed)])
     return lines, signs
 
 

@@ -12,7 +12,7 @@ from lodekit.errors import EquationError
 from lodekit.system import display, matrices
 from lodekit.system.basis import Basis, choose, read_basis, without_inputs
 from lodekit.system.choice import Choice
-from lodekit.system.delays import Delayed, delayed_names
+from lodekit.system.delays import delayed_names
 from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
@@ -61,7 +61,7 @@ class System(Shown):
 
     _equations: tuple[Equation, ...]
     _parameters: dict[str, Parameter]
-    _functions: tuple[str, ...]
+    _channels: tuple[str, ...]
     _notes: tuple[str, ...]
     _operator: OperatorMatrix
     _forcing: tuple[Signal, ...]
@@ -194,7 +194,7 @@ class System(Shown):
         self._notes = tuple(dict.fromkeys((*notes, *more)))
         rows, columns = ((), ()) if said is None else (said.rows, said.columns)
         read = read_system(equations, plain, names, basis=rows, columns=columns)
-        self._functions = functions = (*plain, *delayed_names(read.rows))
+        self._channels = functions = (*plain, *delayed_names(read.rows))
         entries = [[row.channels.get(name, []) for name in functions] for row in read.rows]
         self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(functions), variable)
         self._forcing = tuple(row.known.scale(read.ring.rational(-1)) for row in read.rows)
@@ -205,7 +205,7 @@ class System(Shown):
             self._check_consistency()
         self._basis = self._choice = None
         if said is not None:
-            self._basis, self._choice = choose(said, read.basis, read.ring, self._functions, variable)
+            self._basis, self._choice = choose(said, read.basis, read.ring, self._channels, variable)
             # What will not do is refused now; everything else about a system is found out when it is asked for.
             _ = self.parametrization
 
@@ -213,7 +213,7 @@ class System(Shown):
         return {
             "equations": self._equations,
             "parameters": self._parameters,
-            "channels": self.channels,
+            "channels": self.plain_channels,
             "notes": self._notes,
             "basis": self._basis,
         }
@@ -227,7 +227,7 @@ class System(Shown):
         return isinstance(other, System) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
-        return hash((self.equations, self.channels))
+        return hash((self.equations, self._channels))
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -241,13 +241,8 @@ class System(Shown):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the functions of time."""
-        return tuple(name for name in self._functions if not isinstance(name, Delayed))
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """What the columns of A stand for: the channels, then delayed ones such as ``delay(u, T)``."""
-        return self._functions
+        """The names of the functions of time; those of delayed inputs, such as ``delay(u, T)``, come last."""
+        return self._channels
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -304,7 +299,7 @@ class System(Shown):
         >>> system.parametrization.mode_columns.T
         Matrix([[0, 0, 1, 0, 0]])
         """
-        return System._from_equations(self._equations, self._parameters, self.channels, self._notes, basis=basis)
+        return System._from_equations(self._equations, self._parameters, self.plain_channels, self._notes, basis=basis)
 
     def substitute(self, values: Mapping[str, Any]) -> System:
         """Return the system with some parameters replaced.
@@ -326,7 +321,7 @@ class System(Shown):
         notes = tuple(dict.fromkeys((*self._notes, *notes)))
         basis = None if self._basis is None else Basis(tuple(others), self._basis.columns)
         try:
-            return System._from_equations(equations, rest, self.channels, notes, basis=basis)
+            return System._from_equations(equations, rest, self.plain_channels, notes, basis=basis)
         except EquationError as problem:
             if basis is None:
                 raise
@@ -350,9 +345,9 @@ class System(Shown):
         >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
         <System of 1 equation in y, parameters tau, y0, K>
         """
-        names = check_inputs(self._operator, self._functions, inputs)
+        names = check_inputs(self._operator, self._channels, inputs)
         equations, basis = without_inputs(self._equations, self._basis, names)
-        rest = [name for name in self.channels if name not in names]
+        rest = [name for name in self.plain_channels if name not in names]
         reduced = System._from_equations(equations, self._parameters, rest, self._notes)
         return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 

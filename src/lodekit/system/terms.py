@@ -90,10 +90,10 @@ def balances(system: Facts) -> list[Balance]:
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
         row = [operator.coefficients(i, j) for j in range(operator.width)]
-        terms, inner = terms_of(operator.ring, row, known, system.functions)
+        terms, inner = terms_of(operator.ring, row, known, system.channels)
         found.append(Balance(f"equation {i + 1}", terms))
         found += [Balance(f"equation {i + 1}, inside a function of time", part, pure=True) for part in inner]
-    for name in system.functions:
+    for name in system.channels:
         if isinstance(name, Delayed) and operator.ring.involves_parameters(name.time.numerator):
             bottom = name.time.denominator
             # A number beside parameters may be in any unit.

@@ -104,9 +104,9 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
 def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix, list[Signal]]:
     """Return equations whose columns are the measured observables, in order, and their right-hand sides."""
     names = [item.observable for item in observed]
-    others = [name for name in names if name not in system.functions]
+    others = [name for name in names if name not in system.channels]
     operator, forcing, ring = system.operator, list(system.forcing), system.operator.ring
-    columns = [*system.functions, *others]
+    columns = [*system.channels, *others]
     if others:
         # An observable is one more channel: expression less observable is zero.
         more, known = ObservableReader(system).read(others)
