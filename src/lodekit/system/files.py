@@ -309,7 +309,7 @@ def format_system_file(
         "[units]",
         *(f'{_key(name)} = ""' for name in ("t", *system.plain_channels)),
         "",
-        *(line.format(_key(system.plain_channels[0])) for line in _DATA_LINES),
+        *(line.format(_key(system.channels[0])) for line in _DATA_LINES),
     ]
     return "\n".join(lines) + "\n"
 
