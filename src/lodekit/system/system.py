@@ -345,7 +345,7 @@ class System(Shown):
         >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
         <System of 1 equation in y, parameters tau, y0, K>
         """
-        names = check_inputs(self._operator, self._channels, inputs)
+        names = check_inputs(self._operator, self._forcing, self._channels, inputs)
         equations, basis = without_inputs(self._equations, self._basis, names)
         rest = [name for name in self.plain_channels if name not in names]
         reduced = System._from_equations(equations, self._parameters, rest, self._notes)
