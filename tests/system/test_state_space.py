@@ -94,6 +94,14 @@ def test_first_order_equations_have_the_channels_as_states() -> None:
     assert str(LAMP.state_space("u")) == "x1 = y\nx1' = -1/tau*x1 + K/tau*u\ny = x1"
 
 
+def test_state_spaces_can_be_pickled() -> None:
+    plant = lk.System("y' = -sqrt(2)*y + K*delay(u, T)", parameters="K T").state_space(["u"])
+    restored = pickle.loads(pickle.dumps(plant))  # noqa: S301
+    assert restored == plant
+    assert restored.channels == ("u", "u")
+    assert restored.delays == plant.delays
+
+
 def test_where_functions_stay_free_one_channel_each_is_zero() -> None:
     system = lk.System("x' = -a*x + u + w; y = x + z", parameters="a")
     plant = system.state_space(["u"])
