@@ -224,7 +224,7 @@ class ObservableReader:
         entries, known = [], []
         for text in observables:
             form = reader.form(parse_expression(text))
-            entries.append([form.channels.get(name, []) for name in self.system.channels])
+            entries.append(reader.operators(form))
             known.append(form.known)
         return OperatorMatrix.from_scalars(operator.ring, entries, operator.width, operator.variable), known
 
