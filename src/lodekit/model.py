@@ -57,6 +57,9 @@ class LODEGP:
     mode_deviation : float, optional
         The prior deviation of every mode, in the unit of the function p of the mode; learned where not given. The
         paper's modes have 1.
+    inputs : dict of str to {"hold", "linear", "auto"}, optional
+        Channels that somebody set, known for all times from their samples: held until the next sample, or straight
+        lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class LODEGP:
         n_jobs: int | None = None,
         device: str | None = None,
         mode_deviation: float | None = None,
+        inputs: Mapping[str, str] | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
@@ -99,6 +103,7 @@ class LODEGP:
         self.n_jobs = n_jobs
         self.device = device
         self.mode_deviation = mode_deviation
+        self.inputs = inputs
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -174,6 +179,7 @@ class LODEGP:
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
+        found.known_inputs(self.system)
         return found
 
     def fit(

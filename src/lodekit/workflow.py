@@ -160,6 +160,7 @@ def _settings(file: SystemFile) -> dict[str, Any]:
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
         "mode_deviation": file.mode_deviation,
+        "inputs": dict(file.inputs) or None,
     }
 
 
