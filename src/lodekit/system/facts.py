@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from lodekit.system.mode import Mode, find_modes
 from lodekit.system.parameters import Parameter
 from lodekit.system.particular import particular_solution
 from lodekit.system.signals import Signal
+from lodekit.system.state_space import StateSpace, find_state_space
 from lodekit.system.writing import format_combination
 
 if TYPE_CHECKING:
@@ -294,6 +295,32 @@ class Facts(ABC):
             entries = [[form.channels.get(name, []) for name in self.channels]]
             rows.append(OperatorMatrix.from_scalars(self.operator.ring, entries, self.operator.width))
         return covariance(self.parametrization, rows[0], rows[1], latent)
+
+    def state_space(
+        self, inputs: Mapping[str, str] | Iterable[str], disturbances: Mapping[str, str] | Iterable[str] = ()
+    ) -> StateSpace:
+        """Return how the other channels respond to known inputs, as an exact state space.
+
+        Known functions of time in the equations have no part in it; they stay with the particular solution.
+
+        Parameters
+        ----------
+        inputs : sequence of str, or dict of str to str
+            Channels that are known. ``"hold"`` for those that keep each sample until the next, as by default, or
+            ``"linear"`` for those that run straight from sample to sample.
+        disturbances : sequence of str, or dict of str to str
+            Channels that are random by themselves: ``"white"``, as by default, ``"matern-1/2"`` and so on, or ``"se"``.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> plant = lk.catalog.spring_mass_damper().system.state_space(["F"])
+        >>> plant.states, plant.F
+        (('x', "x' + c/m*x"), Matrix([
+        [-c/m, 1],
+        [-k/m, 0]]))
+        """
+        return find_state_space(self.operator, self.channels, inputs, disturbances)
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.

@@ -9,7 +9,7 @@ from typing import Any, final
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import EquationError
 from lodekit.system import display, matrices
-from lodekit.system.basis import Basis, choose, read_basis
+from lodekit.system.basis import Basis, choose, read_basis, without_inputs
 from lodekit.system.choice import Choice
 from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.grammar import parse_equations
@@ -18,6 +18,7 @@ from lodekit.system.names import check_all_used, check_channels, order_channels
 from lodekit.system.parameters import Parameter, read_parameters
 from lodekit.system.shown import Shown
 from lodekit.system.signals import Signal
+from lodekit.system.state_space import check_inputs
 from lodekit.system.substitution import substitute
 from lodekit.system.tree import Equation
 from lodekit.system.writing import format_row
@@ -73,7 +74,9 @@ class System(Shown):
         channels: Sequence[str] | None = None,
         basis: Any = None,
     ) -> None:
-        self._set(parse_equations(equations), read_parameters(parameters), channels, (), basis=basis)
+        parsed, known = parse_equations(equations), read_parameters(parameters)
+        check_all_used(parsed, known, order_channels(parsed, known, channels))
+        self._set(parsed, known, channels, (), basis=basis)
 
     @classmethod
     def from_operator_matrix(
@@ -110,7 +113,9 @@ class System(Shown):
         known = read_parameters(parameters)
         names = check_channels(channels, known)
         lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
-        return cls._from_equations(parse_equations(lines), known, names, notes, basis=basis, symbol=symbol)
+        equations = parse_equations(lines)
+        check_all_used(equations, known, names)
+        return cls._from_equations(equations, known, names, notes, basis=basis, symbol=symbol)
 
     @classmethod
     def from_state_space(
@@ -151,7 +156,9 @@ class System(Shown):
         known = read_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
         lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
-        return cls._from_equations(parse_equations(lines), known, channels, notes, basis=basis)
+        equations = parse_equations(lines)
+        check_all_used(equations, known, channels)
+        return cls._from_equations(equations, known, channels, notes, basis=basis)
 
     @classmethod
     def _from_equations(
@@ -180,7 +187,6 @@ class System(Shown):
     ) -> None:
         self._parameters = dict(parameters)
         self._channels = order_channels(equations, self._parameters, channels)
-        check_all_used(equations, self._parameters, self._channels)
         names = tuple(self._parameters)
         said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, self._channels, names, symbol)
         self._notes = tuple(dict.fromkeys((*notes, *more)))
@@ -219,13 +225,10 @@ class System(Shown):
 
     def __eq__(self, other: object) -> bool:
         """Two systems are equal when their equations, channels, parameters and chosen bases are."""
-        return isinstance(other, System) and self._identity() == other._identity()
+        return isinstance(other, System) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
         return hash((self.equations, self.channels, tuple(self._parameters)))
-
-    def _identity(self) -> tuple[object, ...]:
-        return (self._equations, self._parameters, self._channels, self._notes, self._basis)
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -326,6 +329,29 @@ class System(Shown):
             raise EquationError(
                 f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
             ) from None
+
+    def given(self, inputs: Mapping[str, str] | Iterable[str]) -> System:
+        """Return the system of the other channels where some are known, with zero in the place of these.
+
+        Its solutions are what can be added to a response to inputs. It keeps parameters that stand before inputs only.
+
+        Parameters
+        ----------
+        inputs : sequence of str, or dict of str to str
+            Channels that are known, as in `state_space`.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> plant = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
+        >>> plant.equations, plant.channels, list(plant.parameters)
+        (("tau*y' + y - y0 = 0",), ('y',), ['tau', 'y0', 'K'])
+        """
+        names = check_inputs(self.operator, self._channels, inputs)
+        equations, basis = without_inputs(self._equations, self._basis, names)
+        channels = [name for name in self._channels if name not in names]
+        reduced = System._from_equations(equations, self._parameters, channels, self._notes)
+        return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 
     def definition(self) -> dict[str, Any]:
         """Return what the user said, as plain values for JSON; `from_definition` makes the system again.
