@@ -15,7 +15,7 @@ from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.fitted import Arguments, Fit
-from lodekit.fitting import extend, fit_measurements, prepare
+from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
@@ -229,8 +229,7 @@ class LODEGP:
         """
         arguments = self._arguments()
         source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt)
-        setup = prepare(self.system, arguments, source.measurements)
-        fit = fit_measurements(setup, labels=Labels.read(source.labels))
+        fit = fit_record(self.system, arguments, source.measurements, Labels.read(source.labels))
         # Whoever has read a source has seen its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self

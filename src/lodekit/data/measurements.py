@@ -79,14 +79,11 @@ class Measurements:
         Sums over measurements that are not in memory.
     inputs : dict of str to InputSignal
         Channels that are known for all times, by name; they are no measurements.
-    gaps : dict of str to int
-        How many samples of an input were missing, where some were.
     """
 
     series: Sequence[Series] = ()
     sums: Statistics | None = None
     inputs: Mapping[str, InputSignal] = field(default_factory=dict)
-    gaps: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, observations: Observations) -> Measurements:
@@ -98,11 +95,10 @@ class Measurements:
             joined = Observations()
             for item in (*self.series, *other.series):
                 joined = joined.add(item.times, item.observable, item.values, item.std)
-            inputs, gaps = dict(self.inputs), dict(self.gaps)
+            inputs = dict(self.inputs)
             for name, more in other.inputs.items():
                 inputs[name] = _join(name, inputs[name], more) if name in inputs else more
-                gaps[name] = gaps.get(name, 0) + other.gaps.get(name, 0)
-            return replace(Measurements.of(joined), inputs=inputs, gaps=gaps)
+            return replace(Measurements.of(joined), inputs=inputs)
         start = min(self.window[0], other.window[0])
         stop = max(self.window[1], other.window[1])
         return Measurements(sums=self._summed(start, stop) + other._summed(start, stop))
@@ -126,19 +122,17 @@ class Measurements:
                 "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
                 "need all rows in memory; take fewer rows, such as every k-th one, or pieces of the record"
             )
-        gaps = dict(self.gaps)
         for name, kind in new.items():
             own = next((item for item in self.series if item.observable == name), None)
             if own is not None:
-                inputs[name] = _signal(name, own.times, own.values, kind)
-                gaps[name] = own.missing
+                inputs[name] = _signal(name, own.times, own.values, kind, own.missing)
             elif required:
                 known = ", ".join(self.names)
                 raise DataError(f"expected samples of the input {name}; the data have {known}")
         rest = [item for item in self.series if item.observable not in new]
         if not rest and required:
             raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
-        return Measurements(rest, inputs=inputs, gaps=gaps)
+        return Measurements(rest, inputs=inputs)
 
     def _summed(self, start: float, stop: float) -> Statistics:
         return Statistics.of(start, stop, self.series) if self.sums is None else self.sums
@@ -228,21 +222,21 @@ class Measurements:
             return [_summarize(item) for item in self.series]
 
 
-def _signal(name: str, times: Array, values: Array, kind: str) -> InputSignal:
+def _signal(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
     """Return an input from its samples, in the order of time; raise where one time has two values."""
     places, first = np.unique(times, return_index=True)
     again = np.setdiff1d(np.arange(len(times)), first)
     for row in again:
         if values[row] != values[first[np.searchsorted(places, times[row])]]:
             raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
-    return InputSignal(places, values[first], kind)
+    return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
 
 
 def _join(name: str, first: InputSignal, second: InputSignal) -> InputSignal:
     """Return an input with more samples."""
     times, values = (np.concatenate([getattr(part, key) for part in (first, second)]) for key in ("times", "values"))
     order = np.argsort(times, kind="stable")
-    return _signal(name, times[order], values[order], first.kind)
+    return _signal(name, times[order], values[order], first.kind, first.missing + second.missing)
 
 
 def scatter_of(values: Array) -> float:

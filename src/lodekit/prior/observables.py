@@ -285,7 +285,7 @@ class ObservableReader:
             return Observables(compile_observables(self.system, matrix, known), units)
         kept = [drop_names(parse_expression(text), tuple(self.inputs)) for text in observables]
         compiled = compile_observables(self.reduced, *_read(self.reduced, kept))
-        return Observables(compiled, units, Driven(compile_drive(self.system, matrix, self.inputs), units.start))
+        return Observables(compiled, units, Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start))
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables in the user's own units, over the time of other units.
