@@ -15,7 +15,7 @@ from lodekit.algebra.scalars import Scalar
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.responses.matrices import StateMatrices, observe
-from lodekit.prior.responses.response import ResponsePlan
+from lodekit.prior.responses.response import Response, ResponsePlan
 from lodekit.system.system import System
 
 __all__ = ["Drive", "Driven", "compile_drive"]
@@ -130,8 +130,12 @@ class Driven:
     start: float
     _plans: list[tuple[Array, ResponsePlan, Array | None]] = field(default_factory=list, compare=False, repr=False)
 
+    _last: dict[str, tuple[Array, Array, Response, Array | None]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": []}
+        return {**self.__dict__, "_plans": [], "_last": {}}
 
     def evaluate(self, theta: Array) -> tuple[Array, Array]:
         """Return all numbers at values of the parameters, (s,), and their derivatives, (p, s)."""
@@ -149,15 +153,12 @@ class Driven:
         slopes : bool
             Whether the derivatives are wanted; they are zero otherwise.
         """
-        plan, places = self._plan(times)
-        matrices, d_matrices = self.drive.matrices(table)
-        delays, d_delays = self.drive.delays(table)
-        found = plan.respond(matrices, delays)
+        found, places = self._response(table, times)
         values, count = found.values, len(table[1])
         values = values if places is None else values[:, places]
         if not slopes or not count:
             return values, np.zeros((len(values), count, 1))
-        changes = found.jacobian(d_matrices, d_delays).swapaxes(0, 1)
+        changes = found.jacobian(*self._slopes(table)).swapaxes(0, 1)
         return values, changes if places is None else changes[..., places]
 
     def pull(self, table: tuple[Array, Array], times: Array, weights: Array) -> Array:
@@ -171,14 +172,41 @@ class Driven:
             In the user's unit, in any order.
         weights : array, shape (o, n)
         """
-        plan, places = self._plan(times)
-        matrices, d_matrices = self.drive.matrices(table)
-        delays, d_delays = self.drive.delays(table)
+        found, places = self._response(table, times)
         if places is not None:
-            sums = np.zeros((len(weights), len(plan.times)))
+            sums = np.zeros((len(weights), len(found.plan.times)))
             np.add.at(sums.T, places, weights.T)
             weights = sums
-        return plan.respond(matrices, delays).gradient(weights, d_matrices, d_delays)
+        return found.gradient(weights, *self._slopes(table))
+
+    def corners(self, theta: Array) -> Array:
+        """Return the times at which some input jumps or has a corner, ascending.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+            Values of the parameters, on which delays depend.
+        """
+        delays, _ = self.drive.delays(self.evaluate(theta))
+        found = []
+        for name, delay in zip(self.drive.inputs, delays, strict=True):
+            signal = self.signals[name]
+            slopes = signal.values if signal.kind == "hold" else signal.slopes_at(signal.times)
+            before = slopes[:1] if signal.kind == "hold" else np.zeros(1)
+            found.append(signal.times[np.diff(slopes, prepend=before) != 0] + delay)
+        return np.unique(np.concatenate(found))
+
+    def _slopes(self, table: tuple[Array, Array]) -> tuple[StateMatrices, Array]:
+        return self.drive.matrices(table)[1], self.drive.delays(table)[1]
+
+    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[Response, Array | None]:
+        """Return the response at some times, and where these stand in it; the last one is kept."""
+        last = self._last.get("response")
+        if last is None or last[0] is not table[0] or last[1] is not times:
+            plan, places = self._plan(times)
+            found = plan.respond(self.drive.matrices(table)[0], self.drive.delays(table)[0])
+            last = self._last["response"] = (table[0], times, found, places)
+        return last[2], last[3]
 
     def _plan(self, times: Array) -> tuple[ResponsePlan, Array | None]:
         """Return what does not depend on parameters at some times, and where these stand; the last few are kept."""
