@@ -306,7 +306,7 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     """
     total, count = 0.0, 0
     clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
-    for series in merge(read_values(fit.system.channels, t, Y, noise_std, clock)[0]):
+    for series in merge(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0]):
         observables = fit.observables([series.observable])
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
@@ -331,7 +331,7 @@ def summary(fit: Fit) -> str:
     LODE-GP Results
     """
     title = [
-        ("Channels", str(len(fit.system.channels))),
+        ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", str(fit.setup.engine.size)),
         ("Free functions", str(fit.setup.reduced.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
@@ -365,7 +365,7 @@ def read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[
         What the user gave; all channels where it is None.
     """
     if observable is None:
-        return list(fit.system.channels), False
+        return list(fit.system.plain_channels), False
     if isinstance(observable, str):
         return [observable], True
     if not isinstance(observable, Iterable):

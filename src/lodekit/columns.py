@@ -44,7 +44,7 @@ def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]
     """
     import numpy as np
 
-    names = list(gp.system.channels) if names is None else names
+    names = list(gp.system.plain_channels) if names is None else names
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     # In blocks, so that memory does not grow with the number of times.
     blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
@@ -78,7 +78,7 @@ def sample_columns(
     seed : int
         Of the draws.
     """
-    names = list(gp.system.channels) if names is None else names
+    names = list(gp.system.plain_channels) if names is None else names
     drawn, own = gp.sample(times, size, seed, names, return_parameters=True)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
     dates = date_column(gp.labels_, times)
@@ -103,7 +103,7 @@ def simulate_columns(
     inputs, start
         As in `LODEGP.simulate`.
     """
-    names = list(gp.system.channels)
+    names = list(gp.system.plain_channels)
     mean, std = gp.simulate(times, inputs, start, names, return_std=True)
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     for number, name in enumerate(names):

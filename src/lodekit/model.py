@@ -276,7 +276,7 @@ class LODEGP:
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
         options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
-        return read_source(t, Y, self.system.channels, noise_std=noise_std, **options)
+        return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:

@@ -145,9 +145,9 @@ def _read_data(file: SystemFile, data: str | Path, **how: Any) -> Source:
 
     return read_source(
         data,
-        channels=file.system.channels,
+        channels=file.system.plain_channels,
         noise_std=file.noise if isinstance(file.noise, dict) else None,
-        units={name: unit for name, unit in file.units.items() if name in (*file.system.channels, "t")},
+        units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
         check=ObservableReader(file.system).read,
         check_units=unit_check(file.system, file.units),
         **how,
@@ -187,7 +187,7 @@ def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping
                 parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
             except LodekitError as problem:
                 raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
-    equations, channels, basis = list(system.equations), system.channels, system.basis
+    equations, channels, basis = list(system.equations), system.plain_channels, system.basis
     return replace(file, system=System(equations, parameters=parameters, channels=channels, basis=basis))
 
 

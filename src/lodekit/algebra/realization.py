@@ -1,13 +1,13 @@
 """From equations ``P(d) g + R(d) v = 0`` to a state space, by reading off coefficients; nothing is inverted.
 
-P is brought to its Popov form, with R carried along. A row of degree r then reads ``c_0 + c_1' + ... + c_r^(r) = 0`` where
-each c_k is a combination of g and v, and its states are what Horner's rule leaves on the way,
+P is brought to its Popov form, with R carried along. A row of degree r then reads ``c_0 + c_1' + ... + c_r^(r) = 0``
+where each c_k is a combination of g and v, and its states are what Horner's rule leaves on the way,
 
     w_1 = c_r,  w_2 = w_1' + c_(r-1),  ...,  w_r' + c_0 = 0.
 
-So there are as many states as the sum of the row degrees, which counts what v cannot influence as well. The coefficients
-of g in the c_r are triangular, in the order of the degrees, so g follows from the w_1 and from v. Where one derivative
-of v is allowed, R may have degree r + 1, and ``w_1 = c_r + c_(r+1)'``.
+So there are as many states as the sum of the row degrees, which counts what v cannot influence as well. The
+coefficients of g in the c_r are triangular, in the order of the degrees, so g follows from the w_1 and from v. Where
+one derivative of v is allowed, R may have degree r + 1, and ``w_1 = c_r + c_(r+1)'``.
 
 References
 ----------

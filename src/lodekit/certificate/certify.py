@@ -172,7 +172,8 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
     """Return the equations at some values of the parameters, the learned ones by default."""
     learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
-    return WrittenEquations(fit.system.written, fit.system.channels, learned if values is None else values)
+    known = learned if values is None else values
+    return WrittenEquations(fit.system.written, fit.system.plain_channels, known, fit.measurements.inputs)
 
 
 def _is_rough(fit: Fit) -> bool:

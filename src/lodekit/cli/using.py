@@ -69,7 +69,7 @@ def sample(
     """
     gp = read_model(model)
     times = read_times(gp, start, stop, count, at)
-    names = observable or list(gp.system.channels)
+    names = observable or list(gp.system.plain_channels)
     if size * len(times) * len(names) > _MOST:
         raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {size * len(times) * len(names):,}")
     columns = sample_columns(gp, times, names, size=size, seed=seed)
@@ -162,7 +162,7 @@ def simulate(
         table = draw(system, times, numbers, lengthscale=lengthscale, random_state=seed)[0]
     table = table + noise * generator.standard_normal(table.shape)
     columns: dict[str, Any] = {"t": times.tolist()}
-    add_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.channels)})
+    add_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.plain_channels)})
     deliver(format_columns(columns), out)
 
 
