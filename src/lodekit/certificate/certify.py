@@ -152,7 +152,7 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
-    return measure_curve(_written(fit), lambda at: predict(fit, at), times, fit.prior.units.span, _breaks(fit))
+    return measure_curve(_written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit))
 
 
 def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
@@ -163,7 +163,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         lengths = [mean.length / 8.0]
 
     def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
-        drawn, own = sample(fit, at, size, seed, return_parameters=True)
+        drawn, own = sample(fit, at, size, seed, list(fit.system.channels), return_parameters=True)
         return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
 
     return measure_draws(draw, times, lengths, _breaks(fit))
@@ -172,8 +172,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
     """Return the equations at some values of the parameters, the learned ones by default."""
     learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
-    known = learned if values is None else values
-    return WrittenEquations(fit.system.written, fit.system.plain_channels, known, fit.measurements.inputs)
+    return WrittenEquations(fit.system.written, fit.system.channels, learned if values is None else values)
 
 
 def _is_rough(fit: Fit) -> bool:
