@@ -121,7 +121,7 @@ def fit_record(system: System, arguments: Arguments, measurements: Measurements,
         own = measurements.given({**kinds, **chosen})
         return fit_measurements(prepare(system, arguments, own), labels=labels)
 
-    both = [{name: kind for name in opened} for kind in ("linear", "hold")]
+    both = [dict.fromkeys(opened, kind) for kind in ("linear", "hold")]
     found = [(attempt(both[0]), both[0])]
     try:
         found.append((attempt(both[1]), both[1]))

@@ -29,9 +29,7 @@ _PACE = 0.125
 _LARGEST = 1e60
 
 
-def parameter_sizes(
-    system: System, summaries: Sequence[Summary], span: float, pace: float | None = None
-) -> Array:
+def parameter_sizes(system: System, summaries: Sequence[Summary], span: float, pace: float | None = None) -> Array:
     """Return the size to expect of each parameter, in the user's units, shape (p,); all positive.
 
     Parameters

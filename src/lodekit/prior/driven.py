@@ -21,6 +21,7 @@ from lodekit.system.system import System
 __all__ = ["Drive", "Driven", "compile_drive"]
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 _MATRICES = ("F", "G", "H", "D", "D1")
 #: Plans of responses at so many sets of times are kept.
 _KEPT = 2
@@ -145,7 +146,7 @@ class Driven:
     drive: Drive
     signals: Mapping[str, InputSignal]
     start: float
-    _plans: list[tuple[Array, ResponsePlan, Array | None]] = field(default_factory=list, compare=False, repr=False)
+    _plans: list[tuple[Array, ResponsePlan, Places | None]] = field(default_factory=list, compare=False, repr=False)
 
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -222,7 +223,7 @@ class Driven:
             last = self._last["matrices"] = (table[0], *self.drive.matrices(table))
         return last[1], last[2]
 
-    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[Response, Array | None]:
+    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[Response, Places | None]:
         """Return the response at some times, and where these stand in it; the last one is kept."""
         last = self._last.get("response")
         if last is None or last[0] is not table[0] or last[1] is not times:
@@ -231,13 +232,12 @@ class Driven:
             last = self._last["response"] = (table[0], times, found, places)
         return last[2], last[3]
 
-    def _plan(self, times: Array) -> tuple[ResponsePlan, Array | None]:
+    def _plan(self, times: Array) -> tuple[ResponsePlan, Places | None]:
         """Return what does not depend on parameters at some times, and where these stand; the last few are kept."""
         for known, plan, places in self._plans:
             if known is times:
                 return plan, places
-        places = None
-        ordered = times
+        ordered, places = times, None
         if not (np.diff(times) > 0).all():
             ordered, places = np.unique(times, return_inverse=True)
         plan = ResponsePlan([self.signals[name] for name in self.drive.inputs], ordered, self.start)

@@ -185,7 +185,7 @@ class ModalData:
         """
         parts = np.split(values, self.edges[1:-1])
         return [
-            part if self._is_full[o] else np.bincount(self.index[o], part, minlength=len(self.times))
+            part if self._is_full[o] else np.bincount(self.index[o], part, minlength=len(self.times)).astype(float)
             for o, part in enumerate(parts)
         ]
 

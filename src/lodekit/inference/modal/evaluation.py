@@ -133,7 +133,7 @@ def _triangle(design: Array, target: Array) -> Array:
     R = np.eye(size, size + 1)
     for start in range(0, len(target), _ROWS):
         rows = slice(start, start + _ROWS)
-        R = np.linalg.qr(np.concatenate([R, np.column_stack([design[rows], target[rows]])]), mode="r")
+        R = np.asarray(np.linalg.qr(np.concatenate([R, np.column_stack([design[rows], target[rows]])]), mode="r"))
     return R
 
 
