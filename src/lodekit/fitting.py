@@ -198,7 +198,9 @@ def _learn_long(setup: Setup) -> Optimum:
         if short.names != names:
             continue
         try:
-            own = prepare(setup.system, setup.arguments, short, time=units, scales=scales, sizes=sizes)
+            # Modes, and the response, begin where a piece does.
+            time = replace(units, start=short.window[0])
+            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales, sizes=sizes)
             x = _learn(own, None).x
         except FitError:
             continue

@@ -107,10 +107,14 @@ def test_engines_agree(name: str) -> None:
         evidence, posterior = engine_of(setup).evaluate(hyper), engine_of(setup).posterior(hyper)
         assert engine_of(setup).value(hyper) == pytest.approx(evidence.value, rel=1e-12)
         assert posterior.value == pytest.approx(evidence.value, rel=1e-12)
-        observables = setup.reader.compile_plain([*setup.system.plain_channels, f"{case.outputs[0]}'"], setup.prior.units)
+        observables = setup.reader.compile_plain(
+            [*setup.system.plain_channels, f"{case.outputs[0]}'"], setup.prior.units
+        )
         times = np.linspace(-0.5, 11.0, 23)
         gradient = np.concatenate(evidence.gradient.parts)
-        found.append((evidence.value, gradient, posterior.mean(observables, times), posterior.variance(observables, times)))
+        found.append(
+            (evidence.value, gradient, posterior.mean(observables, times), posterior.variance(observables, times))
+        )
     for first, second in zip(*found, strict=True):
         np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-9 * np.abs(first).max())
 
