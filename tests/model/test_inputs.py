@@ -163,8 +163,8 @@ def test_what_cannot_be_is_refused() -> None:
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"y": record["y"]})
     with pytest.raises(DataError, match="the inputs alone"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"u": record["u"]})
+    data = lk.Observations().add(record["t"], "y", record["y"]).add([3.0, 3.0], "u", [1.0, 2.0])
     with pytest.raises(DataError, match="two different values at t = 3"):
-        data = lk.Observations().add(record["t"], "y", record["y"]).add([3.0, 3.0], "u", [1.0, 2.0])
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(data)
     with pytest.raises(LodekitError, match="free functions remain"):
         lk.LODEGP(lk.System("x' = u + f"), inputs={"u": "hold"}, engine="modal").fit(
