@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import check_count, check_finite, check_memory, check_seed
 from lodekit.data.clock import Clock
-from lodekit.data.measurements import merge
+from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_values
 from lodekit.errors import DataError, LodekitError
@@ -22,12 +22,14 @@ from lodekit.fitted import Fit
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
-from lodekit.prior.observables import Observables
+from lodekit.prior.observables import ObservableReader, Observables
 
 __all__ = [
+    "is_uncertain",
     "log_evidence",
     "method_of_fit",
     "predict",
+    "read_observables",
     "residual",
     "sample",
     "score",
@@ -99,8 +101,8 @@ def predict(
     >>> speed.shape, std.shape
     ((2,), (2,))
     """
-    texts, single = _read_observables(fit, observable)
-    times, observables, uncertain = fit.times(t), fit.observables(texts), _is_uncertain(parameters)
+    texts, single = read_observables(fit, observable)
+    times, observables, uncertain = fit.times(t), fit.observables(texts), is_uncertain(parameters)
     if not len(times):
         shape = (0,) if single else (0, len(texts))
         return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
@@ -172,9 +174,9 @@ def sample(
     >>> drawn.shape, own["a"].shape
     ((5, 3, 1), (5,))
     """
-    texts, single = _read_observables(fit, observable)
+    texts, single = read_observables(fit, observable)
     times, observables = fit.times(t), fit.observables(texts)
-    uncertain = _is_uncertain(parameters)
+    uncertain = is_uncertain(parameters)
     check_count("size", size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
@@ -290,7 +292,8 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     t : array-like, shape (n,), or Observations
         Times.
     Y : array (n, channels), dict of observable to array, or DataFrame
-        Measurements in the user's units, NaN for missing ones; left out with Observations.
+        Measurements in the user's units, NaN for missing ones; left out with Observations. Samples of known inputs
+        add to those of the fit.
     noise_std : number, array or dict, optional
         Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
         were fitted.
@@ -304,8 +307,14 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     """
     total, count = 0.0, 0
     clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
-    for series in merge(read_values(fit.system.channels, t, Y, noise_std, clock)[0]):
-        observables = fit.observables([series.observable])
+    new = Measurements.of(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0])
+    reader = fit.setup.reader
+    if fit.measurements.inputs:
+        # New samples of an input add to those of the fit.
+        new = new.given({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
+        reader = ObservableReader(fit.system, (fit.measurements + new).inputs)
+    for series in new.series:
+        observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
         slopes = fit.uncertainty.slopes(observables, series.times)[:, :, 0]
@@ -329,9 +338,9 @@ def summary(fit: Fit) -> str:
     LODE-GP Results
     """
     title = [
-        ("Channels", str(len(fit.system.channels))),
+        ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", str(fit.setup.engine.size)),
-        ("Free functions", str(fit.system.free_functions)),
+        ("Free functions", str(fit.setup.reduced.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
         ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.choice.name),
@@ -342,21 +351,28 @@ def summary(fit: Fit) -> str:
     }
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     others |= {f"explained of {name}": f"{max(share, 0.0):.1%}" for name, share in fit.diagnosis.explained.items()}
-    notes = (*fit.diagnosis.notes, *fit.notes)
+    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.notes)
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
 
 
-def _is_uncertain(parameters: str) -> bool:
-    """Return whether the uncertainty of what was learned counts."""
+def is_uncertain(parameters: str) -> bool:
+    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
     if parameters not in ("uncertain", "fixed"):
         raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
     return parameters == "uncertain"
 
 
-def _read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """Return observables as texts, and whether a single one was asked for."""
+def read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """Return observables as texts, and whether a single one was asked for.
+
+    Parameters
+    ----------
+    fit : Fit
+    observable : str or sequence of str, optional
+        What the user gave; all channels where it is None.
+    """
     if observable is None:
-        return list(fit.system.channels), False
+        return list(fit.system.plain_channels), False
     if isinstance(observable, str):
         return [observable], True
     if not isinstance(observable, Iterable):

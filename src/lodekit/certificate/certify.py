@@ -128,7 +128,7 @@ def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, rando
         raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
     check_seed(random_state)
     mean = measure_mean(fit, t)
-    identities = fit.system.verify()
+    identities = fit.setup.reduced.verify()
     if not samples:
         return Certificate(identities, mean)
     try:
@@ -152,7 +152,9 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
-    return measure_curve(_written(fit), lambda at: predict(fit, at), times, fit.prior.units.span, _breaks(fit))
+    return measure_curve(
+        _written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit)
+    )
 
 
 def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
@@ -163,10 +165,17 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         lengths = [mean.length / 8.0]
 
     def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
-        drawn, own = sample(fit, at, size, seed, return_parameters=True)
+        drawn, own = sample(fit, at, size, seed, list(fit.system.channels), return_parameters=True)
         return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
 
-    return measure_draws(draw, times, lengths, _breaks(fit))
+    breaks = [_breaks(fit)]
+    driven = fit.prior.observables.driven
+    if driven is not None and fit.system.delayed_channels:
+        # Delays are drawn, too, whatever the times, and each has corners of its own.
+        _, own = sample(fit, times[:1], size, seed, return_parameters=True)
+        theta = np.stack([own[name] for name in fit.layout.names], axis=1)
+        breaks += [driven.corners(each) for each in theta]
+    return measure_draws(draw, times, lengths, np.unique(np.concatenate(breaks)))
 
 
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
@@ -180,5 +189,12 @@ def _is_rough(fit: Fit) -> bool:
 
 
 def _breaks(fit: Fit) -> Array:
-    """Return where the mean may be less smooth than elsewhere: at the measurements, where the prior is rough."""
-    return fit.measurements.times() if _is_rough(fit) else np.zeros(0)
+    """Return where curves may be less smooth than elsewhere.
+
+    At jumps and corners of known inputs, and, where the prior is rough, at the measurements.
+    """
+    found = [fit.measurements.times()] if _is_rough(fit) else []
+    driven = fit.prior.observables.driven
+    if driven is not None:
+        found.append(driven.corners(fit.hyperparameters.theta))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0)

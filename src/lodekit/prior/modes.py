@@ -210,6 +210,8 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
     if not np.isfinite(norm):
         shape = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(times.shape[:-1]))
         return xp.full((*shape, count, size, size), np.inf, dtype=matrix.dtype, device=matrix.device)
+    if size == 1:
+        return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
     squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
     powers = [xp.broadcast_to(constant(xp, np.eye(size), matrix), matrix.shape)]
     for _ in range(_TAYLOR):
@@ -280,6 +282,9 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
         d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
     d_weights = _weights(d_operators, rows) + _weights(operators, d_rows)
     slopes = _see(np, d_weights, flow)
+    if size == 1:
+        slopes += (times[:, None] * _see(np, weights, flow)) * system.d_matrix[:, None]
+        return _see(np, weights, flow), slopes
     for p, slope in enumerate(system.d_matrix):
         if slope.any():
             block = np.zeros((2 * size, 2 * size))

@@ -64,6 +64,11 @@ class Facts(ABC):
         return tuple(name for name in self.channels if not isinstance(name, Delayed))
 
     @property
+    def delayed_channels(self) -> tuple[Delayed, ...]:
+        """The delayed channels, such as ``delay(u, T)``."""
+        return tuple(name for name in self.channels if isinstance(name, Delayed))
+
+    @property
     @abstractmethod
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters by name."""
