@@ -331,7 +331,7 @@ def summary(fit: Fit) -> str:
     title = [
         ("Channels", str(len(fit.system.channels))),
         ("Observations", str(fit.setup.engine.size)),
-        ("Free functions", str(fit.system.free_functions)),
+        ("Free functions", str(fit.setup.reduced.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
         ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.choice.name),
@@ -342,7 +342,7 @@ def summary(fit: Fit) -> str:
     }
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     others |= {f"explained of {name}": f"{max(share, 0.0):.1%}" for name, share in fit.diagnosis.explained.items()}
-    notes = (*fit.diagnosis.notes, *fit.notes)
+    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.notes)
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
 
 

@@ -85,12 +85,17 @@ class Setup:
     @cached_property
     def reader(self) -> ObservableReader:
         """The reader of observables of the system."""
-        return ObservableReader(self.system)
+        return ObservableReader(self.system, self.measurements.inputs)
+
+    @property
+    def reduced(self) -> System:
+        """The system of the channels that are not known: what has a prior."""
+        return self.reader.reduced
 
     @cached_property
     def structure(self) -> Structure:
-        """What the equations say about what can be learned from what was measured."""
-        return Structure(self.system, self.measurements.names)
+        """What the equations say about what can be learned from what was measured, or is known."""
+        return Structure(self.system, (*self.measurements.names, *self.measurements.inputs))
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.
@@ -137,6 +142,8 @@ class Fit:
         What was found out about the files or the DataFrame that were read.
     diagnosis : Diagnosis
         What is to be known before it is believed.
+    preference : dict of str to float
+        For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
 
     Examples
     --------
@@ -153,6 +160,7 @@ class Fit:
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
+    preference: Mapping[str, float] = field(default_factory=dict)
 
     def diagnosed(self, known: Mapping[str, Verdict] | None = None, *, is_searched: bool = True) -> Fit:
         """Return the fit with its diagnosis, computed from all else.
@@ -261,13 +269,13 @@ class Fit:
     @cached_property
     def described(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
-        return describe_hyperparameters(self.prior, self.hyperparameters, self.system.channels)
+        return describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced.channels)
 
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
         found = find_warnings(
-            self.system,
+            self.setup.reduced,
             self.posterior,
             self.layout,
             self.optimum,
@@ -317,6 +325,20 @@ class Fit:
         known = typical_noise(self.measurements.summaries, observable)
         return known if not np.isnan(known) else max(self.noise.values(), default=0.0)
 
+    def describe_inputs(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, signal in self.measurements.inputs.items():
+            found[name] = {"kind": signal.kind, "samples": len(signal.times), "missing": signal.missing}
+            if name in self.preference:
+                found[name]["advantage"] = float(self.preference[name])
+        return found
+
+    @property
+    def input_notes(self) -> list[str]:
+        """What is known of each input, in a sentence each."""
+        return [_input_sentence(name, **known) for name, known in self.describe_inputs().items()]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""
 
@@ -334,6 +356,7 @@ class Fit:
                 }
                 for name, estimate in self.estimates.items()
             },
+            "inputs": self.describe_inputs(),
             "noise": dict(self.noise),
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),
@@ -344,3 +367,15 @@ class Fit:
             "warnings": list(self.warnings),
             "remarks": list(self.diagnosis.notes),
         }
+
+
+def _input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
+    between = "held" if kind == "hold" else "straight lines"
+    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
+    if missing:
+        what = "kept unchanged" if kind == "hold" else "bridged"
+        text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
+    if advantage is not None:
+        other = "straight lines" if kind == "hold" else "held values"
+        text += f"; more likely than {other} by {advantage:.1f} nats"
+    return text

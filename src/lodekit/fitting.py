@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.units import Units
-from lodekit.errors import FitError, LodekitError
+from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
@@ -28,7 +29,7 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import make_prior
 from lodekit.system.system import System
 
-__all__ = ["extend", "fit_measurements", "keep_point", "make_fit", "prepare"]
+__all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit", "prepare"]
 
 Array = NDArray[np.float64]
 
@@ -57,7 +58,11 @@ def prepare(
     sizes : array, shape (p,), optional
         The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
     """
-    latents = arguments.latents(system)
+    kinds = arguments.known_inputs(system)
+    settled = {name: _settled(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
+    measurements = measurements.given(settled)
+    reader = ObservableReader(system, measurements.inputs)
+    latents = arguments.latents(reader.reduced)
     on_channels = arguments.prior == "channels" and bool(latents)
     case = Case(
         size=measurements.size,
@@ -67,20 +72,70 @@ def prepare(
         in_memory=measurements.sums is None,
         tolerance=arguments.tolerance,
         device=arguments.device,
+        driven=bool(measurements.inputs),
     )
     choice = choose(arguments.engine, case)
-    reader = ObservableReader(system)
     prior = make_prior(
         measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=scales
     )
     engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
     names = prior.observables.compiled.parameters
-    own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
+    known = [*measurements.summaries, *measurements.input_summaries]
+    own = parameter_sizes(system, known, prior.units.span) if sizes is None else sizes
     fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
     deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
     layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
     return Setup(system, arguments, measurements, choice, engine, layout, case)
+
+
+def _settled(kind: str, known: InputSignal | None) -> str:
+    """Return what an input does between its samples, where the user leaves that open: as before, or held."""
+    return kind if kind != "auto" else "hold" if known is None else known.kind
+
+
+def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
+    """Return a fit in which everything is learned, what inputs do between their samples included where that is open.
+
+    Inputs whose kind is open are all held, or all straight lines, whatever is more likely; where there are several,
+    each alone may then change.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+        Checked already.
+    measurements : Measurements
+    labels : Labels, optional
+        None stands for no labels.
+    """
+    kinds = arguments.known_inputs(system)
+    opened = [name for name, kind in kinds.items() if kind == "auto"]
+    if not opened:
+        return fit_measurements(prepare(system, arguments, measurements), labels=labels)
+
+    def attempt(chosen: Mapping[str, str]) -> Fit:
+        own = measurements.given({**kinds, **chosen})
+        return fit_measurements(prepare(system, arguments, own), labels=labels)
+
+    both = [{name: kind for name in opened} for kind in ("linear", "hold")]
+    found = [(attempt(both[0]), both[0])]
+    try:
+        found.append((attempt(both[1]), both[1]))
+    except EquationError:
+        # A jump would make some channel infinite: nothing is left to choose.
+        return found[0][0]
+    if len(opened) > 1:
+        best = max(found, key=lambda item: item[0].log_evidence)[1]
+        for name in opened:
+            other = {**best, name: "hold" if best[name] == "linear" else "linear"}
+            found.append((attempt(other), other))
+    fit, chosen = max(found, key=lambda item: item[0].log_evidence)
+    preference = {}
+    for name in opened:
+        rivals = [other.log_evidence for other, kind in found if kind[name] != chosen[name]]
+        preference[name] = fit.log_evidence - max(rivals)
+    return replace(fit, preference=preference)
 
 
 def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | None = None) -> Fit:
@@ -97,13 +152,14 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     arguments, measurements = setup.arguments, setup.measurements
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
-        latent.check_order(2 * max(setup.system.parametrization.degrees))
+        latent.check_order(2 * max(setup.reduced.parametrization.degrees))
     scatter = measurements.scatter()
     with setup.threads():
         optimum = learn(
             setup.system,
             setup.objective,
             measurements.thumbnail(),
+            inputs=measurements.inputs,
             restarts=arguments.restarts,
             random_state=arguments.random_state,
             n_jobs=arguments.n_jobs,
@@ -157,6 +213,13 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
             f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "
             "learned for one says nothing about the other; call fit with all measurements"
         )
+    if arguments is not None and (arguments.inputs or {}) != (fit.arguments.inputs or {}):
+        raise LodekitError(
+            f"inputs were changed from {fit.arguments.inputs} to {arguments.inputs} after the fit; call fit with all "
+            "measurements"
+        )
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    new = new.given(kinds, required=False) if kinds else new
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
     setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)

@@ -15,7 +15,7 @@ from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.fitted import Arguments, Fit
-from lodekit.fitting import extend, fit_measurements, prepare
+from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
@@ -57,6 +57,9 @@ class LODEGP:
     mode_deviation : float, optional
         The prior deviation of every mode, in the unit of the function p of the mode; learned where not given. The
         paper's modes have 1.
+    inputs : dict of str to {"hold", "linear", "auto"}, optional
+        Channels that somebody set, known for all times from their samples: held until the next sample, or straight
+        lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class LODEGP:
         n_jobs: int | None = None,
         device: str | None = None,
         mode_deviation: float | None = None,
+        inputs: Mapping[str, str] | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
@@ -99,6 +103,7 @@ class LODEGP:
         self.n_jobs = n_jobs
         self.device = device
         self.mode_deviation = mode_deviation
+        self.inputs = inputs
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -174,6 +179,7 @@ class LODEGP:
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
+        found.known_inputs(self.system)
         return found
 
     def fit(
@@ -223,8 +229,7 @@ class LODEGP:
         """
         arguments = self._arguments()
         source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt)
-        setup = prepare(self.system, arguments, source.measurements)
-        fit = fit_measurements(setup, labels=Labels.read(source.labels))
+        fit = fit_record(self.system, arguments, source.measurements, Labels.read(source.labels))
         # Whoever has read a source has seen its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self

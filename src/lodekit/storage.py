@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lodekit.archive import StorageError, pack, unpack
+from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.statistics import Statistics
@@ -58,12 +59,14 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}
     state = {
         "system": fit.system.definition(),
-        "arguments": fit.arguments.to_dict(),
+        # Models without inputs stay readable for versions that know of none.
+        "arguments": {k: v for k, v in fit.arguments.to_dict().items() if k != "inputs" or v},
         "labels": fit.labels.to_dict(),
         "scaling": [units.start, units.span],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
         "sizes": {fit.layout.names[number]: each.size for number, each in fit.layout.transforms.items()},
         "diagnosis": fit.diagnosis.to_dict(),
+        "preference": {name: float(value) for name, value in fit.preference.items()},
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
     pack(path, {"kind": _MARK, "format": FORMAT, "version": __version__, **state, **data}, arrays)
@@ -100,6 +103,7 @@ def load_fit(path: str | Path) -> Fit:
         value = _checked_value(setup, x, None if state["format"] == 2 else value, state, path)
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
         fit = make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
+        fit = replace(fit, preference=dict(state.get("preference", {})))
         # Earlier versions did not save what was found out about a fit.
         known = state.get("diagnosis")
         return fit.diagnosed() if known is None else replace(fit, diagnosis=Diagnosis.from_dict(known))
@@ -156,7 +160,11 @@ def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict
     arrays: dict[str, Any] = {}
     for i, item in enumerate(measurements.series):
         arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
-    return {"observables": list(measurements.names)}, arrays
+    inputs = []
+    for i, (name, signal) in enumerate(measurements.inputs.items()):
+        inputs.append({"name": name, "kind": signal.kind, "missing": signal.missing})
+        arrays |= {f"input_times_{i}": signal.times, f"input_values_{i}": signal.values}
+    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays
 
 
 def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
@@ -166,4 +174,8 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     data = Observations()
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
-    return Measurements.of(data)
+    inputs = {
+        each["name"]: InputSignal(arrays[f"input_times_{i}"], arrays[f"input_values_{i}"], each["kind"], each["missing"])
+        for i, each in enumerate(state.get("inputs", ()))
+    }
+    return replace(Measurements.of(data), inputs=inputs)

@@ -160,6 +160,7 @@ def _settings(file: SystemFile) -> dict[str, Any]:
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
         "mode_deviation": file.mode_deviation,
+        "inputs": dict(file.inputs) or None,
     }
 
 
@@ -300,7 +301,7 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
-    if gp.system.modes:
+    if gp.fit_.setup.reduced.modes:
         drawn["modes.png"] = gp.plot_modes
     return {name: to_png(draw()) for name, draw in drawn.items()}, ""
 

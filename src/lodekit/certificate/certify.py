@@ -128,7 +128,7 @@ def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, rando
         raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
     check_seed(random_state)
     mean = measure_mean(fit, t)
-    identities = fit.system.verify()
+    identities = fit.setup.reduced.verify()
     if not samples:
         return Certificate(identities, mean)
     try:
@@ -180,5 +180,10 @@ def _is_rough(fit: Fit) -> bool:
 
 
 def _breaks(fit: Fit) -> Array:
-    """Return where the mean may be less smooth than elsewhere: at the measurements, where the prior is rough."""
-    return fit.measurements.times() if _is_rough(fit) else np.zeros(0)
+    """Return where curves may be less smooth than elsewhere: at jumps and corners of known inputs, and, where the prior
+    is rough, at the measurements."""
+    found = [fit.measurements.times()] if _is_rough(fit) else []
+    driven = fit.prior.observables.driven
+    if driven is not None:
+        found.append(driven.corners(fit.hyperparameters.theta))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, OutOption, ParamOption, read_names
-from lodekit.cli.inputs import deliver, read_numbers
+from lodekit.cli.inputs import deliver, read_numbers, read_pairs
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder
 from lodekit.system import catalog as examples
@@ -40,6 +40,10 @@ StepOption = Annotated[
 FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
 LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
 NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
+]
 DeviationOption = Annotated[
     float | None, typer.Option("--mode-deviation", help="The prior deviation of every mode; learned otherwise.")
 ]
@@ -80,7 +84,11 @@ def fit(
     latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
     prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
     basis: BasisOption = None,
-    deviation: DeviationOption = None,
+    deviation: InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
+]
+DeviationOption = None,
     engine: Annotated[str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral.")] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
@@ -113,6 +121,7 @@ def fit(
         latent=latent,
         prior=prior,
         mode_deviation=deviation,
+        inputs={**file.inputs, **read_pairs(given or [], "--input")} or None,
         engine=engine,
         restarts=restarts,
         random_state=seed,

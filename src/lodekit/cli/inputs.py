@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lodekit.data.clock import Clock
     from lodekit.model import LODEGP
 
-__all__ = ["deliver", "read_numbers", "read_times"]
+__all__ = ["deliver", "read_numbers", "read_pairs", "read_times"]
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
@@ -42,6 +42,26 @@ def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
         if name in found:
             raise LodekitError(f"{what} sets {name!r} twice")
         found[name] = number
+    return found
+
+
+def read_pairs(options: Sequence[str], what: str) -> dict[str, str]:
+    """Return words by name from texts such as ``u=hold``, several in one text separated by commas.
+
+    Parameters
+    ----------
+    options : sequence of str
+    what : str
+        The option, for messages.
+    """
+    found: dict[str, str] = {}
+    for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
+        name, separator, word = (part.strip() for part in text.partition("="))
+        if not separator or not name or not word:
+            raise LodekitError(f"expected {what} CHANNEL=hold, or =linear, or =auto, got {text!r}")
+        if name in found:
+            raise LodekitError(f"{what} names {name!r} twice")
+        found[name] = word
     return found
 
 

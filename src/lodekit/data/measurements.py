@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
@@ -62,7 +63,7 @@ def merge(observations: Observations) -> list[Series]:
             if not (np.diff(times) > 0).all():
                 order = np.lexsort((values, times))
                 joined = [part[order] for part in joined]
-            found.append(Series(name, *joined))
+            found.append(Series(name, *joined, sum(part.missing for part in parts)))
     return found
 
 
@@ -76,10 +77,13 @@ class Measurements:
         One for each observable, ordered by time; empty where there are only sums.
     sums : Statistics or None
         Sums over measurements that are not in memory.
+    inputs : dict of str to InputSignal
+        Channels that are known for all times, by name; they are no measurements.
     """
 
     series: Sequence[Series] = ()
     sums: Statistics | None = None
+    inputs: Mapping[str, InputSignal] = field(default_factory=dict)
 
     @classmethod
     def of(cls, observations: Observations) -> Measurements:
@@ -91,10 +95,44 @@ class Measurements:
             joined = Observations()
             for item in (*self.series, *other.series):
                 joined = joined.add(item.times, item.observable, item.values, item.std)
-            return Measurements.of(joined)
+            inputs = dict(self.inputs)
+            for name, more in other.inputs.items():
+                inputs[name] = _join(name, inputs[name], more) if name in inputs else more
+            return replace(Measurements.of(joined), inputs=inputs)
         start = min(self.window[0], other.window[0])
         stop = max(self.window[1], other.window[1])
         return Measurements(sums=self._summed(start, stop) + other._summed(start, stop))
+
+    def given(self, kinds: Mapping[str, str], *, required: bool = True) -> Measurements:
+        """Return the measurements with some channels taken for known: their samples become inputs.
+
+        Parameters
+        ----------
+        kinds : dict of str to {"hold", "linear"}
+            What each input does between its samples.
+        required : bool
+            Whether each of them needs samples.
+        """
+        new = {name: kind for name, kind in kinds.items() if name not in self.inputs}
+        inputs = {name: replace(self.inputs[name], kind=kind) for name, kind in kinds.items() if name in self.inputs}
+        if not new:
+            return replace(self, inputs=inputs) if inputs else self
+        if self.sums is not None:
+            raise DataError(
+                "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
+                "need all rows in memory; take fewer rows, such as every k-th one, or pieces of the record"
+            )
+        for name, kind in new.items():
+            own = next((item for item in self.series if item.observable == name), None)
+            if own is not None:
+                inputs[name] = _signal(name, own.times, own.values, kind, own.missing)
+            elif required:
+                known = ", ".join(self.names)
+                raise DataError(f"expected samples of the input {name}; the data have {known}")
+        rest = [item for item in self.series if item.observable not in new]
+        if not rest and required:
+            raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
+        return Measurements(rest, inputs=inputs)
 
     def _summed(self, start: float, stop: float) -> Statistics:
         return Statistics.of(start, stop, self.series) if self.sums is None else self.sums
@@ -162,12 +200,43 @@ class Measurements:
         return np.array([scatter_of(item.values[:_SOME]) for item in self.series])
 
     @cached_property
+    def input_series(self) -> list[Series]:
+        """The samples of the inputs, as series without noise."""
+        return [
+            Series(name, signal.times, signal.values, np.zeros(len(signal.times)))
+            for name, signal in self.inputs.items()
+        ]
+
+    @cached_property
+    def input_summaries(self) -> list[Summary]:
+        """What is known of each input."""
+        with np.errstate(all="ignore"):
+            return [_summarize(item) for item in self.input_series]
+
+    @cached_property
     def summaries(self) -> list[Summary]:
         """What is known of each observable."""
         if self.sums is not None:
             return [_summarize_sums(self.sums, name) for name in self.sums.observables]
         with np.errstate(all="ignore"):
             return [_summarize(item) for item in self.series]
+
+
+def _signal(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
+    """Return an input from its samples, in the order of time; raise where one time has two values."""
+    places, first = np.unique(times, return_index=True)
+    again = np.setdiff1d(np.arange(len(times)), first)
+    for row in again:
+        if values[row] != values[first[np.searchsorted(places, times[row])]]:
+            raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
+    return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
+
+
+def _join(name: str, first: InputSignal, second: InputSignal) -> InputSignal:
+    """Return an input with more samples."""
+    times, values = (np.concatenate([getattr(part, key) for part in (first, second)]) for key in ("times", "values"))
+    order = np.argsort(times, kind="stable")
+    return _signal(name, times[order], values[order], first.kind, first.missing + second.missing)
 
 
 def scatter_of(values: Array) -> float:

@@ -96,6 +96,12 @@ def _draw(
     """Draw one observable; where it is `framed`, what lies inside the window fills the panel."""
     times, mean, std = curve
     series, (first, last) = series_of(fit, name), fit.measurements.window
+    signal = fit.measurements.inputs.get(name)
+    if signal is not None and samples is None and truth is None:
+        # A jump is upright, whatever the times of the curves are.
+        corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
+        times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
+        mean, std = signal.at(times), np.zeros(len(times))
     plotting.draw_channel(
         panel,
         times,
@@ -105,7 +111,7 @@ def _draw(
         truth=truth,
         samples=samples,
         window=(first, last),
-        label=label + ("" if series else "\n(not measured)"),
+        label=label + ("" if series else "\n(not measured)" if signal is None else "\n(known)"),
         data_label="data" if fit.measurements.sums is None else "averages of the data",
     )
     if framed:
@@ -184,7 +190,7 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
     figure, panels, _ = plotting.read_axes(axes, ["the modes"], width=4.0, height_each=2.8, share=False)
     values = {name: float(value) for name, value in zip(fit.layout.names, fit.hyperparameters.theta, strict=True)}
     found: dict[complex, int] = {}
-    for mode in fit.system.modes:
+    for mode in fit.setup.reduced.modes:
         for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
             near = next((other for other in found if abs(other - root) <= 1e-9 * (1e-9 + abs(root))), root)
             found[near] = found.get(near, 0) + mode.multiplicity

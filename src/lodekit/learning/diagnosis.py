@@ -173,7 +173,7 @@ class Evidence:
         """Return what the residuals say; of sums over measurements only the share of the variance is known."""
         if self.measurements.sums is not None:
             return tuple(self._summed(each) for each in self.measurements.summaries)
-        reader, units = ObservableReader(self.system), self.prior.units
+        reader, units = ObservableReader(self.system, self.measurements.inputs), self.prior.units
 
         def mean(name: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
             compiled = reader.compile_plain([name], units)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import FitError
 from lodekit.learning.guesses.gather import gather_guesses
@@ -36,6 +39,7 @@ def learn(
     n_jobs: int | None,
     scatter: Array | None = None,
     known: Array | None = None,
+    inputs: Mapping[str, InputSignal] | None = None,
 ) -> Optimum:
     """Return the best optimum of the log evidence, plus the log prior where parameters have priors.
 
@@ -56,12 +60,14 @@ def learn(
     known : array, optional
         A vector of the layout from an earlier fit: it is followed first, and others only where they start out better
         than it ends.
+    inputs : dict of str to InputSignal, optional
+        Channels that are known for all times.
     """
     layout = objective.layout
     if layout.size == 0:
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
-    guesses = gather_guesses(system, objective, series, generator)
+    guesses = gather_guesses(system, objective, series, generator, inputs)
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
     if not starts and known is None:
         reason = find_trouble(objective, guesses[0].theta, generator)

@@ -201,11 +201,14 @@ class Coefficients:
         Derivatives in the parameters: one more dimension, the first.
     table : (array, array)
         What both were taken from, shapes (s,) and (p, s).
+    driven : (array, array), optional
+        The numbers of the response to known inputs, and their derivatives, where there are inputs.
     """
 
     values: CoefficientArrays
     slopes: CoefficientArrays
     table: tuple[Array, Array]
+    driven: tuple[Array, Array] | None = None
 
     @property
     def free(self) -> Array:

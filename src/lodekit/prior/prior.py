@@ -83,7 +83,7 @@ def make_prior(
     ----------
     measurements : Measurements
     reader : ObservableReader
-        Of the system.
+        Of the system, with the inputs that are known.
     latents : tuple of Latent
         One for each free function.
     noise : {"shared", "channel"}
@@ -94,7 +94,7 @@ def make_prior(
     """
     units = Units.of(measurements, time=time, scales=scales)
     observables = reader.compile(measurements.names, units)
-    channels = reader.compile_plain(reader.system.channels, units) if on_channels and latents else None
+    channels = reader.compile_plain(reader.reduced.channels, units) if on_channels and latents else None
     own = Noise.of(measurements.summaries, units.scales, shared=noise == "shared")
     prior = Prior(observables, latents, mode_groups(observables.compiled), own, channels)
     _check_forced_values(prior, measurements.summaries)
@@ -107,7 +107,8 @@ def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
     # Exactly, and not at some values of the parameters: others might be the exception.
     values = compiled.take_apart(np, compiled.table.occurring)
     for o, item in enumerate(summaries):
-        if values.free[o].any() or any(column[o].any() for column in values.columns) or compiled.signals[o].count:
+        known = compiled.signals[o].count or prior.observables.driven is not None
+        if values.free[o].any() or any(column[o].any() for column in values.columns) or known:
             continue
         error = item.spread / np.sqrt(item.count)
         if item.exact or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):

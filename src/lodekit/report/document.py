@@ -105,7 +105,8 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
-    for note in (*map(sentence, subject.gp.fit_.diagnosis.notes), *notes):
+    inputs = [f"Input {text}" for text in subject.gp.fit_.input_notes]
+    for note in (*map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)), *notes):
         page.paragraph(str(note), "note")
 
 
@@ -166,7 +167,10 @@ def _add_equations(page: Page, subject: Subject) -> None:
     for note in system.notes:
         page.paragraph(note, "note")
     page.section("What the equations imply")
-    page.items([*system.explain().splitlines(), *_modes_at_estimate(subject)])
+    reduced = subject.gp.fit_.setup.reduced
+    if reduced is not system:
+        page.paragraph(f"Given {join(list(subject.gp.fit_.measurements.inputs))}, of what responds:")
+    page.items([*reduced.explain().splitlines(), *_modes_at_estimate(subject)])
     shown = [block for block in sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
     text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
     page.details("The algebra in full", f"<pre>{escape(text)}</pre>")
@@ -174,7 +178,7 @@ def _add_equations(page: Page, subject: Subject) -> None:
 
 def _modes_at_estimate(subject: Subject) -> list[str]:
     """Return what modes with parameters inside look like at the estimate."""
-    system = subject.gp.system
+    system = subject.gp.fit_.setup.reduced
     if not any(mode.depends_on_parameters for mode in system.modes):
         return []
     values = {name: float(f"{found.value:.6g}") for name, found in subject.gp.parameters_.items()}

@@ -68,7 +68,7 @@ def write_code(gp: LODEGP, source: str = "") -> str:
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
         noise = ", noise_std=noise_std" if any(not item.learned for item in kept.summaries) else ""
-        lines.append(f"# t: times; Y: a dict or table of {', '.join(kept.names)}{where}")
+        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}")
         lines.append(f"gp = {model}.fit(t, Y{noise})")
     return "\n".join([*lines, "print(gp.summary())"])
 

@@ -20,12 +20,13 @@ __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 MAX_BYTES = 1_000_000
 _KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "columns"),
+    *("noise", "latent", "prior", "mode_deviation", "inputs", "columns"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
-#: What a file to start from says about the model, about parameters, and about data; {} is a channel.
+_INPUTS = ("hold", "linear", "auto")
+#: What a file to start from says about the model, about parameters, and about data; {0} is the first channel, {1} the last.
 _MODEL_LINES = (
     '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
     '# latent = "matern-7/2"   # rougher than "se", the default',
@@ -43,14 +44,18 @@ _PARAMETER_LINES = (
     "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
 )
 _DATA_LINES = (
+    "# Channels that somebody set: known from their samples, and held until the next one, or \"linear\", or \"auto\".",
+    "# [inputs]",
+    '# {1} = "hold"',
+    "",
     "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
     "# [noise]",
-    "# {} = 0.1",
+    "# {0} = 0.1",
     "",
     "# Columns of the measurement file, where their names differ: a name, or a number from one.",
     "# [columns]",
     '# t = "time [s]"',
-    "# {} = 2",
+    "# {0} = 2",
 )
 
 
@@ -77,6 +82,8 @@ class SystemFile:
         The prior deviation of every mode; None where it is learned.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
+    inputs : dict of channel to {"hold", "linear", "auto"}
+        Channels that are known for all times from their samples, and what they do between these.
     """
 
     system: System
@@ -87,6 +94,7 @@ class SystemFile:
     prior: str = "latent"
     mode_deviation: float | None = None
     columns: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
 
 
 def read_system_file(path: str | Path) -> SystemFile:
@@ -94,7 +102,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``[inputs]`` and ``[columns]``.
 
     Parameters
     ----------
@@ -148,6 +156,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         mode_deviation=_read_deviation(place, content.get("mode_deviation")),
         columns=columns,
+        inputs=_read_inputs(place, content.get("inputs", {}), system.channels),
     )
 
 
@@ -245,6 +254,16 @@ def _read_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
     raise SystemFileError(f"{place}: expected latent = 'se' or 'matern-5/2', or a list of them, got {entry!r}")
 
 
+def _read_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
+    if not isinstance(entry, Mapping):
+        raise SystemFileError(f'{place}: expected [inputs] as a table, such as u = "hold", got {entry!r}')
+    for name, kind in entry.items():
+        if name not in channels:
+            raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
+        _read_choice(place, f"[inputs] {name}", kind, _INPUTS)
+    return dict(entry)
+
+
 def _read_columns(place: Path, entry: Any) -> dict[str, str]:
     if not isinstance(entry, Mapping):
         raise SystemFileError(f'{place}: expected [columns] as a table, such as T1 = "temperature 1", got {entry!r}')
@@ -309,7 +328,7 @@ def format_system_file(
         "[units]",
         *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
         "",
-        *(line.format(_key(system.channels[0])) for line in _DATA_LINES),
+        *(line.format(_key(system.channels[0]), _key(system.channels[-1])) for line in _DATA_LINES),
     ]
     return "\n".join(lines) + "\n"
 

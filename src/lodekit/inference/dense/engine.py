@@ -116,7 +116,7 @@ class DenseEngine:
             Of the measured observables, at some values of the parameters.
         """
         data, observables = self.data, self.data.observables
-        means, _ = observables.means(coefficients, data.times)
+        means, _ = observables.means(coefficients, data.times, slopes=False)
         target = np.array(
             [
                 np.mean((y / s - m[i]) ** 2) or 1.0

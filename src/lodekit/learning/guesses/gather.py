@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.decays import decay_guesses
 from lodekit.learning.guesses.implied import implied_equations
@@ -42,7 +44,11 @@ class Guess:
 
 
 def gather_guesses(
-    system: System, objective: Objective, series: list[Series], generator: np.random.Generator
+    system: System,
+    objective: Objective,
+    series: list[Series],
+    generator: np.random.Generator,
+    inputs: Mapping[str, InputSignal] | None = None,
 ) -> list[Guess]:
     """Return guesses of the parameters; what the user says comes before what the data suggest.
 
@@ -56,6 +62,8 @@ def gather_guesses(
         Measurements, or averages of them, from which values are guessed.
     generator : numpy.random.Generator
         For all that is tried at random.
+    inputs : dict of str to InputSignal, optional
+        Channels that are known for all times.
     """
     layout = objective.layout
     given = [system.parameters[name].start for name in layout.names]
@@ -63,11 +71,14 @@ def gather_guesses(
     if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
         return [Guess("given", starts)]
     found: list[Guess] = []
-    equations = implied_equations(system, series, layout)
+    equations = implied_equations(system, series, layout, inputs)
     if equations is not None:
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
+    if equations is not None and not equations.is_driven:
+        # Nobody should smooth an input that jumps, nor what responds to it.
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
-    found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
+    if not inputs:
+        found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
     found += [Guess(guess.family, theta) for guess in found if (theta := _sensible(layout, guess.theta)) is not None]
     found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
     return [*found, Guess("blind", starts)]

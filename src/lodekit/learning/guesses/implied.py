@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import AlgebraError
 from lodekit.learning.transforms import Layout
@@ -46,6 +47,9 @@ class ImpliedEquations:
         The learned parameters that occur.
     window : (float, float)
         The time over which all of the series were measured.
+    kinds : list of str
+        What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty where it
+        was measured.
     """
 
     count: int
@@ -57,13 +61,21 @@ class ImpliedEquations:
     sides: SignalTable
     involved: list[int]
     window: tuple[float, float]
+    kinds: list[str]
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether known inputs occur."""
+        return any(self.kinds)
 
     def highest(self, column: int) -> int:
         """Return the highest derivative of one of the series that occurs."""
         return int(self.order[self.column == column].max(initial=0))
 
 
-def implied_equations(system: System, series: Sequence[Series], layout: Layout) -> ImpliedEquations | None:
+def implied_equations(
+    system: System, series: Sequence[Series], layout: Layout, inputs: Mapping[str, InputSignal] | None = None
+) -> ImpliedEquations | None:
     """Return the equations between measured observables; None where there are none, or none with a learned parameter.
 
     Parameters
@@ -73,8 +85,13 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
         Measurements, or averages of them, in the user's units.
     layout : Layout
         Which parameters are learned.
+    inputs : dict of str to InputSignal, optional
+        Channels that are known for all times.
     """
     observed = [item for item in series if len(item.times) >= _FEW]
+    measured = len(observed)
+    for name, signal in (inputs or {}).items():
+        observed.append(Series(name, signal.times, signal.values, np.zeros(len(signal.times))))
     try:
         operator, forcing = _between(system, observed)
     except AlgebraError:
@@ -84,8 +101,9 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
     involved = _involved(operator, forcing, numbers, layout)
     terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
     used = sorted({j for _, j, *_ in terms})
-    start = max((float(observed[j].times.min()) for j in used), default=0.0)
-    stop = min((float(observed[j].times.max()) for j in used), default=0.0)
+    # Inputs are known for all times.
+    start = max((float(observed[j].times.min()) for j in used if j < measured), default=0.0)
+    stop = min((float(observed[j].times.max()) for j in used if j < measured), default=0.0)
     if not numbers or not involved or not stop > start:
         return None
     return ImpliedEquations(
@@ -98,6 +116,7 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
         SignalTable(operator.ring, [forcing[i] for i in numbers]),
         involved,
         (start, stop),
+        ["" if j < measured else (inputs or {})[observed[j].observable].kind for j in used],
     )
 
 

@@ -22,7 +22,7 @@ from lodekit.data.observations import Series
 from lodekit.learning.guesses.implied import ImpliedEquations
 from lodekit.learning.transforms import Layout
 
-__all__ = ["bump_integrals", "weak_guesses"]
+__all__ = ["bump_integrals", "step_integrals", "weak_guesses"]
 
 Array = NDArray[np.float64]
 #: Half widths of windows, as shares of the record, and how many windows there are of each.
@@ -59,7 +59,8 @@ def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.rand
         np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in equations.involved])
         for attempt in range(_TRIES)
     ]
-    series = [_thin(item) for item in equations.series]
+    pairs = zip(equations.series, equations.kinds, strict=True)
+    series = [_thin(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
     found: list[_Guess] = []
     for half in _HALVES:
         form = _WeakForm.of(equations, series, half)
@@ -169,19 +170,22 @@ class _WeakForm:
         start, stop = equations.window
         width = half * (stop - start)
         centres = np.linspace(start + width, stop - width, _WINDOWS)
-        if any(2.0 * half * len(item.times) < _INSIDE for item in series):
+        pairs = list(zip(series, equations.kinds, strict=True))
+        if any(2.0 * half * len(item.times) < _INSIDE for item, kind in pairs if not kind):
             return None
         power = int(equations.order.max()) + 2
         terms = len(equations.order)
         features, noise = np.zeros((_WINDOWS, terms)), np.zeros((_WINDOWS, terms, terms))
-        known: dict[tuple[bytes, int], Array] = {}
-        for j, item in enumerate(series):
-            level, key = _noise(item), item.times.tobytes()
+        known: dict[tuple[bytes, bool, int], Array] = {}
+        for j, (item, kind) in enumerate(pairs):
+            # What an input does between its samples is known.
+            level, key, held = 0.0 if kind else _noise(item), item.times.tobytes(), kind == "hold"
+            integrals = step_integrals if held else bump_integrals
             for order in range(equations.highest(j) + 1):
-                if (key, order) not in known:
-                    known[key, order] = (-1.0) ** order * bump_integrals(item.times, centres, width, power, order)
+                if (key, held, order) not in known:
+                    known[key, held, order] = (-1.0) ** order * integrals(item.times, centres, width, power, order)
             own = np.flatnonzero(equations.column == j)
-            rows = np.stack([known[key, int(equations.order[k])] for k in own])
+            rows = np.stack([known[key, held, int(equations.order[k])] for k in own])
             features[:, own] = (rows @ item.values).T
             # Noise of one series correlates all terms in which it occurs.
             noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
@@ -241,6 +245,30 @@ def _thin(item: Series) -> Series:
     return Series(item.observable, times[::step], values[::step], std[::step])
 
 
+def _thin_input(item: Series, kind: str, window: tuple[float, float]) -> Series:
+    """Return the samples of an input that say something new; averages of neighbours where there are too many."""
+    times, values = item.times, item.values
+    if kind == "linear":
+        # Beyond its samples it stays as it is.
+        start, stop = min(window[0], float(times[0])), max(window[1], float(times[-1]))
+        times = np.unique(np.concatenate([[start], times, [stop]]))
+        values = np.interp(times, item.times, item.values)
+    else:
+        new = np.concatenate([[True], np.diff(values) != 0])
+        times, values = times[new], values[new]
+    if len(times) > _MOST:
+        step = len(times) // _MOST + 1
+        if kind == "hold":
+            # The mean of what is held: integrals over windows, which are longer, hardly see the difference.
+            area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+            places = np.append(np.arange(0, len(times) - 1, step), len(times) - 1)
+            means = np.diff(area[places]) / np.diff(times[places])
+            times, values = times[places], np.append(means, values[-1])
+        else:
+            times, values = times[::step], values[::step]
+    return Series(item.observable, times, values, np.zeros(len(times)))
+
+
 def _noise(item: Series) -> float:
     """Return about how noisy a series is, interpolation included: what third differences leave."""
     scatter = scatter_of(item.values) if len(item.values) > 4 else 0.0
@@ -276,3 +304,21 @@ def bump_integrals(times: Array, centres: Array, width: float, power: int, order
     first = slopes[:, :1] - twice.deriv()(inside[:, :1])
     last = twice.deriv()(inside[:, -1:]) - slopes[:, -1:]
     return np.asarray(width ** (1 - order) * np.concatenate([first, np.diff(slopes, axis=1), last], axis=1))
+
+
+def step_integrals(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
+    """Return what each value contributes to integrals of a held function times derivatives of bumps, (windows, n).
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the values, ascending; each holds until the next, the first one before and the last one after all others.
+    centres, width, power, order
+        As in `bump_integrals`.
+    """
+    bump = Polynomial([1.0, 0.0, -1.0]) ** power
+    once = bump.deriv(order - 1) if order > 1 else bump.integ(1, lbnd=-1.0) if order < 1 else bump
+    edges = once(np.clip((times[None, :] - centres[:, None]) / width, -1.0, 1.0))
+    edges[:, 0] = once(-1.0)
+    last = np.full((len(centres), 1), once(1.0))
+    return np.asarray(width ** (1 - order) * np.diff(np.concatenate([edges, last], axis=1), axis=1))

@@ -1,0 +1,116 @@
+"""Known inputs: functions of time that somebody set, known for all times from their samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.arguments import read_numbers
+from lodekit.errors import DataError
+
+__all__ = ["InputKind", "InputSignal"]
+
+Array = NDArray[np.float64]
+InputKind = Literal["hold", "linear"]
+
+
+@dataclass(frozen=True, eq=False)
+class InputSignal:
+    """A function of time between samples: held until the next sample, or linear from sample to sample.
+
+    Before the first sample it is constant at the first value, after the last one at the last value. A held signal has
+    its new value at the time of the sample itself (it is continuous from the right). A sample without a value (NaN)
+    leaves a held signal unchanged and is bridged by a linear one: in both cases it is dropped, and counted in
+    `missing`.
+
+    Parameters
+    ----------
+    times : array-like, shape (k,)
+        Finite, ascending, no time twice.
+    values : array-like, shape (k,)
+        NaN where missing; one value at least is known.
+    kind : {"hold", "linear"}
+    missing : int
+        Samples that were dropped before; those without a value are added to it.
+
+    Examples
+    --------
+    >>> valve = InputSignal([0.0, 1.0, 2.0, 3.0], [5.0, 7.0, float("nan"), 6.0], "hold")
+    >>> valve.at([-1.0, 0.5, 1.0, 2.5, 9.0]).tolist()
+    [5.0, 5.0, 7.0, 7.0, 6.0]
+    >>> valve.missing
+    1
+    >>> InputSignal([0.0, 2.0], [1.0, 5.0], "linear").delayed(0.5).at([0.5, 1.5]).tolist()
+    [1.0, 3.0]
+    """
+
+    times: Array
+    values: Array
+    kind: InputKind
+    missing: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(InputKind):
+            raise DataError(f"expected the kind of an input as 'hold' or 'linear', got {self.kind!r}")
+        times, values = read_numbers("times of an input", self.times), read_numbers("values of an input", self.values)
+        if times.ndim != 1 or times.shape != values.shape:
+            raise DataError(
+                f"expected one value for each time of an input, got shapes {values.shape} and {times.shape}"
+            )
+        if not np.isfinite(times).all():
+            raise DataError("expected finite times of an input, got NaN or infinity; leave those samples out")
+        if np.isinf(values).any():
+            raise DataError(f"expected finite values of an input, got infinity at t = {times[np.isinf(values)][0]:g}")
+        wrong = np.flatnonzero(np.diff(times) <= 0)
+        if wrong.size:
+            before, after = times[wrong[0] : wrong[0] + 2]
+            fault = "twice" if before == after else f"after t = {before:g}; sort the samples by time"
+            raise DataError(f"expected ascending times of an input, each once, got t = {after:g} {fault}")
+        known = ~np.isnan(values)
+        if not known.any():
+            raise DataError("expected an input with one known value at least, got none")
+        times, values = times[known], values[known]
+        for array in (times, values):
+            array.flags.writeable = False
+        object.__setattr__(self, "times", times)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "missing", int(self.missing) + int((~known).sum()))
+
+    def at(self, times: ArrayLike) -> Array:
+        """Return the signal at any times, in any order.
+
+        Parameters
+        ----------
+        times : array-like
+        """
+        asked = np.asarray(times, dtype=float)
+        if self.kind == "linear":
+            return np.asarray(np.interp(asked, self.times, self.values))
+        place = np.searchsorted(self.times, asked, side="right") - 1
+        return np.asarray(self.values[np.maximum(place, 0)])
+
+    def slopes_at(self, times: ArrayLike) -> Array:
+        """Return the derivative from the right at any times: zero where the signal is held.
+
+        Parameters
+        ----------
+        times : array-like
+        """
+        asked = np.asarray(times, dtype=float)
+        if self.kind == "hold":
+            return np.zeros(asked.shape)
+        pieces = np.concatenate([[0.0], np.diff(self.values) / np.diff(self.times), [0.0]])
+        return np.asarray(pieces[np.searchsorted(self.times, asked, side="right")])
+
+    def delayed(self, delay: float) -> Self:
+        """Return the same signal so much later: its value at t is that of this one at ``t - delay``.
+
+        Parameters
+        ----------
+        delay : float
+            In the unit of the times; negative for earlier.
+        """
+        return type(self)(self.times + float(delay), self.values, self.kind, self.missing)

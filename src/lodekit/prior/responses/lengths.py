@@ -1,0 +1,229 @@
+"""Steps of many lengths: equal ones are made once; where many are different, they are interpolated in the length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.prior.responses.transitions import Steps
+
+__all__ = ["Lengths", "Table"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+#: Up to so many different lengths each has an exponential of its own.
+_FEW = 48
+#: Nodes of Chebyshev's interpolation on one panel of lengths.
+_NODES = 24
+#: A length that occurs so often is not interpolated: errors of a step that is repeated add up.
+_OFTEN = 64
+#: The last two coefficients on a panel, against the largest value; the ones that are cut off are smaller still.
+_TOLERANCE = 2e-15
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths:
+    """Lengths of steps, where those that differ by rounding only are the same.
+
+    Parameters
+    ----------
+    distinct : array, shape (u,)
+        Ascending.
+    which : array, shape (n,)
+        The number of each step's length.
+    """
+
+    distinct: Array
+    which: Numbers
+
+    @classmethod
+    def of(cls, lengths: Array, tolerance: float) -> Self:
+        """Return the different ones among lengths; those within a tolerance become their mean.
+
+        Parameters
+        ----------
+        lengths : array, shape (n,)
+        tolerance : float
+            What the clock resolves: differences of times have errors of this size.
+
+        Examples
+        --------
+        >>> Lengths.of(np.diff([0.0, 0.1, 0.2, 0.30000000000000004, 0.5]), 1e-15).which.tolist()
+        [0, 0, 0, 1]
+        """
+        if not lengths.size:
+            return cls(np.zeros(0), np.zeros(0, dtype=np.intp))
+        if np.ptp(lengths) <= 4.0 * tolerance:
+            return cls(np.array([lengths.mean()]), np.zeros(len(lengths), dtype=np.intp))
+        order = np.argsort(lengths, kind="stable")
+        ascending = lengths[order]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(ascending) > tolerance) + 1])
+        ends = np.concatenate([starts[1:], [len(lengths)]])
+        if (ascending[ends - 1] - ascending[starts]).max() > 8.0 * tolerance:  # a chain of neighbours
+            distinct, which = np.unique(lengths, return_inverse=True)
+            return cls(distinct, which)
+        numbers = np.repeat(np.arange(len(starts)), ends - starts)
+        which = np.empty(len(lengths), dtype=np.intp)
+        which[order] = numbers
+        return cls(np.add.reduceat(ascending, starts) / (ends - starts), which)
+
+    @cached_property
+    def counts(self) -> Numbers:
+        """How often each length occurs."""
+        return np.bincount(self.which, minlength=len(self.distinct))
+
+    @cached_property
+    def _order(self) -> Numbers:
+        return np.argsort(self.which, kind="stable")
+
+    def apply(self, matrices: Array, vectors: Array) -> Array:
+        """Return each step's matrix times its vector, shape (..., a, n).
+
+        Parameters
+        ----------
+        matrices : array, shape (..., u, a, b)
+            For each different length.
+        vectors : array, shape (b, n)
+        """
+        if len(self.distinct) == 1:
+            return np.asarray(matrices[..., 0, :, :] @ vectors)
+        return np.asarray(np.einsum("...nij,jn->...in", matrices[..., self.which, :, :], vectors))
+
+    def collect(self, left: Array, right: Array) -> Array:
+        """Return the sums of ``left right^T`` over the steps of each length, shape (u, a, b).
+
+        Parameters
+        ----------
+        left, right : arrays, shapes (a, n) and (b, n)
+        """
+        count = len(self.distinct)
+        if count == 1:
+            return np.asarray(left @ right.T)[None]
+        starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+        if count <= _FEW:
+            parts = [self._order[start : start + size] for start, size in zip(starts, self.counts, strict=True)]
+            return np.stack([left[:, part] @ right[:, part].T for part in parts])
+        products = np.einsum("an,bn->nab", left[:, self._order], right[:, self._order])
+        return np.asarray(np.add.reduceat(products, starts, axis=0))
+
+
+def _polynomials(points: Array) -> Array:
+    """Return Chebyshev's polynomials at points of [-1, 1], shape (n, nodes)."""
+    found = np.empty((_NODES, len(points)))
+    found[0], found[1] = 1.0, points
+    for order in range(2, _NODES):
+        found[order] = 2.0 * points * found[order - 1] - found[order - 2]
+    return np.ascontiguousarray(found.T)
+
+
+_POINTS: Array = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+#: From values at the nodes to coefficients.
+_COEFFICIENTS: Array = _polynomials(_POINTS).T * (np.where(np.arange(_NODES) == 0, 1.0, 2.0) / _NODES)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Panel:
+    """An interval of lengths on which steps are interpolated: which ones, their weights, and where its nodes stand."""
+
+    members: Numbers
+    weights: Array
+    nodes: slice
+
+
+class Table:
+    """Steps of all lengths at one value of the parameters.
+
+    Parameters
+    ----------
+    steps : Steps
+    lengths : Lengths
+    """
+
+    def __init__(self, steps: Steps, lengths: Lengths) -> None:
+        self.steps, self.lengths = steps, lengths
+        distinct = lengths.distinct
+        #: Lengths with an exponential of their own, and the panels of the others.
+        self._exact: Numbers = np.arange(len(distinct))
+        self._panels: list[_Panel] = []
+        self._nodes = distinct
+        found = self._interpolate() if len(distinct) > _FEW else steps.at(distinct)[0]
+        #: Each step as a matrix, shape (u, s, width).
+        self.matrices = self._spread(found[None])[0]
+
+    def slopes(self, d_F: Array, d_G: Array) -> Array:
+        """Return the derivatives of all steps, shape (p, u, s, width).
+
+        Parameters
+        ----------
+        d_F, d_G : arrays, shapes (p, s, s) and (p, s, m)
+        """
+        return self._spread(self.steps.at(self._nodes, (d_F, d_G))[1])
+
+    def pull_back(self, weights: Array) -> tuple[Array, Array]:
+        """Return the derivatives of ``sum weights * matrices`` in F and G.
+
+        Parameters
+        ----------
+        weights : array, shape (u, s, width)
+        """
+        at_nodes = np.zeros((len(self._nodes), *weights.shape[1:]))
+        at_nodes[: len(self._exact)] = weights[self._exact]
+        for panel in self._panels:
+            flat = weights[panel.members].reshape(len(panel.members), -1)
+            at_nodes[panel.nodes] = (_COEFFICIENTS.T @ (panel.weights.T @ flat)).reshape(_NODES, *weights.shape[1:])
+        return self.steps.pull_back(self._nodes, at_nodes)
+
+    def _spread(self, at_nodes: Array) -> Array:
+        """Return steps of all lengths from those at the nodes, shape (p, u, s, width)."""
+        if not self._panels:
+            return at_nodes
+        found = np.empty((len(at_nodes), len(self.lengths.distinct), *at_nodes.shape[2:]))
+        found[:, self._exact] = at_nodes[:, : len(self._exact)]
+        for panel in self._panels:
+            flat = at_nodes[:, panel.nodes].reshape(len(at_nodes), _NODES, -1)
+            values = panel.weights @ (_COEFFICIENTS @ flat)
+            found[:, panel.members] = values.reshape(len(at_nodes), len(panel.members), *at_nodes.shape[2:])
+        return found
+
+    def _interpolate(self) -> Array:
+        """Cut the lengths into panels until all are interpolated to rounding; return the steps at all nodes."""
+        distinct = self.lengths.distinct
+        often = self.lengths.counts >= _OFTEN
+        exact, rest = [np.flatnonzero(often)], np.flatnonzero(~often)
+        pending = [(distinct[rest[0]], distinct[rest[-1]], rest)] if rest.size else []
+        accepted: list[tuple[Numbers, Array, Array, Array]] = []
+        while pending:
+            exact += [members for _, _, members in pending if len(members) <= _NODES]
+            pending = [panel for panel in pending if len(panel[2]) > _NODES]
+            nodes = np.array([0.5 * (low + high) + 0.5 * (high - low) * _POINTS for low, high, _ in pending])
+            found = self.steps.at(nodes.ravel())[0] if pending else np.zeros((0, 0, 0))
+            halves = []
+            for number, (low, high, members) in enumerate(pending):
+                values = found[number * _NODES : (number + 1) * _NODES]
+                middle = 0.5 * (low + high)
+                if self._is_resolved(values) or not low < middle < high:
+                    points = np.clip((distinct[members] - middle) / max(0.5 * (high - low), 1e-300), -1.0, 1.0)
+                    accepted.append((members, _polynomials(points), nodes[number], values))
+                else:
+                    below = distinct[members] <= middle
+                    halves += [(low, middle, members[below]), (middle, high, members[~below])]
+            pending = [panel for panel in halves if len(panel[2])]
+        self._exact = np.concatenate(exact)
+        first = len(self._exact)
+        for number, (members, weights, _, _) in enumerate(accepted):
+            start = first + number * _NODES
+            self._panels.append(_Panel(members, weights, slice(start, start + _NODES)))
+        self._nodes = np.concatenate([distinct[self._exact], *(nodes for _, _, nodes, _ in accepted)])
+        return np.concatenate([self.steps.at(distinct[self._exact])[0], *(values for _, _, _, values in accepted)])
+
+    def _is_resolved(self, values: Array) -> bool:
+        """Tell whether the coefficients of steps at nodes, (nodes, s, width), have fallen to rounding."""
+        tails = np.abs(np.tensordot(_COEFFICIENTS[-2:], values, axes=1)).max(axis=(0, 1))
+        largest = np.abs(values).max(axis=(0, 1))
+        s, m = self.steps.states, self.steps.inputs
+        blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.steps.orders))]
+        return all(tails[block].max(initial=0.0) <= _TOLERANCE * largest[block].max(initial=0.0) for block in blocks)

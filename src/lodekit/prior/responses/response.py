@@ -1,0 +1,292 @@
+"""Responses to known inputs, from rest: values at any times, their derivatives, and products with them.
+
+The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. The inputs act
+from the start on, whatever their value is then: a constant input is a step at the start, not a rest that it has
+come to. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
+sample), and the states are zero at the start still: a delay moves the jumps of u, it does not move the start.
+
+Before the start the same equations are solved backwards, so that they hold at all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.prior.responses.lengths import Table
+from lodekit.prior.responses.matrices import StateMatrices, balance
+from lodekit.prior.responses.recursion import run_through
+from lodekit.prior.responses.schedule import Schedule, lay_out
+from lodekit.prior.responses.transitions import Steps
+
+__all__ = ["Response", "ResponsePlan"]
+
+Array = NDArray[np.float64]
+
+
+class ResponsePlan:
+    """All that does not depend on parameters: which inputs, from which start, seen at which times.
+
+    Parameters
+    ----------
+    signals : sequence of InputSignal
+        One for each column of G; the same signal may stand there twice, with different delays.
+    times : array, shape (n,)
+        Where the response is wanted, ascending; times may repeat.
+    start : float
+        Where the states are zero.
+
+    Examples
+    --------
+    >>> step = InputSignal([0.0, 1.0], [0.0, 2.0], "hold")
+    >>> plan = ResponsePlan([step], np.array([0.5, 1.0, 2.0]), 0.0)
+    >>> lag = StateMatrices.of([[-1.0]], [[1.0]], [[1.0]])
+    >>> plan.respond(lag).values.round(6).tolist()
+    [[0.0, 0.0, 1.264241]]
+    >>> plan.respond(lag, np.array([0.25])).values.round(6).tolist()
+    [[0.0, 0.0, 1.055267]]
+    """
+
+    def __init__(self, signals: Sequence[InputSignal], times: Array, start: float) -> None:
+        self.signals, self.start = tuple(signals), float(start)
+        self.times = np.asarray(times, dtype=float)
+        if np.any(np.diff(self.times) < 0) or not np.isfinite(self.times).all():
+            raise ValueError("times of a response ascend, and are finite")
+        #: How many derivatives of inputs are not zero between samples, plus one.
+        self.orders = 2 if any(signal.kind == "linear" for signal in self.signals) else 1
+        self._laid: tuple[bytes, list[tuple[slice, Schedule]]] = (b"", [])
+
+    def schedules(self, delays: Array) -> list[tuple[slice, Schedule]]:
+        """Return the times before the start, as they are answered, last first, and those after it, with schedules.
+
+        Parameters
+        ----------
+        delays : array, shape (m,)
+        """
+        key = delays.tobytes()
+        if self._laid[0] != key or not self._laid[1]:
+            before = int(np.searchsorted(self.times, self.start))
+            parts = [(slice(before, None), 1.0)]
+            if before:
+                parts.append((slice(before - 1, None, -1), -1.0))
+            laid = [
+                (part, lay_out(self.signals, delays, self.start, self.times[part], sign, self.orders))
+                for part, sign in parts
+            ]
+            self._laid = (key, laid)
+        return self._laid[1]
+
+    def respond(self, matrices: StateMatrices, delays: Array | None = None) -> Response:
+        """Return the response at given numbers.
+
+        Parameters
+        ----------
+        matrices : StateMatrices
+        delays : array, shape (m,), optional
+            How much later each input acts; none where not given.
+        """
+        later = np.zeros(len(self.signals)) if delays is None else np.asarray(delays, dtype=float)
+        return Response(self, matrices, later)
+
+
+class _Part:
+    """The motion on one side of the start, in states of like size."""
+
+    def __init__(self, schedule: Schedule, steps: Steps) -> None:
+        self.schedule, self.steps = schedule, steps
+        self.table = Table(steps, schedule.steps)
+        self.lags = Table(steps, schedule.events.lags)
+        forcing = self.force(self.table.matrices, self.lags.matrices)
+        zero = np.zeros((steps.states, 1))
+        moved = run_through(self.transitions, schedule.steps.which, forcing[:, None], zero)[:, 0]
+        #: At all rows, shape (s, n + 1).
+        self.states = np.concatenate([zero, moved], axis=1)
+
+    @property
+    def transitions(self) -> Array:
+        return np.asarray(self.table.matrices[:, :, : self.steps.states])
+
+    def force(self, matrices: Array, of_lags: Array) -> Array:
+        """Return what inputs add in each step, shape (..., s, n), from steps or their derivatives."""
+        schedule, s = self.schedule, self.steps.states
+        forcing = schedule.steps.apply(matrices[..., s:], schedule.drive)
+        if len(schedule.events.step):
+            forcing = forcing + self._scatter(schedule.events.lags.apply(of_lags[..., s:], schedule.events.changes))
+        return forcing
+
+    def _scatter(self, parts: Array) -> Array:
+        """Return sums over the events of each step, shape (..., n), of what events bring, (..., e)."""
+        step, count = self.schedule.events.step, len(self.schedule.steps.which)
+        flat = parts.reshape(-1, len(step))
+        sums = [np.bincount(step, weights=part, minlength=count) for part in flat]
+        return np.reshape(sums, (*parts.shape[:-1], count))
+
+    def slopes(self, d_F: Array, d_G: Array, d_delays: Array) -> Array:
+        """Return the derivatives of the states at all rows, shape (p, s, n + 1)."""
+        s, many = self.steps.states, len(d_F)
+        d_steps, d_lags = self.table.slopes(d_F, d_G), self.lags.slopes(d_F, d_G)
+        forcing = self.force(d_steps, d_lags)
+        forcing = forcing + self.schedule.steps.apply(d_steps[..., :s], self.states[:, :-1])
+        for column in range(self.steps.inputs):
+            if d_delays[:, column].any():
+                forcing = forcing + np.multiply.outer(d_delays[:, column], self.delay_forcing(column))
+        turned = np.ascontiguousarray(forcing.transpose(1, 0, 2))
+        zero = np.zeros((s, many))
+        found = run_through(self.transitions, self.schedule.steps.which, turned, zero)
+        return np.concatenate([zero[:, :, None], found], axis=2).transpose(1, 0, 2)
+
+    def delay_forcing(self, column: int) -> Array:
+        """Return what a later input adds in each step, for each unit of delay, shape (s, n).
+
+        The derivative of u(t - T) in T is minus that of u: slopes act as values, and jumps as impulses.
+        """
+        schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
+        impulses = np.outer(self.steps.G[:, column], schedule.jumps[column])
+        levels = np.zeros((m, len(schedule.steps.which)))
+        events = schedule.events
+        own = events.column == column
+        kicks = np.outer(self.steps.G[:, column], np.where(own, events.changes[column], 0.0))
+        bends = np.zeros((m, len(events.step)))
+        if self.steps.orders == 2:
+            levels[column] = schedule.drive[m + column]
+            bends[column] = np.where(own, events.changes[m + column], 0.0)
+        forcing = schedule.steps.apply(self.table.matrices[..., : s + m], np.concatenate([impulses, levels]))
+        if own.any():
+            forcing = forcing + self._scatter(
+                events.lags.apply(self.lags.matrices[..., : s + m], np.concatenate([kicks, bends]))
+            )
+        return -schedule.sign * forcing
+
+    def pull_back(self, weights: Array) -> tuple[Array, Array, Array]:
+        """Return the derivatives of ``sum weights * states[:, at]`` in F, G and the delays."""
+        schedule, s = self.schedule, self.steps.states
+        count, m = len(schedule.steps.which), self.steps.inputs
+        at_rows = np.zeros((s, count + 1))
+        at_rows.T[schedule.at] = weights.T
+        if len(np.unique(schedule.at)) < len(schedule.at):
+            at_rows[:] = 0.0
+            np.add.at(at_rows.T, schedule.at, weights.T)
+        if not count:
+            return np.zeros((s, s)), np.zeros((s, m)), np.zeros(m)
+        backwards = np.ascontiguousarray(at_rows[:, None, -2:0:-1])
+        last = at_rows[:, None, -1]
+        which = schedule.steps.which[:0:-1]
+        earlier = run_through(self.transitions.swapaxes(1, 2), which, backwards, last)[:, 0]
+        # What the state after each step is worth.
+        worth = np.concatenate([last, earlier], axis=1)[:, ::-1]
+        of_steps = schedule.steps.collect(worth, np.concatenate([self.states[:, :-1], schedule.drive]))
+        of_F, of_G = self.table.pull_back(of_steps)
+        events = schedule.events
+        if len(events.step):
+            of_lags = np.zeros(self.lags.matrices.shape)
+            of_lags[..., s:] = events.lags.collect(worth[:, events.step], events.changes)
+            more = self.lags.pull_back(of_lags)
+            of_F, of_G = of_F + more[0], of_G + more[1]
+        of_delays = np.array([(worth * self.delay_forcing(column)).sum() for column in range(m)])
+        return of_F, of_G, of_delays
+
+
+class Response:
+    """The response of one state space to the inputs of a plan.
+
+    Parameters
+    ----------
+    plan : ResponsePlan
+    matrices : StateMatrices
+    delays : array, shape (m,)
+    """
+
+    def __init__(self, plan: ResponsePlan, matrices: StateMatrices, delays: Array) -> None:
+        self.plan, self.matrices = plan, matrices
+        self._is_finite = matrices.is_finite and bool(np.isfinite(delays).all())
+        self._parts: list[tuple[slice, _Part]] = []
+        self._scales = balance(matrices.F) if self._is_finite else np.ones(len(matrices.F))
+        if not self._is_finite:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, schedule in plan.schedules(delays):
+                F, G = self._to_scales(matrices.F), matrices.G / self._scales[:, None]
+                steps = Steps(schedule.sign * F, schedule.sign * G, plan.orders)
+                self._parts.append((part, _Part(schedule, steps)))
+
+    def _to_scales(self, F: Array) -> Array:
+        return np.asarray(F * self._scales / self._scales[:, None])
+
+    @property
+    def values(self) -> Array:
+        """The observables, shape (q, n); NaN where the numbers of the state space are not finite."""
+        H, D, D1 = self.matrices.H, self.matrices.D, self.matrices.D1
+        found = np.full((len(H), len(self.plan.times)), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, motion in self._parts:
+                feed = motion.schedule.feed
+                states = motion.states[:, motion.schedule.at]
+                found[:, part] = (H * self._scales) @ states + D @ feed[0] + D1 @ feed[1]
+        return found
+
+    def jacobian(self, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
+        """Return the derivatives of the values in p parameters, shape (p, q, n).
+
+        Parameters
+        ----------
+        slopes : StateMatrices
+            Derivatives of the matrices in the parameters.
+        d_delays : array, shape (p, m), optional
+            Derivatives of the delays; none where not given.
+        """
+        many = len(slopes.F)
+        moved = np.zeros((many, len(self.plan.signals))) if d_delays is None else d_delays
+        H, D = self.matrices.H * self._scales, self.matrices.D
+        found = np.full((many, len(H), len(self.plan.times)), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, motion in self._parts:
+                sign, at, feed = motion.schedule.sign, motion.schedule.at, motion.schedule.feed
+                d_F, d_G = self._to_scales(slopes.F), slopes.G / self._scales[:, None]
+                d_states = motion.slopes(sign * d_F, sign * d_G, moved)[:, :, at]
+                change = H @ d_states + (slopes.H * self._scales) @ motion.states[:, at]
+                change += slopes.D @ feed[0] + slopes.D1 @ feed[1] - (D * moved[:, None]) @ feed[1]
+                found[:, :, part] = change
+        return found
+
+    def pull_back(self, weights: Array) -> tuple[StateMatrices, Array]:
+        """Return the derivatives of ``sum weights * values`` in all matrices, and in the delays, shape (m,).
+
+        Parameters
+        ----------
+        weights : array, shape (q, n)
+        """
+        matrices = self.matrices
+        of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
+        of_delays = np.zeros(len(self.plan.signals))
+        if not self._is_finite:
+            nan = (np.full(a.shape, np.nan) for a in (of_F, of_G, of_H, of_D, of_D1))
+            return StateMatrices(*nan), np.full(len(of_delays), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, motion in self._parts:
+                own, feed, sign = weights[:, part], motion.schedule.feed, motion.schedule.sign
+                d_F, d_G, d_delays = motion.pull_back((matrices.H * self._scales).T @ own)
+                of_F += sign * self._to_scales(d_F)
+                of_G += sign * d_G / self._scales[:, None]
+                of_H += own @ motion.states[:, motion.schedule.at].T * self._scales
+                of_D += own @ feed[0].T
+                of_D1 += own @ feed[1].T
+                of_delays += d_delays - np.einsum("qn,qm,mn->m", own, matrices.D, feed[1])
+        return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays
+
+    def gradient(self, weights: Array, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
+        """Return the derivatives of ``sum weights * values`` in p parameters, shape (p,).
+
+        Parameters
+        ----------
+        weights : array, shape (q, n)
+        slopes : StateMatrices
+            Derivatives of the matrices in the parameters.
+        d_delays : array, shape (p, m), optional
+            Derivatives of the delays; none where not given.
+        """
+        of_matrices, of_delays = self.pull_back(weights)
+        found = of_matrices.contract(slopes)
+        return found if d_delays is None else found + d_delays @ of_delays
