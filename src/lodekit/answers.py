@@ -25,9 +25,11 @@ from lodekit.prior.equations import equation_terms
 from lodekit.prior.observables import Observables
 
 __all__ = [
+    "is_uncertain",
     "log_evidence",
     "method_of_fit",
     "predict",
+    "read_observables",
     "residual",
     "sample",
     "score",
@@ -99,8 +101,8 @@ def predict(
     >>> speed.shape, std.shape
     ((2,), (2,))
     """
-    texts, single = _read_observables(fit, observable)
-    times, observables, uncertain = fit.times(t), fit.observables(texts), _is_uncertain(parameters)
+    texts, single = read_observables(fit, observable)
+    times, observables, uncertain = fit.times(t), fit.observables(texts), is_uncertain(parameters)
     if not len(times):
         shape = (0,) if single else (0, len(texts))
         return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
@@ -172,9 +174,9 @@ def sample(
     >>> drawn.shape, own["a"].shape
     ((5, 3, 1), (5,))
     """
-    texts, single = _read_observables(fit, observable)
+    texts, single = read_observables(fit, observable)
     times, observables = fit.times(t), fit.observables(texts)
-    uncertain = _is_uncertain(parameters)
+    uncertain = is_uncertain(parameters)
     check_count("size", size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
@@ -304,7 +306,7 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     """
     total, count = 0.0, 0
     clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
-    for series in merge(read_values(fit.system.channels, t, Y, noise_std, clock)[0]):
+    for series in merge(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0]):
         observables = fit.observables([series.observable])
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
@@ -329,7 +331,7 @@ def summary(fit: Fit) -> str:
     LODE-GP Results
     """
     title = [
-        ("Channels", str(len(fit.system.channels))),
+        ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", str(fit.setup.engine.size)),
         ("Free functions", str(fit.setup.reduced.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
@@ -346,17 +348,24 @@ def summary(fit: Fit) -> str:
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
 
 
-def _is_uncertain(parameters: str) -> bool:
-    """Return whether the uncertainty of what was learned counts."""
+def is_uncertain(parameters: str) -> bool:
+    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
     if parameters not in ("uncertain", "fixed"):
         raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
     return parameters == "uncertain"
 
 
-def _read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """Return observables as texts, and whether a single one was asked for."""
+def read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """Return observables as texts, and whether a single one was asked for.
+
+    Parameters
+    ----------
+    fit : Fit
+    observable : str or sequence of str, optional
+        What the user gave; all channels where it is None.
+    """
     if observable is None:
-        return list(fit.system.channels), False
+        return list(fit.system.plain_channels), False
     if isinstance(observable, str):
         return [observable], True
     if not isinstance(observable, Iterable):

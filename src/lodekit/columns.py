@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from lodekit.model import LODEGP
 
-__all__ = ["add_columns", "date_column", "format_columns", "predict_columns", "sample_columns"]
+__all__ = [
+    "add_columns",
+    "date_column",
+    "format_columns",
+    "predict_columns",
+    "sample_columns",
+    "simulate_columns",
+]
 
 #: How many times are predicted at once.
 _BLOCK = 5000
@@ -37,7 +44,7 @@ def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]
     """
     import numpy as np
 
-    names = list(gp.system.channels) if names is None else names
+    names = list(gp.system.plain_channels) if names is None else names
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     # In blocks, so that memory does not grow with the number of times.
     blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
@@ -71,7 +78,7 @@ def sample_columns(
     seed : int
         Of the draws.
     """
-    names = list(gp.system.channels) if names is None else names
+    names = list(gp.system.plain_channels) if names is None else names
     drawn, own = gp.sample(times, size, seed, names, return_parameters=True)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
     dates = date_column(gp.labels_, times)
@@ -80,6 +87,28 @@ def sample_columns(
         add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
     learned = [gp.fit_.layout.names[number] for number in gp.fit_.layout.learned]
     add_columns(columns, {name: own[name].repeat(len(times)).tolist() for name in learned})
+    return columns
+
+
+def simulate_columns(
+    gp: LODEGP, times: NDArray[np.float64], inputs: Mapping[str, Any], start: str | Mapping[str, float] = "rest"
+) -> dict[str, Any]:
+    """Return how a model responds to new inputs, with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    inputs, start
+        As in `LODEGP.simulate`.
+    """
+    names = list(gp.system.plain_channels)
+    mean, std = gp.simulate(times, inputs, start, names, return_std=True)
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
+    for number, name in enumerate(names):
+        own = {name: mean[:, number].tolist()}
+        add_columns(columns, own if name in inputs else {**own, f"std({name})": std[:, number].tolist()})
     return columns
 
 

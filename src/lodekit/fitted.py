@@ -95,7 +95,7 @@ class Setup:
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""
-        return Structure(self.system, (*self.measurements.names, *self.measurements.inputs))
+        return Structure(self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels))
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.
@@ -285,7 +285,7 @@ class Fit:
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         if self.measurements.sums is None and self.prior.latents:
-            found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
+            found += warn_of_steps(self.measurements.series, self.noise, self.system.plain_channels)
         return found
 
     def observables(self, names: Sequence[str]) -> Observables:

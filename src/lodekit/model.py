@@ -19,6 +19,7 @@ from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
+from lodekit.scenarios import simulate_inputs
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 
@@ -39,7 +40,7 @@ class LODEGP:
         equations: canonical, with hyperparameters in the channels' units.
     noise : {"channel", "shared"}
         One learned level of noise for each observable, or one number for all of them, each in its own unit.
-    engine : {"auto", "dense", "spectral"}
+    engine : {"auto", "dense", "spectral", "modal"}
         How the log evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
         measurements; ``engine_`` says what was used, and why.
     tolerance : float
@@ -275,7 +276,7 @@ class LODEGP:
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
         options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
-        return read_source(t, Y, self.system.channels, noise_std=noise_std, **options)
+        return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:
@@ -367,6 +368,7 @@ class LODEGP:
     certificate = method_of_fit(certificate)
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
+    simulate = method_of_fit(simulate_inputs)
     summary = method_of_fit(answers.summary)
     plot = method_of_fit(figures.plot)
     plot_parameters = method_of_fit(figures.plot_parameters)

@@ -96,16 +96,16 @@ class Arguments:
                 f'expected inputs as a dict of channels, such as {{"u": "hold"}}, got {type(self.inputs).__name__}'
             )
         for name, kind in self.inputs.items():
-            if name not in system.channels:
+            if name not in system.plain_channels:
                 raise LodekitError(
-                    f"inputs names {name!r}, which is no channel; expected some of {', '.join(system.channels)}"
+                    f"inputs names {name!r}, which is no channel; expected some of {', '.join(system.plain_channels)}"
                 )
             if kind not in _INPUTS:
                 raise LodekitError(
                     f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
                     f"{kind!r}"
                 )
-        if len(self.inputs) == len(system.channels):
+        if len(self.inputs) == len(system.plain_channels):
             raise LodekitError("all channels are inputs; expected at least one that responds to them")
         return dict(self.inputs)
 

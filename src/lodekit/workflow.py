@@ -30,6 +30,7 @@ __all__ = [
     "compute_results",
     "describe_fit",
     "fit_file",
+    "read_inputs",
     "read_model",
     "set_parameters",
     "write_results",
@@ -144,9 +145,9 @@ def _read_data(file: SystemFile, data: str | Path, **how: Any) -> Source:
 
     return read_source(
         data,
-        channels=file.system.channels,
+        channels=file.system.plain_channels,
         noise_std=file.noise if isinstance(file.noise, dict) else None,
-        units={name: unit for name, unit in file.units.items() if name in (*file.system.channels, "t")},
+        units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
         check=ObservableReader(file.system).read,
         check_units=unit_check(file.system, file.units),
         **how,
@@ -186,7 +187,7 @@ def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping
                 parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
             except LodekitError as problem:
                 raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
-    equations, channels, basis = list(system.equations), system.channels, system.basis
+    equations, channels, basis = list(system.equations), system.plain_channels, system.basis
     return replace(file, system=System(equations, parameters=parameters, channels=channels, basis=basis))
 
 
@@ -225,6 +226,31 @@ def read_model(path: str | Path) -> LODEGP:
     if not (place / MODEL).exists():
         raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL} in it")
     return LODEGP.load(place / MODEL)
+
+
+def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
+    """Return times and values of the inputs of a model from a file, counted as those of its fit.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted, with known inputs.
+    path : str or Path
+        A CSV or Parquet file.
+    """
+    from datetime import datetime
+
+    from lodekit.data.sources import read_source
+
+    known = list(gp.fit_.measurements.inputs)
+    if not known:
+        raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
+    origin = gp.labels_["origin"]
+    since = datetime.fromisoformat(origin) if origin else None
+    found = read_source(str(path), channels=known, since=since, units=gp.labels_["units"]).measurements
+    if found.sums is not None:
+        raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
+    return {item.observable: (item.times, item.values) for item in found.series if item.observable in known}
 
 
 def compute_results(product: Product, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> Results:

@@ -152,7 +152,7 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
-    return measure_curve(_written(fit), lambda at: predict(fit, at), times, fit.prior.units.span, _breaks(fit))
+    return measure_curve(_written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit))
 
 
 def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
@@ -163,7 +163,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         lengths = [mean.length / 8.0]
 
     def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
-        drawn, own = sample(fit, at, size, seed, return_parameters=True)
+        drawn, own = sample(fit, at, size, seed, list(fit.system.channels), return_parameters=True)
         return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
 
     return measure_draws(draw, times, lengths, _breaks(fit))

@@ -84,12 +84,9 @@ def fit(
     latent: Annotated[str | None, typer.Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
     prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
     basis: BasisOption = None,
-    deviation: InputOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
-]
-DeviationOption = None,
-    engine: Annotated[str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral.")] = "auto",
+    deviation: DeviationOption = None,
+    given: InputOption = None,
+    engine: Annotated[str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal.")] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,

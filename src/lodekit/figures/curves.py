@@ -228,7 +228,7 @@ def plot_spectrum(
     >>> len(gp.plot_spectrum(observable="x").axes)
     1
     """
-    names = list(fit.system.channels) if observable is None else read_names(fit, observable)
+    names = list(fit.system.plain_channels) if observable is None else read_names(fit, observable)
     known = read_units(fit, units)
     frequencies, densities = prior_density(fit.prior, fit.hyperparameters, fit.observables(names))
     figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)

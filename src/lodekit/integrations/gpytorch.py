@@ -76,7 +76,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         if not start < stop:
             raise LodekitError(f"expected a window with start < stop, got {window}")
         self.system = system
-        self.observables = tuple(observables or system.channels)
+        self.observables = tuple(observables or system.plain_channels)
         self.latent_names = [latent] * system.free_functions if isinstance(latent, str) else list(latent)
         self._latents = Arguments(latent=latent).latents(system)
         units = Units(start, stop - start, np.ones(len(self.observables)))
@@ -375,7 +375,7 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
     times = model.train_inputs[0][:, 0].detach().cpu().numpy()
     table = model.train_targets.detach().cpu().numpy().reshape(len(times), -1)
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}
-    measurements = Measurements.of(read_observations(kernel.system.channels, times, columns))
+    measurements = Measurements.of(read_observations(kernel.system.plain_channels, times, columns))
     units = kernel.compiled.units
     setup = prepare(kernel.system, arguments, measurements, time=units)
 

@@ -47,7 +47,7 @@ def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -
         size = _stated_size(system.parameters[name])
         known |= {} if size is None else {name: float(np.log(size))}
     groups = balances(system)
-    unknown = [name for name in (*names, *system.channels) if name not in known]
+    unknown = [name for name in (*names, *system.plain_channels) if name not in known]
     index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
     lines: list[tuple[dict[int, float], float]] = []
     offsets = {item.observable: _offset(item) for item in summaries}

@@ -34,16 +34,16 @@ class Drive:
     ----------
     table : ScalarTable
         All numbers: those of the state space, then those of the observables on its channels and on its inputs.
-    shapes : dict of str to (int, int)
-        Of the matrices F, G, H, D and D1.
+    shapes : dict of str to tuple of int
+        Of the matrices F, G, H, D and D1, and of the delays.
     on_channels, on_inputs : (int, int, int)
         Shapes of the coefficients of the observables: order of the derivative, observable, channel or input.
     inputs : tuple of str
-        The channel of each input of the state space.
+        The channel of each input: those of the state space, then those that drive nothing by themselves.
     """
 
     table: ScalarTable
-    shapes: dict[str, tuple[int, int]]
+    shapes: dict[str, tuple[int, ...]]
     on_channels: tuple[int, int, int]
     on_inputs: tuple[int, int, int]
     inputs: tuple[str, ...]
@@ -69,15 +69,25 @@ class Drive:
         table : (array, array)
             The numbers and their derivatives.
         """
-        return np.zeros(len(self.inputs)), np.zeros((len(table[1]), len(self.inputs)))
+        start = sum(math.prod(self.shapes[name]) for name in _MATRICES)
+        stop, missing = start + self.shapes["delays"][0], self._missing
+        values, slopes = (np.pad(part[..., start:stop], [*[(0, 0)] * (part.ndim - 1), (0, missing)]) for part in table)
+        return values, slopes
+
+    @property
+    def _missing(self) -> int:
+        """How many of the inputs are no inputs of the state space."""
+        return len(self.inputs) - self.shapes["G"][1]
 
     def _take_apart(self, table: Array) -> tuple[StateMatrices, Array, Array]:
         leading, start, found = table.shape[:-1], 0, []
-        for shape in (*(self.shapes[name] for name in _MATRICES), self.on_channels, self.on_inputs):
+        for shape in (*(self.shapes[name] for name in (*_MATRICES, "delays")), self.on_channels, self.on_inputs):
             stop = start + math.prod(shape)
             found.append(table[..., start:stop].reshape(*leading, *shape))
             start = stop
-        return StateMatrices(*found[:5]), found[5], found[6]
+        F, G, H, D, D1, _, on_channels, on_inputs = found
+        more = [(0, 0)] * (F.ndim - 1) + [(0, self._missing)]
+        return StateMatrices(F, np.pad(G, more), H, np.pad(D, more), np.pad(D1, more)), on_channels, on_inputs
 
 
 def compile_drive(system: System, operators: OperatorMatrix, inputs: Mapping[str, InputSignal]) -> Drive:
@@ -94,12 +104,14 @@ def compile_drive(system: System, operators: OperatorMatrix, inputs: Mapping[str
     """
     space = system.state_space({name: signal.kind for name, signal in inputs.items()})
     scalars = list(space.scalars)
+    # What only occurs with a delay drives nothing by itself, but may be looked at.
+    others = tuple(name for name in inputs if name not in space.inputs)
     shapes = []
-    for names in (space.outputs, space.inputs):
+    for names in (space.outputs, (*space.inputs, *others)):
         columns = [system.channels.index(name) for name in names]
         shapes.append(_append(operators, columns, scalars))
     table = ScalarTable(system.operator.ring, scalars)
-    return Drive(table, dict(space.shapes), shapes[0], shapes[1], space.inputs)
+    return Drive(table, dict(space.shapes), shapes[0], shapes[1], (*space.channels, *others))
 
 
 def _append(operators: OperatorMatrix, columns: list[int], scalars: list[Scalar]) -> tuple[int, int, int]:

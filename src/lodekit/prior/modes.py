@@ -205,6 +205,8 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
     times : array, shape (..., n)
     """
     size, count = matrix.shape[-1], times.shape[-1]
+    if size == 1:
+        return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
     longest = xp.max(xp.abs(times)).item() if count else 0.0
     norm = longest * xp.max(xp.sum(xp.abs(matrix), -2)).item()
     if not np.isfinite(norm):
@@ -280,6 +282,9 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
         d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
     d_weights = _weights(d_operators, rows) + _weights(operators, d_rows)
     slopes = _see(np, d_weights, flow)
+    if size == 1:
+        slopes += (times[:, None] * _see(np, weights, flow)) * system.d_matrix[:, None]
+        return _see(np, weights, flow), slopes
     for p, slope in enumerate(system.d_matrix):
         if slope.any():
             block = np.zeros((2 * size, 2 * size))

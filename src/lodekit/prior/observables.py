@@ -285,7 +285,8 @@ class ObservableReader:
             return Observables(compile_observables(self.system, matrix, known), units)
         kept = [drop_names(parse_expression(text), tuple(self.inputs)) for text in observables]
         compiled = compile_observables(self.reduced, *_read(self.reduced, kept))
-        return Observables(compiled, units, Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start))
+        driven = Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start)
+        return Observables(compiled, units, driven)
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables in the user's own units, over the time of other units.
@@ -307,6 +308,6 @@ def _read(system: System, expressions: Sequence[Expression | None]) -> tuple[Ope
     entries, known = [], []
     for expression in expressions:
         form = None if expression is None else reader.form(expression)
-        entries.append([[] if form is None else form.channels.get(name, []) for name in system.channels])
+        entries.append([[] for _ in system.channels] if form is None else reader.operators(form))
         known.append(Signal(operator.ring) if form is None else form.known)
     return OperatorMatrix.from_scalars(operator.ring, entries, operator.width, operator.variable), known

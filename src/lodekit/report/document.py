@@ -79,8 +79,8 @@ def make_report(
 def _lead(subject: Subject) -> str:
     """Return what was fitted to what, in one sentence."""
     system, kept = subject.gp.system, subject.gp.fit_.measurements
-    channels = f" ({', '.join(system.channels)})" if len(system.channels) <= 8 else ""
-    parts = [count(len(system.equations), "equation"), count(len(system.channels), "channel") + channels]
+    channels = f" ({', '.join(system.plain_channels)})" if len(system.plain_channels) <= 8 else ""
+    parts = [count(len(system.equations), "equation"), count(len(system.plain_channels), "channel") + channels]
     if system.parameters:
         parts.append(count(len(system.parameters), "parameter"))
     source = f" from {subject.source}" if subject.source else ""

@@ -57,7 +57,7 @@ def write_code(gp: LODEGP, source: str = "") -> str:
             given = [f"{key}={_code(value)}" for key, value in options if value is not None and value is not False]
             lines.append(f'        "{name}": lk.Parameter({", ".join(given)}),')
         lines.append("    },")
-    listed = ", ".join(f'"{name}"' for name in system.channels)
+    listed = ", ".join(f'"{name}"' for name in system.plain_channels)
     chosen = [] if system.basis is None else [f"    basis={_code(system.basis)},"]
     lines += [f"    channels=[{listed}],", *chosen, ")"]
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}

@@ -64,7 +64,7 @@ class Subject:
     @property
     def names(self) -> list[str]:
         """The channels, and whatever else was measured."""
-        channels = self.gp.system.channels
+        channels = self.gp.system.plain_channels
         return [*channels, *(name for name in self.series if name not in channels)]
 
     @property

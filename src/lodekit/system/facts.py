@@ -19,6 +19,7 @@ from lodekit.algebra.smith import SmithForm, smith_form
 from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError
 from lodekit.progress import waiting
 from lodekit.system.choice import Choice
+from lodekit.system.delays import Delayed
 from lodekit.system.formula import covariance
 from lodekit.system.grammar import parse_expression
 from lodekit.system.linear import Reader
@@ -56,6 +57,16 @@ class Facts(ABC):
     @abstractmethod
     def channels(self) -> tuple[str, ...]:
         """The names of the functions of time."""
+
+    @property
+    def plain_channels(self) -> tuple[str, ...]:
+        """The channels without delayed ones, which follow from them."""
+        return tuple(name for name in self.channels if not isinstance(name, Delayed))
+
+    @property
+    def delayed_channels(self) -> tuple[Delayed, ...]:
+        """The delayed channels, such as ``delay(u, T)``."""
+        return tuple(name for name in self.channels if isinstance(name, Delayed))
 
     @property
     @abstractmethod
@@ -292,8 +303,7 @@ class Facts(ABC):
         rows = []
         for text in (first, first if second is None else second):
             form = reader.form(parse_expression(text))
-            entries = [[form.channels.get(name, []) for name in self.channels]]
-            rows.append(OperatorMatrix.from_scalars(self.operator.ring, entries, self.operator.width))
+            rows.append(OperatorMatrix.from_scalars(self.operator.ring, [reader.operators(form)], self.operator.width))
         return covariance(self.parametrization, rows[0], rows[1], latent)
 
     def state_space(

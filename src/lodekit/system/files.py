@@ -139,7 +139,7 @@ def read_system_file(path: str | Path) -> SystemFile:
     title = content.get("title", "")
     if not isinstance(title, str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
-    unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
+    unknown = [name for name in units if name not in (*system.plain_channels, *system.parameters, "t")]
     if unknown:
         raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
     try:
@@ -151,7 +151,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         system,
         {name: unit for name, unit in units.items() if unit.strip()},
         title,
-        noise=_read_noise(place, content.get("noise", "channel"), (*system.channels, *columns)),
+        noise=_read_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
         latent=_read_latent(place, content.get("latent", "se")),
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         mode_deviation=_read_deviation(place, content.get("mode_deviation")),
@@ -307,7 +307,7 @@ def format_system_file(
       "x' = -a*x + u",
     """
     system = System(equations, parameters=list(parameters), channels=channels)
-    names = ", ".join(map(_quote, system.channels))
+    names = ", ".join(map(_quote, system.plain_channels))
     lines = [
         "# Show what the equations imply: lodekit inspect THIS_FILE",
         "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
@@ -326,7 +326,7 @@ def format_system_file(
         "",
         '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
         "[units]",
-        *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
+        *(f'{_key(name)} = ""' for name in ("t", *system.plain_channels)),
         "",
         *(line.format(_key(system.channels[0]), _key(system.channels[-1])) for line in _DATA_LINES),
     ]

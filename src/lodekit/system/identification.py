@@ -21,6 +21,7 @@ from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.sampling import random_points
 from lodekit.algebra.scalars import Scalar
+from lodekit.system.delays import Delayed
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal, Wave
 
@@ -187,7 +188,8 @@ class _Jets:
             for wave, place in self.waves.items():
                 parts = [self._parts(value)[number] for value in (wave.rate, wave.frequency)]
                 own += [int(part) if place in seen else 0 for part in parts]
-            slopes.append(own)
+            delays = [name for name in self.measured.system.channels if isinstance(name, Delayed)]
+            slopes.append(own + [int(self._parts(name.time)[number]) for name in delays])
         return _null_space(slopes, prime)
 
     def _matrix(self, number: int, index: dict[Column, int], chosen: Sequence[int]) -> nmod_mat:

@@ -11,6 +11,7 @@ from lodekit.algebra.realization import DrivenRows, reduce_driven
 from lodekit.algebra.reduction import popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.errors import EquationError
+from lodekit.system.delays import Delayed, need_inputs
 from lodekit.system.writing import format_observable, operator_terms, primes
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INPUT_KINDS", "StateSpace", "check_inputs", "find_state_space", "read_kinds"]
 
+_MATRICES = ("F", "G", "H", "D", "D1")
 Rows = tuple[tuple[Scalar, ...], ...]
 
 #: What is known of a function between its samples, with how many derivatives of it may stand in a response.
@@ -40,7 +42,7 @@ class StateSpace:
     states : tuple of str
         What each state is, as an expression in the channels.
     inputs : tuple of str
-        What each column of G, D and D1 multiplies: a channel.
+        What each column of G, D and D1 multiplies: a channel, or a delayed one such as ``delay(u, T)``.
     kinds : tuple of str
         How each of these is known.
     outputs : tuple of str
@@ -93,8 +95,19 @@ class StateSpace:
         return self._matrix("D1")
 
     @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
-        """The shapes of all matrices by their names, in the order of `scalars`."""
+    def channels(self) -> tuple[str, ...]:
+        """The channel of each input, without its delay."""
+        return tuple(name.channel if isinstance(name, Delayed) else name for name in self.inputs)
+
+    @property
+    def delays(self) -> tuple[Scalar, ...]:
+        """By how much each input is delayed; zero for those that are not."""
+        zero = self.ring.rational(0)
+        return tuple(name.time if isinstance(name, Delayed) else zero for name in self.inputs)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all matrices by their names, and of the delays, in the order of `scalars`."""
         states, inputs, outputs = len(self.states), len(self.inputs), len(self.outputs)
         return {
             "F": (states, states),
@@ -102,12 +115,13 @@ class StateSpace:
             "H": (outputs, states),
             "D": (outputs, inputs),
             "D1": (outputs, inputs),
+            "delays": (inputs,),
         }
 
     @property
     def scalars(self) -> list[Scalar]:
-        """All entries of F, G, H, D and D1, one matrix after the other, row by row."""
-        return [value for name in self.shapes for row in self.exact[name] for value in row]
+        """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
+        return [*(value for name in _MATRICES for row in self.exact[name] for value in row), *self.delays]
 
     def _matrix(self, name: str) -> sympy.ImmutableMatrix:
         import sympy
@@ -160,9 +174,10 @@ def read_kinds(
         raise EquationError(f"expected {role}s as names or as a dict of names to kinds, got {type(given).__name__}")
     default = next(iter(allowed))
     pairs = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, default)
+    plain = [name for name in channels if not isinstance(name, Delayed)]
     for name, kind in pairs.items():
-        if name not in channels:
-            raise EquationError(f"unknown {role} {name!r}; expected some of the channels {', '.join(channels)}")
+        if name not in plain:
+            raise EquationError(f"unknown {role} {name!r}; expected some of the channels {', '.join(plain)}")
         if kind not in allowed:
             raise EquationError(f"expected the {role} {name!r} to be {_either(allowed)}, got {kind!r}")
     return pairs
@@ -194,7 +209,9 @@ def find_state_space(
     for name in others:
         if name in kinds:
             raise EquationError(f"{name!r} is both an input and a disturbance; remove it from one of them")
-    kinds |= others
+        if name in need_inputs(channels):
+            raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
+    kinds = _with_delays({**kinds, **others}, operator, channels)
     driven, columns = _reduce(operator, channels, list(kinds))
     names = [channels[j] for j in columns[: driven.responding]]
     _check_proper(driven, names, kinds)
@@ -203,7 +220,7 @@ def find_state_space(
         join_terms(term for j, entry in zip(columns, row, strict=True) for term in operator_terms(entry, channels[j]))
         for row in found.states
     )
-    exact = {name: tuple(map(tuple, getattr(found, name))) for name in ("F", "G", "H", "D", "D1")}
+    exact = {name: tuple(map(tuple, getattr(found, name))) for name in _MATRICES}
     return StateSpace(operator.ring, meanings, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
 
 
@@ -219,15 +236,32 @@ def check_inputs(operator: OperatorMatrix, channels: Sequence[str], inputs: Any)
     inputs : sequence of str, or dict of str to str
         Names of known channels, or kinds by name.
     """
-    names = list(read_kinds(inputs, channels, INPUT_KINDS, "input"))
-    _reduce(operator, channels, names)
-    return names
+    kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
+    _reduce(operator, channels, list(_with_delays(kinds, operator, channels)))
+    return list(kinds)
+
+
+def _with_delays(kinds: Mapping[str, str], operator: OperatorMatrix, channels: Sequence[str]) -> dict[str, str]:
+    """Return the kinds with each delayed channel beside its own; what occurs with delays only is left out itself."""
+    missing = [name for name in need_inputs(channels) if name not in kinds]
+    if missing:
+        raise EquationError(
+            f"{missing[0]!r} is delayed in the equations, so it must be a known input: add it, "
+            f"such as inputs={{{missing[0]!r}: 'hold'}}"
+        )
+    found: dict[str, str] = {}
+    for name, kind in kinds.items():
+        own: list[str] = [other for other in channels if isinstance(other, Delayed) and other.channel == name]
+        occurs = any(row[channels.index(name)] for row in operator.rows)
+        found.update(dict.fromkeys(([name] if occurs or not own else []) + own, kind))
+    return found
 
 
 def _reduce(operator: OperatorMatrix, channels: Sequence[str], inputs: Sequence[str]) -> tuple[DrivenRows, list[int]]:
     """Return the equations with the responding channels first, and where each column stood before."""
+    known = {*inputs, *need_inputs(channels)}
     driving = [channels.index(name) for name in inputs]
-    responding = [j for j in range(len(channels)) if j not in driving]
+    responding = [j for j, name in enumerate(channels) if j not in driving and name not in known]
     if not responding:
         raise EquationError("every channel is an input: nothing is left to respond; leave out at least one of them")
     columns = [*responding, *driving]

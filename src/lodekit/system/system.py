@@ -11,6 +11,7 @@ from lodekit.errors import EquationError
 from lodekit.system import display, matrices
 from lodekit.system.basis import Basis, choose, read_basis, without_inputs
 from lodekit.system.choice import Choice
+from lodekit.system.delays import delayed_names
 from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
@@ -186,12 +187,13 @@ class System(Shown):
         symbol: Any = None,
     ) -> None:
         self._parameters = dict(parameters)
-        self._channels = order_channels(equations, self._parameters, channels)
+        plain = order_channels(equations, self._parameters, channels)
         names = tuple(self._parameters)
-        said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, self._channels, names, symbol)
+        said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, plain, names, symbol)
         self._notes = tuple(dict.fromkeys((*notes, *more)))
         rows, columns = ((), ()) if said is None else (said.rows, said.columns)
-        read = read_system(equations, self._channels, names, basis=rows, columns=columns)
+        read = read_system(equations, plain, names, basis=rows, columns=columns)
+        self._channels = (*plain, *delayed_names(read.rows))
         entries = [[row.channels.get(name, []) for name in self._channels] for row in read.rows]
         variable = "d" if "d" not in self._parameters else "D"
         self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(self._channels), variable)
@@ -214,7 +216,7 @@ class System(Shown):
         return {
             "equations": self._equations,
             "parameters": self._parameters,
-            "channels": self._channels,
+            "channels": self.plain_channels,
             "notes": self._notes,
             "basis": self._basis,
         }
@@ -242,7 +244,7 @@ class System(Shown):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the functions of time."""
+        """The names of the functions of time; those of delayed inputs, such as ``delay(u, T)``, come last."""
         return self._channels
 
     @property
@@ -300,7 +302,7 @@ class System(Shown):
         >>> system.parametrization.mode_columns.T
         Matrix([[0, 0, 1, 0, 0]])
         """
-        return System._from_equations(self._equations, self._parameters, self._channels, self._notes, basis=basis)
+        return System._from_equations(self._equations, self._parameters, self.plain_channels, self._notes, basis=basis)
 
     def substitute(self, values: Mapping[str, Any]) -> System:
         """Return the system with some parameters replaced.
@@ -321,10 +323,10 @@ class System(Shown):
         equations, rest, notes, others = substitute(self._equations, self._parameters, values, rows)
         notes = tuple(dict.fromkeys((*self._notes, *notes)))
         if self._basis is None:
-            return System._from_equations(equations, rest, self._channels, notes)
+            return System._from_equations(equations, rest, self.plain_channels, notes)
         try:
             basis = Basis(tuple(others), self._basis.columns)
-            return System._from_equations(equations, rest, self._channels, notes, basis=basis)
+            return System._from_equations(equations, rest, self.plain_channels, notes, basis=basis)
         except EquationError as problem:
             raise EquationError(
                 f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
@@ -349,7 +351,7 @@ class System(Shown):
         """
         names = check_inputs(self.operator, self._channels, inputs)
         equations, basis = without_inputs(self._equations, self._basis, names)
-        channels = [name for name in self._channels if name not in names]
+        channels = [name for name in self.plain_channels if name not in names]
         reduced = System._from_equations(equations, self._parameters, channels, self._notes)
         return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 

@@ -38,6 +38,8 @@ class Regression:
         Of the measured observables.
     grid : Grid
         The nodes that the modes were computed at.
+    d_basis : list of arrays, shape (p, k, r)
+        Derivatives of the modes in the parameters there, for each observable; none where they were not wanted.
     design : array, shape (m, r)
         The modes times their prior deviations, in units of the noise.
     rest : array, shape (m,)
@@ -56,6 +58,7 @@ class Regression:
 
     coefficients: Coefficients
     grid: Grid
+    d_basis: list[Array]
     design: Array
     rest: Array
     deviations: Array
@@ -79,16 +82,16 @@ def solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     hyper : Hyperparameters
     """
     with np.errstate(all="ignore"):
-        return _solve(data, hyper)
+        return _solve(data, hyper, slopes=False)
 
 
-def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
+def _solve(data: ModalData, hyper: Hyperparameters, *, slopes: bool) -> Regression | None:
     observables, groups = data.observables, data.prior.groups
     values = observables.evaluate(hyper.theta)
     if not all(np.isfinite(part).all() for part in (*values.factors, *values.columns)):
         return None
     grid = data.grid(values)
-    basis, _ = observables.mode_basis(values, groups, grid.nodes, slopes=False)
+    basis, d_basis = observables.mode_basis(values, groups, grid.nodes, slopes=slopes)
     means, _ = observables.means(values, data.times, slopes=False)
     deviations = np.sqrt(data.noise.variance(hyper.noise))
     roots = data.prior.mode_roots(hyper.mode_deviations)
@@ -113,7 +116,7 @@ def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     # What relative errors of modes and known functions do to half the deviance.
     through = float(np.linalg.norm(rest * (np.abs(known) / deviations + np.abs(target) + np.abs(design @ mean))))
     error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(target)))
-    return Regression(values, grid, design, rest, deviations, mean, root, value, error)
+    return Regression(values, grid, d_basis if slopes else [], design, rest, deviations, mean, root, value, error)
 
 
 def _triangle(design: Array, target: Array) -> Array:
@@ -135,7 +138,7 @@ def evaluate(data: ModalData, hyper: Hyperparameters) -> Evidence:
     hyper : Hyperparameters
     """
     with np.errstate(all="ignore"):
-        found = _solve(data, hyper)
+        found = _solve(data, hyper, slopes=True)
         if found is None:
             return Evidence.impossible(hyper)
         gradient = _gradient(data, hyper, found)
@@ -159,9 +162,8 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     theta = np.zeros(len(hyper.theta))
     if len(theta):
         if prior.groups:
-            _, d_basis = observables.mode_basis(found.coefficients, prior.groups, found.grid.nodes, slopes=True)
             in_modes = slopes * (prior.mode_roots(hyper.mode_deviations) / found.deviations[:, None])
-            for own, part in zip(d_basis, data.place(in_modes), strict=True):
+            for own, part in zip(found.d_basis, data.place(in_modes), strict=True):
                 theta += np.einsum("pkr,kr->p", own, found.grid.gather(part))
         theta += observables.pull_means(found.coefficients, data.times, data.place(rest / found.deviations))
     none = np.zeros(0)
