@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
+from lodekit.data.observations import Series
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.labels import Labels
@@ -30,6 +31,7 @@ from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
 from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
+from lodekit.learning.widening import Leftover, find_widening
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
@@ -185,7 +187,20 @@ class Fit:
                 lambda measurements: self.setup.evidence_on(measurements, hyper),
             )
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
+            if any(check.has_memory for check in found.checks) and not self.prior.processes:
+                parts = [self._leftover(item, evidence) for item in self.measurements.series]
+                usable = [part for part in parts if len(part.times)]
+                found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
+
+    def _leftover(self, item: Series, evidence: Evidence) -> Leftover:
+        """Return the residuals of one observable, and how the curve there moves with what was learned."""
+        left = evidence.remainder(item)
+        noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
+        places = np.searchsorted(item.times, left.times)
+        return Leftover(
+            self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places]
+        )
 
     @property
     def converged(self) -> bool:
@@ -258,7 +273,8 @@ class Fit:
         optimum, points = self.optimum, self.measurements.distinct
         with self.setup.threads():
             freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
-        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
+        wider = np.array([self.diagnosis.widening.get(self.layout.names[k], 1.0) for k in self.layout.learned])
+        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom, wider)
         return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
 
     @cached_property
@@ -282,6 +298,7 @@ class Fit:
             self.estimates,
             self.diagnosis,
             self.measurements.names,
+            self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         if self.measurements.sums is None and self.prior.latents:

@@ -24,6 +24,8 @@ _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
 #: With more degrees of freedom than this, Student's distribution is normal.
 _MANY = 1e6
+#: Fewer say no more than that the standard error is hardly known.
+_FEWEST = 3.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def estimate_parameters(
     at_bound: NDArray[np.bool_],
     points: int | None = None,
     freedom: Array | None = None,
+    widening: Array | None = None,
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
@@ -75,6 +78,9 @@ def estimate_parameters(
         fits them exactly, and its curvature says nothing of the rest. None stands for enough.
     freedom : array, shape (p,), optional
         Degrees of freedom of the standard errors of learned parameters; None stands for so many that they do not count.
+    widening : array, shape (p,), optional
+        Factors of the standard errors of learned parameters, for residuals that are correlated: so many fewer are the
+        measurements that count, and the degrees of freedom with them.
     """
     enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
@@ -91,7 +97,8 @@ def estimate_parameters(
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue
-        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+        wider = 1.0 if widening is None else float(widening[position])
+        spread = wider * math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])
         constrained = not transform.is_unbounded
         error = abs(transform.slope(point)) * spread
@@ -101,7 +108,7 @@ def estimate_parameters(
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
-        quantile = NORMAL_95 if freedom is None else _quantile(float(freedom[position]))
+        quantile = NORMAL_95 if freedom is None else _quantile(max(float(freedom[position]) / wider**2, _FEWEST))
         if constrained:
             reach = quantile * spread
             ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
