@@ -278,6 +278,23 @@ class Fit:
         return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
 
     @cached_property
+    def parameter_covariance(self) -> Array:
+        """The covariance of all parameters in the user's units, shape (p, p); widened like their standard errors.
+
+        Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
+        determine, such as a ratio, has its own.
+        """
+        layout, found = self.layout, np.zeros((len(self.layout.names),) * 2)
+        steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
+        wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
+        scale = np.array(steps) * np.array(wider)
+        count = len(layout.learned)
+        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[:count, :count] * np.outer(
+            scale, scale
+        )
+        return found
+
+    @cached_property
     def noise(self) -> dict[str, float]:
         """Learned levels of noise by name, in the user's units."""
         return self.prior.noise.describe(self.hyperparameters.noise)

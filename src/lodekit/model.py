@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, storage
+from lodekit import answers, figures, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
@@ -365,6 +365,8 @@ class LODEGP:
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
     residual = method_of_fit(answers.residual)
+    state_space = method_of_fit(plant.state_space)
+    transfer_function = method_of_fit(plant.transfer_function)
     certificate = method_of_fit(certificate)
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)

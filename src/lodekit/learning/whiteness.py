@@ -143,13 +143,15 @@ def lag_correlations(times: Array, values: Array, count: int) -> tuple[Array, Ar
     >>> lag_correlations(np.arange(4.0), np.array([1.0, -1.0, 1.0, -1.0]), 2)[0].tolist()
     [-1.0, 1.0]
     """
-    power, step = float(np.mean(values**2)), typical_step(times)
+    step = typical_step(times)
     found, pairs = np.zeros(count), np.zeros(count)
     for lag in range(1, count + 1):
         near = times[lag:] - times[:-lag] <= _APART * lag * step
         pairs[lag - 1] = near.sum()
-        if pairs[lag - 1] and power > 0:
-            found[lag - 1] = float(np.mean((values[lag:] * values[:-lag])[near])) / power
+        late, early = values[lag:][near], values[:-lag][near]
+        size = float(np.linalg.norm(late) * np.linalg.norm(early))
+        if size > 0:
+            found[lag - 1] = float(late @ early) / size
     return found, pairs
 
 
