@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,112 +15,32 @@ from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.data.observations import Series
-from lodekit.inference.choice import Choice, choose
-from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.inference.choice import Choice
+from lodekit.inference.engine import Posterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.objective import Objective
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
-from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
+from lodekit.learning.verdicts import Verdict, apply_verdicts
 from lodekit.learning.widening import Leftover, find_widening
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
-from lodekit.threads import one_thread
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Setup:
-    """Everything that is settled before anything is learned.
-
-    Parameters
-    ----------
-    system : System
-        What is fitted.
-    arguments : Arguments
-        How it is fitted.
-    measurements : Measurements
-        What it is fitted to.
-    choice : Choice
-        The kind of the engine, and why it was taken.
-    engine : Engine
-        Computes the log evidence and the posterior; it holds the prior.
-    layout : Layout
-        Where everything that is learned stands in the vector that is searched.
-    case : Case
-        What the engine was chosen for.
-    """
-
-    system: System
-    arguments: Arguments
-    measurements: Measurements
-    choice: Choice
-    engine: Engine
-    layout: Layout
-    case: Case
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.engine.prior
-
-    @cached_property
-    def objective(self) -> Objective:
-        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
-        return Objective(self.engine, self.layout, dict(self.system.parameters))
-
-    @cached_property
-    def reader(self) -> ObservableReader:
-        """The reader of observables of the system."""
-        return ObservableReader(self.system, self.measurements.inputs)
-
-    @property
-    def reduced(self) -> System:
-        """The system of the channels that are not known: what has a prior."""
-        return self.reader.reduced
-
-    @cached_property
-    def structure(self) -> Structure:
-        """What the equations say about what can be learned from what was measured, or is known."""
-        return Structure(self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels))
-
-    def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
-        """Return the log evidence of a few other measurements of the same observables.
-
-        Parameters
-        ----------
-        measurements : Measurements
-            In memory.
-        hyper : Hyperparameters
-            In the units of the prior.
-        """
-        case = replace(self.case, size=measurements.size, in_memory=True, device=None)
-        return choose("dense", case).kind.make(self.prior, measurements, case).value(hyper)
-
-    def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return self.engine.posterior(hyper)
-
-    def threads(self) -> AbstractContextManager[None]:
-        """Return a context in which linear algebra uses one thread, or all where matrices are large.
-
-        Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        """
-        return nullcontext() if self.engine.is_threaded else one_thread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,27 +94,31 @@ class Fit:
             Whether anything was.
         """
         with self.setup.threads():
-            hyper = self.hyperparameters
-            evidence = Evidence(
-                self.system,
-                self.setup.objective,
-                self.optimum,
-                self.information,
-                self.posterior,
-                self.measurements,
-                self.typical_noise,
-                lambda measurements: self.setup.evidence_on(measurements, hyper),
-            )
+            evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
             if any(check.has_memory for check in found.checks) and not self.prior.processes:
-                parts = [self._leftover(item, evidence) for item in self.measurements.series]
+                parts = [self._leftover(item) for item in self.measurements.series]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
 
-    def _leftover(self, item: Series, evidence: Evidence) -> Leftover:
+    @cached_property
+    def evidence(self) -> Evidence:
+        """All that a diagnosis looks at."""
+        return Evidence(
+            self.system,
+            self.setup.objective,
+            self.optimum,
+            self.information,
+            self.posterior,
+            self.measurements,
+            self.typical_noise,
+            lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+        )
+
+    def _leftover(self, item: Series) -> Leftover:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
-        left = evidence.remainder(item)
+        left = self.evidence.remainder(item)
         noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
         places = np.searchsorted(item.times, left.times)
         return Leftover(
@@ -398,6 +321,7 @@ class Fit:
             "converged": bool(self.converged),
             "engine": str(self.choice),
             "explained": dict(self.diagnosis.explained),
+            **Findings.of(self.diagnosis, self.labels.units.get("t", "")).to_dict(),
             "warnings": list(self.warnings),
             "remarks": list(self.diagnosis.notes),
         }

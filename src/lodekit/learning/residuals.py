@@ -84,6 +84,11 @@ class Check:
         # Of data without noise, rounding is left over.
         return self.whiteness is not None and self.whiteness.is_correlated and not 1.0 - self.explained < _NOTHING
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether residuals depend on each other or on a known input."""
+        return self.is_correlated or (self.whiteness is not None and bool(self.whiteness.linked))
+
     def sentence(self, time_unit: str = "", widening: float = 1.0) -> str:
         """Return the verdict on the residuals in one sentence.
 
@@ -280,7 +285,7 @@ def residual_doubts(
     found = [
         f"{check.sentence(time_unit, widening)}{': look at the residuals for what is missing' * check.has_memory}"
         for check in checks
-        if check.is_correlated or (check.whiteness is not None and check.whiteness.linked)
+        if check.is_doubtful
     ]
     loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
     if loud and is_shared and len(checks) > 1:

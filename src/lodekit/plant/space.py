@@ -266,6 +266,16 @@ class FittedStateSpace:
             self.time_unit,
         )
 
+    def gain(self, output: str, source: str) -> Uncertain:
+        """Return where a constant input of one leads a channel to; infinite where it leads away.
+
+        Parameters
+        ----------
+        output, source : str
+            A channel that responds, and an input.
+        """
+        return self._gain(*self._columns(output, source))
+
     def _leading(self, output: str, source: str, zeros: Complex, poles: Complex) -> float:
         """Return the factor of the numerator, from the response at one frequency away from all roots."""
         frequency = 1.0 + 2.0 * float(np.abs(np.concatenate([zeros, poles])).max(initial=1.0))
