@@ -121,9 +121,7 @@ class Fit:
         left = self.evidence.remainder(item)
         noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
         places = np.searchsorted(item.times, left.times)
-        return Leftover(
-            self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places]
-        )
+        return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
 
     @property
     def converged(self) -> bool:

@@ -23,6 +23,7 @@ from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum
 from lodekit.learning.signs import choose_signs
 from lodekit.learning.sizes import parameter_sizes
+from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.learning.verdicts import Verdict
 from lodekit.prior.observables import ObservableReader
@@ -81,7 +82,9 @@ def prepare(
     engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
     names = prior.observables.compiled.parameters
     known = [*measurements.summaries, *measurements.input_summaries]
-    own = parameter_sizes(system, known, prior.units.span) if sizes is None else sizes
+    # What inputs drive shows its pace; a record may be much longer than that.
+    pace = data_lengthscale(measurements.thumbnail()) if sizes is None and measurements.inputs else None
+    own = parameter_sizes(system, known, prior.units.span, pace) if sizes is None else sizes
     fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
     deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
@@ -118,7 +121,7 @@ def fit_record(system: System, arguments: Arguments, measurements: Measurements,
         own = measurements.given({**kinds, **chosen})
         return fit_measurements(prepare(system, arguments, own), labels=labels)
 
-    both = [{name: kind for name in opened} for kind in ("linear", "hold")]
+    both = [dict.fromkeys(opened, kind) for kind in ("linear", "hold")]
     found = [(attempt(both[0]), both[0])]
     try:
         found.append((attempt(both[1]), both[1]))

@@ -116,7 +116,9 @@ def _start_anew(
     if missing:
         raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
     # A constant has one sample, of all times.
-    first = min(float(times.min()), *(float(signal.times[0]) for signal in new.values() if len(signal.times) > 1), np.inf)
+    first = min(
+        float(times.min()), *(float(signal.times[0]) for signal in new.values() if len(signal.times) > 1), np.inf
+    )
     units = replace(fit.prior.units, start=first)
     reader = ObservableReader(fit.system, new)
     given = _read_start(reader, {} if start == "rest" else start, units)

@@ -75,7 +75,9 @@ class Setup:
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""
-        return Structure(self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels))
+        return Structure(
+            self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels)
+        )
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.

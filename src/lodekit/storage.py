@@ -175,7 +175,9 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
     inputs = {
-        each["name"]: InputSignal(arrays[f"input_times_{i}"], arrays[f"input_values_{i}"], each["kind"], each["missing"])
+        each["name"]: InputSignal(
+            arrays[f"input_times_{i}"], arrays[f"input_values_{i}"], each["kind"], each["missing"]
+        )
         for i, each in enumerate(state.get("inputs", ()))
     }
     return replace(Measurements.of(data), inputs=inputs)

@@ -31,7 +31,9 @@ LATE = ("p*h' = delay(u, T) - h; q*y' = K*h - y", {"p": 2.0, "q": 5.0, "K": 3.0,
 CASES = [(MASS, "y", "F"), (MASS, "x", "F"), (TANKS, "y", "u"), (LATE, "y", "u")]
 
 
-def error_by_differences(space: Callable[[Array], FittedStateSpace], theta: Array, take: Callable[..., complex]) -> float:
+def error_by_differences(
+    space: Callable[[Array], FittedStateSpace], theta: Array, take: Callable[..., complex]
+) -> float:
     """Return the standard error of a real number by central differences."""
     slopes = []
     for k in range(len(theta)):

@@ -152,7 +152,9 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
-    return measure_curve(_written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit))
+    return measure_curve(
+        _written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit)
+    )
 
 
 def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
@@ -180,8 +182,10 @@ def _is_rough(fit: Fit) -> bool:
 
 
 def _breaks(fit: Fit) -> Array:
-    """Return where curves may be less smooth than elsewhere: at jumps and corners of known inputs, and, where the prior
-    is rough, at the measurements."""
+    """Return where curves may be less smooth than elsewhere.
+
+    At jumps and corners of known inputs, and, where the prior is rough, at the measurements.
+    """
     found = [fit.measurements.times()] if _is_rough(fit) else []
     driven = fit.prior.observables.driven
     if driven is not None:

@@ -86,7 +86,9 @@ def fit(
     basis: BasisOption = None,
     deviation: DeviationOption = None,
     given: InputOption = None,
-    engine: Annotated[str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal.")] = "auto",
+    engine: Annotated[
+        str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal.")
+    ] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,

@@ -166,9 +166,7 @@ def simulate(
     deliver(format_columns(columns), out)
 
 
-def _respond(
-    model: str, path: Path, state: str, first: float | None, last: float | None, count: int
-) -> dict[str, Any]:
+def _respond(model: str, path: Path, state: str, first: float | None, last: float | None, count: int) -> dict[str, Any]:
     """Return what a model does under the inputs of a file, as columns."""
     import numpy as np
 

@@ -63,7 +63,7 @@ def merge(observations: Observations) -> list[Series]:
             if not (np.diff(times) > 0).all():
                 order = np.lexsort((values, times))
                 joined = [part[order] for part in joined]
-            found.append(Series(name, *joined, sum(part.missing for part in parts)))
+            found.append(Series(name, *joined, missing=sum(part.missing for part in parts)))
     return found
 
 
@@ -114,7 +114,7 @@ class Measurements:
             Whether each of them needs samples.
         """
         new = {name: kind for name, kind in kinds.items() if name not in self.inputs}
-        inputs = {name: replace(self.inputs[name], kind=kind) for name, kind in kinds.items() if name in self.inputs}
+        inputs = {name: self.inputs[name].taken_as(kind) for name, kind in kinds.items() if name in self.inputs}
         if not new:
             return replace(self, inputs=inputs) if inputs else self
         if self.sums is not None:
@@ -224,6 +224,8 @@ class Measurements:
 
 def _signal(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
     """Return an input from its samples, in the order of time; raise where one time has two values."""
+    if (np.diff(times) > 0).all():
+        return InputSignal(times, values, kind, missing)  # type: ignore[arg-type]
     places, first = np.unique(times, return_index=True)
     again = np.setdiff1d(np.arange(len(times)), first)
     for row in again:

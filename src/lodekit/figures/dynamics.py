@@ -195,7 +195,9 @@ def plot_step(
         gain = space.gain(name, entry)
         leads = bool(np.isfinite(gain.value)) and all(complex(pole.value).real < 0 for pole in space.poles)
         label = plotting.name_with_unit(name, known.get(name, ""))
-        plotting.draw_step(panel, times, values, errors, gain=float(np.real(gain.value)) if leads else None, label=label)
+        plotting.draw_step(
+            panel, times, values, errors, gain=float(np.real(gain.value)) if leads else None, label=label
+        )
     unit = f" {known[entry]}" if entry in known else ""
     since = plotting.name_with_unit(f"time since {entry} stepped from 0 to 1{unit}", known.get("t", ""))
     plotting.label_bottom(panels, since)

@@ -119,7 +119,9 @@ class Check:
         for name in found.linked:
             link = found.links[name]
             later = f", {_amount(link.delay, time_unit)} later" if link.delay else ""
-            text += f"; they go with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
+            text += (
+                f"; they go with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
+            )
         return text
 
     @property
@@ -255,9 +257,7 @@ def check_residuals(
     changes = found.variance > (1e-9 * float(np.max(np.abs(item.values)))) ** 2
     known = 1.0 - float(np.mean(noise**2)) / found.variance if changes and not item.learned.any() else math.nan
     explained = 1.0 - found.left / found.variance if changes and len(item.times) > 1 else math.nan
-    whiteness = judge_whiteness(
-        found.times, found.values, innovations=found.innovations, inputs=inputs, level=chance
-    )
+    whiteness = judge_whiteness(found.times, found.values, innovations=found.innovations, inputs=inputs, level=chance)
     memory = 0.0 if whiteness is None else whiteness.lags[0]
     return Check(item.observable, len(item.times), len(found.times), found.size, memory, explained, known, whiteness)
 

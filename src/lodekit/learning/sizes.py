@@ -29,7 +29,7 @@ _PACE = 0.125
 _LARGEST = 1e60
 
 
-def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -> Array:
+def parameter_sizes(system: System, summaries: Sequence[Summary], span: float, pace: float | None = None) -> Array:
     """Return the size to expect of each parameter, in the user's units, shape (p,); all positive.
 
     Parameters
@@ -39,9 +39,11 @@ def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -
         Of what was measured.
     span : float
         Of time.
+    pace : float, optional
+        How long what happens in the data takes, where that is known better than as a share of their span.
     """
     names = system.operator.ring.parameters
-    known = {"t": float(np.log(_PACE * span))}
+    known = {"t": float(np.log(_PACE * span if pace is None else min(pace, _PACE * span)))}
     known |= {item.observable: float(np.log(item.scale)) for item in summaries if item.observable in system.channels}
     for name in names:
         size = _stated_size(system.parameters[name])

@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, kolmogorov, ndtr
 
-__all__ = ["FEW", "LAGS", "LEVEL", "Link", "Whiteness", "cumulated_periodogram", "judge_whiteness", "lag_correlations", "periodogram_band", "typical_step"]
+__all__ = [
+    "FEW",
+    "LAGS",
+    "LEVEL",
+    "Link",
+    "Whiteness",
+    "cumulated_periodogram",
+    "judge_whiteness",
+    "lag_correlations",
+    "periodogram_band",
+    "typical_step",
+]
 
 Array = NDArray[np.float64]
 #: Fewer residuals say nothing about noise.
@@ -225,9 +236,7 @@ def judge_whiteness(
     away = share[:-1] - line[:-1] if len(share) > 1 else np.zeros(1)
     place = int(np.argmax(np.abs(away)))
     excursion = float(away[place])
-    links = {
-        name: _link(times, values, signal.at, step, lags) for name, signal in (inputs or {}).items() if step > 0
-    }
+    links = {name: _link(times, values, signal.at, step, lags) for name, signal in (inputs or {}).items() if step > 0}
     return Whiteness(
         innovations=innovations,
         step=step,

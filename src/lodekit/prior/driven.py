@@ -21,6 +21,7 @@ from lodekit.system.system import System
 __all__ = ["Drive", "Driven", "compile_drive"]
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 _MATRICES = ("F", "G", "H", "D", "D1")
 #: Plans of responses at so many sets of times are kept.
 _KEPT = 2
@@ -71,7 +72,7 @@ class Drive:
         """
         start = sum(math.prod(self.shapes[name]) for name in _MATRICES)
         stop, missing = start + self.shapes["delays"][0], self._missing
-        values, slopes = (np.pad(part[..., start:stop], [*[(0, 0)] * (part.ndim - 1), (0, missing)]) for part in table)
+        values, slopes = (_widen(part[..., start:stop], missing) for part in table)
         return values, slopes
 
     @property
@@ -86,8 +87,13 @@ class Drive:
             found.append(table[..., start:stop].reshape(*leading, *shape))
             start = stop
         F, G, H, D, D1, _, on_channels, on_inputs = found
-        more = [(0, 0)] * (F.ndim - 1) + [(0, self._missing)]
-        return StateMatrices(F, np.pad(G, more), H, np.pad(D, more), np.pad(D1, more)), on_channels, on_inputs
+        G, D, D1 = (_widen(part, self._missing) for part in (G, D, D1))
+        return StateMatrices(F, G, H, D, D1), on_channels, on_inputs
+
+
+def _widen(matrix: Array, columns: int) -> Array:
+    """Return a matrix with so many more columns of zeros."""
+    return np.concatenate([matrix, np.zeros((*matrix.shape[:-1], columns))], axis=-1) if columns else matrix
 
 
 def compile_drive(system: System, operators: OperatorMatrix, inputs: Mapping[str, InputSignal]) -> Drive:
@@ -140,11 +146,9 @@ class Driven:
     drive: Drive
     signals: Mapping[str, InputSignal]
     start: float
-    _plans: list[tuple[Array, ResponsePlan, Array | None]] = field(default_factory=list, compare=False, repr=False)
+    _plans: list[tuple[Array, ResponsePlan, Places | None]] = field(default_factory=list, compare=False, repr=False)
 
-    _last: dict[str, tuple[Array, Array, Response, Array | None]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": [], "_last": {}}
@@ -208,25 +212,32 @@ class Driven:
             found.append(signal.times[np.diff(slopes, prepend=before) != 0] + delay)
         return np.unique(np.concatenate(found))
 
-    def _slopes(self, table: tuple[Array, Array]) -> tuple[StateMatrices, Array]:
-        return self.drive.matrices(table)[1], self.drive.delays(table)[1]
+    def _slopes(self, table: tuple[Array, Array]) -> tuple[StateMatrices, Array | None]:
+        d_delays = self.drive.delays(table)[1]
+        return self._matrices(table)[1], d_delays if d_delays.any() else None
 
-    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[Response, Array | None]:
+    def _matrices(self, table: tuple[Array, Array]) -> tuple[StateMatrices, StateMatrices]:
+        """Return the state space and its derivatives; the last ones are kept."""
+        last = self._last.get("matrices")
+        if last is None or last[0] is not table[0]:
+            last = self._last["matrices"] = (table[0], *self.drive.matrices(table))
+        return last[1], last[2]
+
+    def _response(self, table: tuple[Array, Array], times: Array) -> tuple[Response, Places | None]:
         """Return the response at some times, and where these stand in it; the last one is kept."""
         last = self._last.get("response")
         if last is None or last[0] is not table[0] or last[1] is not times:
             plan, places = self._plan(times)
-            found = plan.respond(self.drive.matrices(table)[0], self.drive.delays(table)[0])
+            found = plan.respond(self._matrices(table)[0], self.drive.delays(table)[0])
             last = self._last["response"] = (table[0], times, found, places)
         return last[2], last[3]
 
-    def _plan(self, times: Array) -> tuple[ResponsePlan, Array | None]:
+    def _plan(self, times: Array) -> tuple[ResponsePlan, Places | None]:
         """Return what does not depend on parameters at some times, and where these stand; the last few are kept."""
         for known, plan, places in self._plans:
             if known is times:
                 return plan, places
-        places = None
-        ordered = times
+        ordered, places = times, None
         if not (np.diff(times) > 0).all():
             ordered, places = np.unique(times, return_inverse=True)
         plan = ResponsePlan([self.signals[name] for name in self.drive.inputs], ordered, self.start)

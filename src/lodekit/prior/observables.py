@@ -216,7 +216,10 @@ class Observables:
         if not self.has_mean:
             zero, flat = np.zeros(len(times)), np.zeros((len(values.d_free), len(times)))
             return [zero] * len(scales), [flat] * len(scales)
-        found = [signal.evaluate(times, *values.table) for signal in self.compiled.signals]
+        table = values.table if slopes else (values.table[0], values.table[1][:0])
+        found = [signal.evaluate(times, *table) for signal in self.compiled.signals]
+        if not slopes:
+            found = [(v, np.zeros((len(values.d_free), 1))) for v, _ in found]
         if self.driven is not None and values.driven is not None:
             response, d_response = self.driven.respond(values.driven, times, slopes=slopes)
             found = [(v + r, d + e) for (v, d), r, e in zip(found, response, d_response, strict=True)]
@@ -241,7 +244,7 @@ class Observables:
         own = [weight / scale for weight, scale in zip(weights, self.units.scales, strict=True)]
         for signal, weight in zip(self.compiled.signals, own, strict=True):
             if signal.count:
-                total += signal.evaluate(times, *values.table)[1] @ weight
+                total += signal.pull(times, *values.table, weight)
         if self.driven is not None and values.driven is not None:
             total += self.driven.pull(values.driven, times, np.stack(own))
         return total

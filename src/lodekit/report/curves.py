@@ -118,7 +118,7 @@ def _input_panel(subject: Subject, name: str, signal: InputSignal) -> Panel:
         "hovertemplate": f"{label} = %{{y:.6~g}}{unit}{subject.hover_time}",
     }
     kind = "held between samples" if signal.kind == "hold" else "straight between samples"
-    title = f"<b>{label}</b>{' in' + unit if unit else ''} <span style=\"color:#5a6b7b\">– known, {kind}</span>"
+    title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
     return Panel(title, [trace], (float(values.min()), float(values.max())))
 
 

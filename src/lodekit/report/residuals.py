@@ -103,7 +103,9 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         page.paragraph("There are too few measurements to tell whether they scatter as independent noise does.")
     else:
         page.paragraph("Measurements scatter about the mean as independent noise does.", "good")
-    page.table([*_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)], [_row(check, fit) for check in checks])
+    page.table(
+        [*_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)], [_row(check, fit) for check in checks]
+    )
     panels = []
     for item in residuals:
         check = item.check

@@ -26,7 +26,8 @@ _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
 _INPUTS = ("hold", "linear", "auto")
-#: What a file to start from says about the model, about parameters, and about data; {0} is the first channel, {1} the last.
+#: What a file to start from says about the model, about parameters, and about data; {0} and {1} are the first and the
+#: last channel.
 _MODEL_LINES = (
     '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
     '# latent = "matern-7/2"   # rougher than "se", the default',
@@ -44,7 +45,7 @@ _PARAMETER_LINES = (
     "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
 )
 _DATA_LINES = (
-    "# Channels that somebody set: known from their samples, and held until the next one, or \"linear\", or \"auto\".",
+    '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".',
     "# [inputs]",
     '# {1} = "hold"',
     "",

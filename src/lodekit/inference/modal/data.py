@@ -2,7 +2,8 @@
 
 Modes are as smooth as their exponents are small: polynomials on panels of the time axis, through a few nodes each, give
 them at any number of times to rounding. The way back, from derivatives at all times to derivatives at the nodes, is the
-transposed of the same sparse matrix; so derivatives in the parameters are only ever made at the nodes.
+transposed of the same sparse matrix; so derivatives in the parameters are only ever made at the nodes. Modes that have
+died away need no panels, and where all have, no rows.
 """
 
 from __future__ import annotations
@@ -28,64 +29,78 @@ __all__ = ["Grid", "ModalData"]
 Array = NDArray[np.float64]
 #: Nodes of a panel, and how far a mode may turn or decay on half of one: the error is below 1e-13 then.
 _NODES, _TURN = 12, 0.8
-#: Up to this many times, modes are computed at each of them.
-_FEW = 400
+#: A mode that has decayed by so many e-foldings is gone: it was of the size of the data, or less, at the start.
+_GONE = 44.0
+#: Nodes are worth while where they are fewer than this share of the times.
+_SHARE = 0.5
 #: So many grids are kept.
-_KEPT = 2
+_KEPT = 4
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Nodes from which functions at all times are had.
+    """Nodes from which the modes are had at the first of all times; later they are gone.
 
     Parameters
     ----------
     nodes : array, shape (k,)
         Scaled times.
-    matrix : sparse array, shape (n, k), or None
-        Takes functions on the nodes to all times; None where the nodes are these.
+    matrix : sparse array, shape (a, k), or None
+        Takes functions on the nodes to the first a times; None where the nodes are these.
+    count : int
+        a.
     """
 
     nodes: Array
     matrix: Any
+    count: int
 
     def spread(self, functions: Array) -> Array:
-        """Return functions at all times, shape (n, ...), from those on the nodes, (k, ...)."""
-        if self.matrix is None:
-            return functions
-        flat = self.matrix @ functions.reshape(len(functions), -1)
-        return np.asarray(flat).reshape(-1, *functions.shape[1:])
+        """Return functions at the first times, shape (a, r), from those on the nodes, (k, r)."""
+        return functions if self.matrix is None else np.asarray(self.matrix @ functions)
 
     def gather(self, slopes: Array) -> Array:
-        """Return derivatives in functions on the nodes, shape (k, ...), from those at all times, (n, ...)."""
-        if self.matrix is None:
-            return slopes
-        flat = self.matrix.T @ slopes.reshape(len(slopes), -1)
-        return np.asarray(flat).reshape(-1, *slopes.shape[1:])
+        """Return derivatives in functions on the nodes, shape (k, r), from those at the first times, (a, r)."""
+        return slopes if self.matrix is None else np.asarray(self.matrix.T @ slopes)
 
 
-def make_grid(times: Array, panels: int) -> Grid:
-    """Return nodes on panels of one length, and the interpolation to some times.
+def make_grid(times: Array, rates: Sequence[float], lives: Sequence[float]) -> Grid:
+    """Return nodes on panels for modes of some rates, and the interpolation to some times.
 
     Parameters
     ----------
     times : array, shape (n,)
-        Scaled.
-    panels : int
-        How many; none for the times themselves.
+        Scaled, ascending.
+    rates, lives : sequences of float
+        How fast each mode turns or decays, and how long it lives, from the first time on.
+
+    Examples
+    --------
+    >>> grid = make_grid(np.linspace(0.0, 1.0, 2000), [30.0], [1.5])
+    >>> found = grid.spread(np.exp(-30.0 * grid.nodes)[:, None])[:, 0]
+    >>> bool(np.abs(found - np.exp(-30.0 * np.linspace(0.0, 1.0, 2000))).max() < 1e-13)
+    True
     """
-    if not panels:
-        return Grid(times, None)
-    low, width = float(times.min()), float(np.ptp(times)) / panels
+    low, high = float(times[0]), float(times[-1])
+    stop = min(high, low + max(lives, default=0.0))
+    count = int(np.searchsorted(times, stop, side="right"))
+    edges, most = [low], _SHARE * count / _NODES
+    while edges[-1] < stop and len(edges) <= most + 1.0:
+        alive = [rate for rate, life in zip(rates, lives, strict=True) if life > edges[-1] - low]
+        edges.append(edges[-1] + 2.0 * _TURN / max(*alive, 1e-300, 2.0 * _TURN / max(stop - low, 1e-300)))
+    if not count or len(edges) > most + 1.0:
+        return Grid(times[:count], None, count)
+    bounds = np.array(edges)
+    widths = np.diff(bounds)
     points = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-    nodes = low + width * (np.arange(panels)[:, None] + 0.5 * (1.0 + points))
-    panel = np.minimum(((times - low) / width).astype(np.int64), panels - 1)
-    position = 2.0 * ((times - low) / width - panel) - 1.0
+    nodes = bounds[:-1, None] + widths[:, None] * 0.5 * (1.0 + points)
+    panel = np.clip(np.searchsorted(bounds, times[:count], side="right") - 1, 0, len(widths) - 1)
+    position = 2.0 * (times[:count] - bounds[panel]) / widths[panel] - 1.0
     inverse = np.linalg.inv(chebyshev.chebvander(points, _NODES - 1))
     values = chebyshev.chebvander(position, _NODES - 1) @ inverse
     places = (_NODES * panel[:, None] + np.arange(_NODES)).ravel()
-    starts = _NODES * np.arange(len(times) + 1)
-    return Grid(nodes.ravel(), csr_array((values.ravel(), places, starts), shape=(len(times), nodes.size)))
+    starts = _NODES * np.arange(count + 1)
+    return Grid(nodes.ravel(), csr_array((values.ravel(), places, starts), shape=(count, nodes.size)), count)
 
 
 @dataclass(frozen=True)
@@ -114,7 +129,7 @@ class ModalData:
     values: Array
     noise: MeasurementNoise
     log_jacobian: float
-    _grids: dict[int, Grid] = field(default_factory=dict, compare=False, repr=False)
+    _grids: dict[Any, Grid] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_grids": {}}
@@ -166,18 +181,23 @@ class ModalData:
 
         Parameters
         ----------
-        values : array, shape (m, ...)
+        values : array, shape (m,)
         """
-        found = []
-        for o, index in enumerate(self.index):
-            own = values[self.edges[o] : self.edges[o + 1]]
-            if len(index) == len(self.times) and not (np.diff(index) != 1).any():
-                found.append(own)
-                continue
-            total = np.zeros((len(self.times), *values.shape[1:]))
-            np.add.at(total, index, own)
-            found.append(total)
-        return found
+        parts = np.split(values, self.edges[1:-1])
+        return [
+            part if self._is_full[o] else np.bincount(self.index[o], part, minlength=len(self.times)).astype(float)
+            for o, part in enumerate(parts)
+        ]
+
+    @cached_property
+    def _is_full(self) -> list[bool]:
+        """Whether each observable was measured once at every time."""
+        return [len(i) == len(self.times) and not (np.diff(i) != 1).any() for i in self.index]
+
+    def rows(self, count: int) -> list[NDArray[np.intp]]:
+        """Return, for each observable, which of all measurements were made at the first times; `count` of these."""
+        ends = [int(np.searchsorted(index, count)) for index in self.index]
+        return [np.arange(start, start + end) for start, end in zip(self.edges[:-1], ends, strict=True)]
 
     def grid(self, coefficients: Coefficients) -> Grid:
         """Return nodes that are close enough for the modes at some values of the parameters.
@@ -187,15 +207,13 @@ class ModalData:
         coefficients : Coefficients
             Of the measured observables; they hold the exponents of the modes.
         """
-        panels, count = 0, len(self.times)
-        if count > _FEW:
-            rates = self.observables.exponents(coefficients, self.prior.groups, signals=False)
-            turn = float(np.max(np.abs(rates), initial=0.0)) * float(np.ptp(self.scaled_times)) / (2.0 * _TURN)
-            if turn * _NODES < 0.25 * count:
-                # Powers of two, so that neighbours in a search share them.
-                panels = 1 << max(0, int(np.ceil(np.log2(max(turn, 1.0)))))
-        if panels not in self._grids:
+        found = self.observables.exponents(coefficients, self.prior.groups, signals=False)
+        # In powers of two, so that neighbours in a search share them.
+        rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(found), 1e-3))))
+        lives = np.where(found.real < 0, _GONE / np.exp2(np.floor(np.log2(np.maximum(-found.real, 1e-3)))), np.inf)
+        key = tuple(sorted(zip(rates.tolist(), lives.tolist(), strict=True)))
+        if key not in self._grids:
             while len(self._grids) >= _KEPT:
                 self._grids.pop(next(iter(self._grids)))
-            self._grids[panels] = make_grid(self.scaled_times, panels)
-        return self._grids[panels]
+            self._grids[key] = make_grid(self.scaled_times, rates.tolist(), lives.tolist())
+        return self._grids[key]

@@ -20,6 +20,8 @@ from lodekit.prior.prior import Prior
 __all__ = ["ModalEngine", "ModalKind"]
 
 Array = NDArray[np.float64]
+#: So many times tell how large modes are on average.
+_SOME = 400
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ class ModalEngine:
         means, _ = observables.means(coefficients, data.times, slopes=False)
         left = np.split(data.values - data.pick(means), data.edges[1:-1])
         target = np.array([float(np.mean(part**2)) or 1.0 for part in left])
-        basis, _ = observables.mode_basis(coefficients, self.prior.groups, data.grid(coefficients).nodes, slopes=False)
+        # On the whole record, whatever has died away in it.
+        some = np.linspace(data.scaled_times[0], data.scaled_times[-1], _SOME)
+        basis, _ = observables.mode_basis(coefficients, self.prior.groups, some, slopes=False)
         power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if self.prior.groups else np.zeros(0)
         return target, power
 

@@ -40,8 +40,10 @@ class Regression:
         The nodes that the modes were computed at.
     d_basis : list of arrays, shape (p, k, r)
         Derivatives of the modes in the parameters there, for each observable; none where they were not wanted.
-    design : array, shape (m, r)
-        The modes times their prior deviations, in units of the noise.
+    rows : list of int arrays
+        For each observable, the measurements that modes reach.
+    design : array, shape (a, r)
+        The modes times their prior deviations, in units of the noise, at these measurements.
     rest : array, shape (m,)
         What the fit leaves of the data, in units of the noise.
     deviations : array, shape (m,)
@@ -59,6 +61,7 @@ class Regression:
     coefficients: Coefficients
     grid: Grid
     d_basis: list[Array]
+    rows: list[NDArray[np.intp]]
     design: Array
     rest: Array
     deviations: Array
@@ -96,27 +99,32 @@ def _solve(data: ModalData, hyper: Hyperparameters, *, slopes: bool) -> Regressi
     deviations = np.sqrt(data.noise.variance(hyper.noise))
     roots = data.prior.mode_roots(hyper.mode_deviations)
     known = data.pick(means)
-    design = data.pick([grid.spread(part) for part in basis]) * (roots / deviations[:, None])
+    rows = data.rows(grid.count)
+    reached = np.concatenate(rows)
+    modes = [grid.spread(part)[index[: len(own)]] for part, index, own in zip(basis, data.index, rows, strict=True)]
+    design = np.concatenate(modes) * (roots / deviations[reached, None])
     target = (data.values - known) / deviations
     if not np.isfinite(design).all() or not np.isfinite(target).all():
         return None
-    R = _triangle(design, target)
+    R = _triangle(design, target[reached])
     size = len(roots)
     root, image = R[:size, :size], R[:size, size]
     diagonal = np.abs(np.diag(root))
     if not (diagonal > 0).all():
         return None
     mean = np.asarray(solve_triangular(root, image, check_finite=False)) if size else np.zeros(0)
-    rest = target - design @ mean
+    fitted, rest = design @ mean, target.copy()
+    rest[reached] -= fitted
     deviance = float(rest @ rest) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
     constants = 2.0 * float(np.log(deviations).sum()) + len(target) * float(np.log(2.0 * np.pi))
     value = -0.5 * (deviance + constants) + data.log_jacobian
     if not np.isfinite(value):
         return None
     # What relative errors of modes and known functions do to half the deviance.
-    through = float(np.linalg.norm(rest * (np.abs(known) / deviations + np.abs(target) + np.abs(design @ mean))))
+    through = float(np.linalg.norm(rest * (np.abs(known) / deviations + np.abs(target))))
+    through += float(np.linalg.norm(rest[reached] * fitted))
     error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(target)))
-    return Regression(values, grid, d_basis if slopes else [], design, rest, deviations, mean, root, value, error)
+    return Regression(values, grid, d_basis if slopes else [], rows, design, rest, deviations, mean, root, value, error)
 
 
 def _triangle(design: Array, target: Array) -> Array:
@@ -125,7 +133,7 @@ def _triangle(design: Array, target: Array) -> Array:
     R = np.eye(size, size + 1)
     for start in range(0, len(target), _ROWS):
         rows = slice(start, start + _ROWS)
-        R = np.linalg.qr(np.concatenate([R, np.column_stack([design[rows], target[rows]])]), mode="r")
+        R = np.asarray(np.linalg.qr(np.concatenate([R, np.column_stack([design[rows], target[rows]])]), mode="r"))
     return R
 
 
@@ -153,18 +161,21 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     Minus half the deviance has the derivative ``r mu^T - D A^-1`` in the design, and the rest in the known functions.
     """
     prior, observables, design, rest = data.prior, data.observables, found.design, found.rest
-    inverse = found.inverse_root
+    reached, inverse = np.concatenate(found.rows), found.inverse_root
     covered = design @ (inverse @ inverse.T)
-    slopes = rest[:, None] * found.mean - covered
+    slopes = rest[reached, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
-    diagonal = 0.5 * (rest**2 - 1.0 + np.sum(covered * design, axis=1)) / found.deviations**2
-    noise = data.noise.pull(diagonal, hyper.noise)
+    diagonal = rest**2 - 1.0
+    diagonal[reached] += np.sum(covered * design, axis=1)
+    noise = data.noise.pull(0.5 * diagonal / found.deviations**2, hyper.noise)
     theta = np.zeros(len(hyper.theta))
     if len(theta):
-        if prior.groups:
-            in_modes = slopes * (prior.mode_roots(hyper.mode_deviations) / found.deviations[:, None])
-            for own, part in zip(found.d_basis, data.place(in_modes), strict=True):
-                theta += np.einsum("pkr,kr->p", own, found.grid.gather(part))
+        in_modes = slopes * (prior.mode_roots(hyper.mode_deviations) / found.deviations[reached, None])
+        parts = np.split(in_modes, np.cumsum([len(own) for own in found.rows])[:-1])
+        for d_basis, part, index in zip(found.d_basis, parts, data.index, strict=True):
+            placed = np.zeros((found.grid.count, part.shape[1]))
+            np.add.at(placed, index[: len(part)], part)
+            theta += np.einsum("pkr,kr->p", d_basis, found.grid.gather(placed))
         theta += observables.pull_means(found.coefficients, data.times, data.place(rest / found.deviations))
     none = np.zeros(0)
     return Hyperparameters(theta, none, none, mode_deviations, noise)

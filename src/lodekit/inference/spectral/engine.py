@@ -117,7 +117,8 @@ class SpectralEngine:
         except OutOfReachError:
             nodes = 1024
         for item in self.workspace.data.node_sums(nodes):
-            means, _ = observables.means(coefficients, prior.units.user_times(item.nodes))
+            times = prior.units.user_times(item.nodes) if item.times is None else item.times
+            means, _ = observables.means(coefficients, times, slopes=False)
             m = means[item.observable]
             total[item.observable] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
             weight[item.observable] += float(item.weights.sum())
@@ -158,6 +159,12 @@ class SpectralKind:
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
             return f"{rough} has a spectrum too wide for waves; use latent='se'"
+        if case.driven and case.size > _RAW:
+            count = f"{case.size:,}".replace(",", " ")
+            return (
+                f"responses to known inputs are not smooth, and sums over {count} measurements would not see them (at "
+                f"most {_RAW}); take every k-th measurement, or a piece of the record"
+            )
         if case.exact:
             return "exact values need the dense engine; give exact values a small noise_std"
         return ""

@@ -174,11 +174,12 @@ class Evaluation:
             Whether derivatives in the parameters are wanted.
         """
         observables, groups = self.prior.observables, self.prior.groups
-        roots = self.prior.mode_roots(self.hyper.mode_deviations)
-        found = []
+        roots, found = self.prior.mode_roots(self.hyper.mode_deviations), list[Functions]()
         for nodes in grams.nodes:
             basis, d_basis = observables.mode_basis(self.coefficients, groups, nodes, slopes=slopes)
-            means, d_means = observables.means(self.coefficients, self.prior.units.user_times(nodes))
+            exact = grams.sums[grams.node_set.index(len(found))].times
+            times = exact if exact is not None else self.prior.units.user_times(nodes)
+            means, d_means = observables.means(self.coefficients, times, slopes=slopes)
             found.append(Functions([part * roots for part in basis], [p * roots for p in d_basis], means, d_means))
         return found
 
@@ -255,7 +256,7 @@ class Evaluation:
         slopes : bool
             Whether the gradient is wanted.
         """
-        # A search keeps away from the limit, so that what it finds can be evaluated again, on waves found afresh.
+        # A search keeps away from the limit: what it finds can be evaluated again, on waves found afresh.
         prepared = self._prepared(int(0.7 * MOST_WAVES) if slopes else MOST_WAVES)
         if prepared is None:
             return None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.decays import decay_guesses
+from lodekit.learning.guesses.delays import delay_guesses
 from lodekit.learning.guesses.implied import implied_equations
 from lodekit.learning.guesses.smoothed import match_derivatives
 from lodekit.learning.guesses.weak import weak_guesses
@@ -72,7 +73,9 @@ def gather_guesses(
         return [Guess("given", starts)]
     found: list[Guess] = []
     equations = implied_equations(system, series, layout, inputs)
-    if equations is not None:
+    if equations is not None and system.delayed_channels:
+        found += [Guess("weak", theta) for theta in delay_guesses(system, equations, layout, generator)]
+    elif equations is not None:
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
     if equations is not None and not equations.is_driven:
         # Nobody should smooth an input that jumps, nor what responds to it.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.algebra.finite_field import Element
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.scalars import Scalar
+from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import AlgebraError
@@ -20,7 +21,7 @@ from lodekit.system.elimination import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["ImpliedEquations", "implied_equations"]
+__all__ = ["ImpliedEquations", "implied_equations", "parameters_in"]
 
 Array = NDArray[np.float64]
 #: Fewer measurements than this show no derivative.
@@ -50,6 +51,8 @@ class ImpliedEquations:
     kinds : list of str
         What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty where it
         was measured.
+    lags : list of int
+        Which of the delayed channels of the system each series is; -1 where it is none. They are not delayed yet.
     """
 
     count: int
@@ -62,6 +65,21 @@ class ImpliedEquations:
     involved: list[int]
     window: tuple[float, float]
     kinds: list[str]
+    lags: list[int]
+
+    def delayed(self, delays: Array) -> ImpliedEquations:
+        """Return the equations with delayed inputs so much later.
+
+        Parameters
+        ----------
+        delays : array
+            One for each delayed channel of the system.
+        """
+        series = [
+            item if lag < 0 else Series(item.observable, item.times + delays[lag], item.values, item.std)
+            for item, lag in zip(self.series, self.lags, strict=True)
+        ]
+        return replace(self, series=series)
 
     @property
     def is_driven(self) -> bool:
@@ -90,7 +108,9 @@ def implied_equations(
     """
     observed = [item for item in series if len(item.times) >= _FEW]
     measured = len(observed)
-    for name, signal in (inputs or {}).items():
+    known = dict(inputs or {})
+    known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
+    for name, signal in known.items():
         observed.append(Series(name, signal.times, signal.values, np.zeros(len(signal.times))))
     try:
         operator, forcing = _between(system, observed)
@@ -116,8 +136,13 @@ def implied_equations(
         SignalTable(operator.ring, [forcing[i] for i in numbers]),
         involved,
         (start, stop),
-        ["" if j < measured else (inputs or {})[observed[j].observable].kind for j in used],
+        ["" if j < measured else known[observed[j].observable].kind for j in used],
+        [_place(system.delayed_channels, observed[j].observable) for j in used],
     )
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else -1
 
 
 def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix, list[Signal]]:
@@ -141,13 +166,23 @@ def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix
 def _involved(operator: OperatorMatrix, forcing: Sequence[Signal], usable: Sequence[int], layout: Layout) -> list[int]:
     """Return the learned parameters that occur in some of the equations."""
     ring = operator.ring
-    offset = len(ring.constants)
     elements = [operator.denominators[i] for i in usable]
     elements += [value for i in usable for entry in operator.rows[i] for value in entry]
     for i in usable:
         for wave, value in forcing[i].terms.items():
             elements += [p for s in (value, wave.rate, wave.frequency) for p in (s.numerator, s.denominator)]
-    seen = {
+    return [number for number in layout.learned if number in parameters_in(ring, elements)]
+
+
+def parameters_in(ring: ScalarRing, elements: Sequence[Element]) -> set[int]:
+    """Return the numbers of the parameters that occur in some elements of a ring.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    elements : sequence of elements
+    """
+    offset = len(ring.constants)
+    return {
         k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
     }
-    return [number for number in layout.learned if number in seen]

@@ -43,7 +43,9 @@ _POOR = 5.0
 _GRID = 120
 
 
-def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.random.Generator) -> list[Array]:
+def weak_guesses(
+    equations: ImpliedEquations, layout: Layout, generator: np.random.Generator, halves: Sequence[float] = _HALVES
+) -> list[Array]:
     """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
 
     Parameters
@@ -54,6 +56,8 @@ def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.rand
         Which parameters are learned, and on which scale.
     generator : numpy.random.Generator
         For the points that least-squares searches start from.
+    halves : sequence of float
+        Half widths of windows, as shares of the record.
     """
     starts = [
         np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in equations.involved])
@@ -62,7 +66,7 @@ def weak_guesses(equations: ImpliedEquations, layout: Layout, generator: np.rand
     pairs = zip(equations.series, equations.kinds, strict=True)
     series = [_thin(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
     found: list[_Guess] = []
-    for half in _HALVES:
+    for half in halves:
         form = _WeakForm.of(equations, series, half)
         if form is None or form.count < len(equations.involved):
             continue

@@ -32,7 +32,6 @@ class Lengths:
     Parameters
     ----------
     distinct : array, shape (u,)
-        Ascending.
     which : array, shape (n,)
         The number of each step's length.
     """
@@ -63,9 +62,9 @@ class Lengths:
         ascending = lengths[order]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(ascending) > tolerance) + 1])
         ends = np.concatenate([starts[1:], [len(lengths)]])
-        if (ascending[ends - 1] - ascending[starts]).max() > 8.0 * tolerance:  # a chain of neighbours
-            distinct, which = np.unique(lengths, return_inverse=True)
-            return cls(distinct, which)
+        widest = (ascending[ends - 1] - ascending[starts]).max()
+        if 2 * len(starts) > len(lengths) or widest > 8.0 * tolerance:  # hardly any twice, or a chain of neighbours
+            return cls(lengths, np.arange(len(lengths)))
         numbers = np.repeat(np.arange(len(starts)), ends - starts)
         which = np.empty(len(lengths), dtype=np.intp)
         which[order] = numbers
@@ -76,60 +75,70 @@ class Lengths:
         """How often each length occurs."""
         return np.bincount(self.which, minlength=len(self.distinct))
 
+    @property
+    def are_all_different(self) -> bool:
+        """Whether each step has a length of its own."""
+        return len(self.distinct) == len(self.which)
+
     @cached_property
-    def _order(self) -> Numbers:
-        return np.argsort(self.which, kind="stable")
+    def _members(self) -> list[Numbers]:
+        order = np.argsort(self.which, kind="stable")
+        return np.split(order, np.cumsum(self.counts)[:-1])
 
     def apply(self, matrices: Array, vectors: Array) -> Array:
-        """Return each step's matrix times its vector, shape (..., a, n).
+        """Return each step's matrix times its vector, shape (..., n, a).
 
         Parameters
         ----------
         matrices : array, shape (..., u, a, b)
             For each different length.
-        vectors : array, shape (b, n)
+        vectors : array, shape (n, b)
         """
         if len(self.distinct) == 1:
-            return np.asarray(matrices[..., 0, :, :] @ vectors)
-        return np.asarray(np.einsum("...nij,jn->...in", matrices[..., self.which, :, :], vectors))
+            return np.asarray(vectors @ matrices[..., 0, :, :].swapaxes(-1, -2))
+        if self.are_all_different:
+            return np.asarray(np.einsum("...nij,nj->...ni", matrices, vectors))
+        found = np.empty((*matrices.shape[:-3], len(self.which), matrices.shape[-2]))
+        if len(self.distinct) <= _FEW:
+            for number, members in enumerate(self._members):
+                found[..., members, :] = vectors[members] @ matrices[..., number, :, :].swapaxes(-1, -2)
+            return found
+        np.einsum("...nij,nj->...ni", matrices[..., self.which, :, :], vectors, out=found)
+        return found
 
     def collect(self, left: Array, right: Array) -> Array:
         """Return the sums of ``left right^T`` over the steps of each length, shape (u, a, b).
 
         Parameters
         ----------
-        left, right : arrays, shapes (a, n) and (b, n)
+        left, right : arrays, shapes (n, a) and (n, b)
         """
-        count = len(self.distinct)
-        if count == 1:
-            return np.asarray(left @ right.T)[None]
-        starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
-        if count <= _FEW:
-            parts = [self._order[start : start + size] for start, size in zip(starts, self.counts, strict=True)]
-            return np.stack([left[:, part] @ right[:, part].T for part in parts])
-        products = np.einsum("an,bn->nab", left[:, self._order], right[:, self._order])
-        return np.asarray(np.add.reduceat(products, starts, axis=0))
+        if len(self.distinct) == 1:
+            return np.asarray(left.T @ right)[None]
+        if self.are_all_different:
+            return np.asarray(left[:, :, None] * right[:, None, :])
+        return np.stack([left[members].T @ right[members] for members in self._members])
 
 
 def _polynomials(points: Array) -> Array:
-    """Return Chebyshev's polynomials at points of [-1, 1], shape (n, nodes)."""
+    """Return Chebyshev's polynomials at points of [-1, 1], shape (nodes, n)."""
     found = np.empty((_NODES, len(points)))
     found[0], found[1] = 1.0, points
     for order in range(2, _NODES):
         found[order] = 2.0 * points * found[order - 1] - found[order - 2]
-    return np.ascontiguousarray(found.T)
+    return found
 
 
 _POINTS: Array = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
 #: From values at the nodes to coefficients.
-_COEFFICIENTS: Array = _polynomials(_POINTS).T * (np.where(np.arange(_NODES) == 0, 1.0, 2.0) / _NODES)[:, None]
+_COEFFICIENTS: Array = _polynomials(_POINTS) * (np.where(np.arange(_NODES) == 0, 1.0, 2.0) / _NODES)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class _Panel:
     """An interval of lengths on which steps are interpolated: which ones, their weights, and where its nodes stand."""
 
-    members: Numbers
+    members: Numbers | slice
     weights: Array
     nodes: slice
 
@@ -173,8 +182,8 @@ class Table:
         at_nodes = np.zeros((len(self._nodes), *weights.shape[1:]))
         at_nodes[: len(self._exact)] = weights[self._exact]
         for panel in self._panels:
-            flat = weights[panel.members].reshape(len(panel.members), -1)
-            at_nodes[panel.nodes] = (_COEFFICIENTS.T @ (panel.weights.T @ flat)).reshape(_NODES, *weights.shape[1:])
+            flat = weights[panel.members].reshape(panel.weights.shape[1], -1)
+            at_nodes[panel.nodes] = (_COEFFICIENTS.T @ (panel.weights @ flat)).reshape(_NODES, *weights.shape[1:])
         return self.steps.pull_back(self._nodes, at_nodes)
 
     def _spread(self, at_nodes: Array) -> Array:
@@ -185,8 +194,8 @@ class Table:
         found[:, self._exact] = at_nodes[:, : len(self._exact)]
         for panel in self._panels:
             flat = at_nodes[:, panel.nodes].reshape(len(at_nodes), _NODES, -1)
-            values = panel.weights @ (_COEFFICIENTS @ flat)
-            found[:, panel.members] = values.reshape(len(at_nodes), len(panel.members), *at_nodes.shape[2:])
+            values = panel.weights.T @ (_COEFFICIENTS @ flat)
+            found[:, panel.members] = values.reshape(len(at_nodes), -1, *at_nodes.shape[2:])
         return found
 
     def _interpolate(self) -> Array:
@@ -194,7 +203,7 @@ class Table:
         distinct = self.lengths.distinct
         often = self.lengths.counts >= _OFTEN
         exact, rest = [np.flatnonzero(often)], np.flatnonzero(~often)
-        pending = [(distinct[rest[0]], distinct[rest[-1]], rest)] if rest.size else []
+        pending = [(distinct[rest].min(), distinct[rest].max(), rest)] if rest.size else []
         accepted: list[tuple[Numbers, Array, Array, Array]] = []
         while pending:
             exact += [members for _, _, members in pending if len(members) <= _NODES]
@@ -216,7 +225,8 @@ class Table:
         first = len(self._exact)
         for number, (members, weights, _, _) in enumerate(accepted):
             start = first + number * _NODES
-            self._panels.append(_Panel(members, weights, slice(start, start + _NODES)))
+            place = slice(None) if len(members) == len(distinct) else members
+            self._panels.append(_Panel(place, weights, slice(start, start + _NODES)))
         self._nodes = np.concatenate([distinct[self._exact], *(nodes for _, _, nodes, _ in accepted)])
         return np.concatenate([self.steps.at(distinct[self._exact])[0], *(values for _, _, _, values in accepted)])
 

@@ -1,6 +1,6 @@
 """Responses to known inputs, from rest: values at any times, their derivatives, and products with them.
 
-The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. The inputs act
+The response is the solution of ``x' = F x + G v``, ``g = H x + D v + D1 v'`` with ``x = 0`` at the start. Inputs act
 from the start on, whatever their value is then: a constant input is a step at the start, not a rest that it has
 come to. With a delay T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value before the first
 sample), and the states are zero at the start still: a delay moves the jumps of u, it does not move the start.
@@ -99,94 +99,104 @@ class _Part:
         self.schedule, self.steps = schedule, steps
         self.table = Table(steps, schedule.steps)
         self.lags = Table(steps, schedule.events.lags)
-        forcing = self.force(self.table.matrices, self.lags.matrices)
-        zero = np.zeros((steps.states, 1))
-        moved = run_through(self.transitions, schedule.steps.which, forcing[:, None], zero)[:, 0]
-        #: At all rows, shape (s, n + 1).
-        self.states = np.concatenate([zero, moved], axis=1)
+        self.transitions: Array = self.table.matrices[:, :, : steps.states]
+        states = np.zeros((len(schedule.steps.which) + 1, steps.states))
+        states[1:] = self.force(self.table.matrices, self.lags.matrices)
+        self._run(states[None])
+        #: At all rows, shape (n + 1, s).
+        self.states = states
 
-    @property
-    def transitions(self) -> Array:
-        return np.asarray(self.table.matrices[:, :, : self.steps.states])
+    def _run(self, states: Array) -> None:
+        """Replace what is added in each step by the states, shape (k, n + 1, s), zero at the start."""
+        factors = self.transitions.swapaxes(1, 2)
+        run_through(factors, self.schedule.steps.which, states[:, 1:], states[:, 0])
 
     def force(self, matrices: Array, of_lags: Array) -> Array:
-        """Return what inputs add in each step, shape (..., s, n), from steps or their derivatives."""
+        """Return what inputs add in each step, shape (..., n, s), from steps or their derivatives."""
         schedule, s = self.schedule, self.steps.states
         forcing = schedule.steps.apply(matrices[..., s:], schedule.drive)
         if len(schedule.events.step):
-            forcing = forcing + self._scatter(schedule.events.lags.apply(of_lags[..., s:], schedule.events.changes))
+            self._add(forcing, schedule.events.lags.apply(of_lags[..., s:], schedule.events.changes))
         return forcing
 
-    def _scatter(self, parts: Array) -> Array:
-        """Return sums over the events of each step, shape (..., n), of what events bring, (..., e)."""
-        step, count = self.schedule.events.step, len(self.schedule.steps.which)
-        flat = parts.reshape(-1, len(step))
-        sums = [np.bincount(step, weights=part, minlength=count) for part in flat]
-        return np.reshape(sums, (*parts.shape[:-1], count))
+    def _add(self, forcing: Array, parts: Array) -> None:
+        """Add what events bring, shape (..., e, s), to their steps, (..., n, s)."""
+        step, count = self.schedule.events.step, forcing.shape[-2]
+        if (np.diff(step) > 0).all():
+            forcing[..., step, :] += parts
+            return
+        for index in np.ndindex(*forcing.shape[:-2], forcing.shape[-1]):
+            place = (*index[:-1], slice(None), index[-1])
+            forcing[place] += np.bincount(step, weights=parts[place], minlength=count)
 
     def slopes(self, d_F: Array, d_G: Array, d_delays: Array) -> Array:
-        """Return the derivatives of the states at all rows, shape (p, s, n + 1)."""
-        s, many = self.steps.states, len(d_F)
+        """Return the derivatives of the states at all rows, shape (p, n + 1, s)."""
+        s, schedule = self.steps.states, self.schedule
         d_steps, d_lags = self.table.slopes(d_F, d_G), self.lags.slopes(d_F, d_G)
         forcing = self.force(d_steps, d_lags)
-        forcing = forcing + self.schedule.steps.apply(d_steps[..., :s], self.states[:, :-1])
+        forcing += schedule.steps.apply(d_steps[..., :s], self.states[:-1])
         for column in range(self.steps.inputs):
             if d_delays[:, column].any():
-                forcing = forcing + np.multiply.outer(d_delays[:, column], self.delay_forcing(column))
-        turned = np.ascontiguousarray(forcing.transpose(1, 0, 2))
-        zero = np.zeros((s, many))
-        found = run_through(self.transitions, self.schedule.steps.which, turned, zero)
-        return np.concatenate([zero[:, :, None], found], axis=2).transpose(1, 0, 2)
+                forcing += np.multiply.outer(d_delays[:, column], self.delay_forcing(column))
+        states = np.zeros((len(d_F), *self.states.shape))
+        states[:, 1:] = forcing
+        self._run(states)
+        return states
 
     def delay_forcing(self, column: int) -> Array:
-        """Return what a later input adds in each step, for each unit of delay, shape (s, n).
+        """Return what a later input adds in each step, for each unit of delay, shape (n, s).
 
         The derivative of u(t - T) in T is minus that of u: slopes act as values, and jumps as impulses.
         """
         schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
-        impulses = np.outer(self.steps.G[:, column], schedule.jumps[column])
-        levels = np.zeros((m, len(schedule.steps.which)))
-        events = schedule.events
-        own = events.column == column
-        kicks = np.outer(self.steps.G[:, column], np.where(own, events.changes[column], 0.0))
-        bends = np.zeros((m, len(events.step)))
+        events, gain = schedule.events, self.steps.G[:, column]
+        forcing = schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
+        kicks = events.lags.apply(self.lags.matrices[:, :, :s], np.outer(events.changes[:, column], gain))
         if self.steps.orders == 2:
-            levels[column] = schedule.drive[m + column]
-            bends[column] = np.where(own, events.changes[m + column], 0.0)
-        forcing = schedule.steps.apply(self.table.matrices[..., : s + m], np.concatenate([impulses, levels]))
-        if own.any():
-            forcing = forcing + self._scatter(
-                events.lags.apply(self.lags.matrices[..., : s + m], np.concatenate([kicks, bends]))
-            )
+            own = slice(s + column, s + column + 1)
+            slopes = slice(m + column, m + column + 1)
+            forcing += schedule.steps.apply(self.table.matrices[:, :, own], schedule.drive[:, slopes])
+            kicks += events.lags.apply(self.lags.matrices[:, :, own], events.changes[:, slopes])
+        if len(events.step):
+            self._add(forcing, kicks)
         return -schedule.sign * forcing
 
-    def pull_back(self, weights: Array) -> tuple[Array, Array, Array]:
-        """Return the derivatives of ``sum weights * states[:, at]`` in F, G and the delays."""
-        schedule, s = self.schedule, self.steps.states
-        count, m = len(schedule.steps.which), self.steps.inputs
-        at_rows = np.zeros((s, count + 1))
-        at_rows.T[schedule.at] = weights.T
-        if len(np.unique(schedule.at)) < len(schedule.at):
-            at_rows[:] = 0.0
-            np.add.at(at_rows.T, schedule.at, weights.T)
-        if not count:
-            return np.zeros((s, s)), np.zeros((s, m)), np.zeros(m)
-        backwards = np.ascontiguousarray(at_rows[:, None, -2:0:-1])
-        last = at_rows[:, None, -1]
-        which = schedule.steps.which[:0:-1]
-        earlier = run_through(self.transitions.swapaxes(1, 2), which, backwards, last)[:, 0]
-        # What the state after each step is worth.
-        worth = np.concatenate([last, earlier], axis=1)[:, ::-1]
-        of_steps = schedule.steps.collect(worth, np.concatenate([self.states[:, :-1], schedule.drive]))
+    def pull_back(self, weights: Array, with_delays: bool) -> tuple[Array, Array, Array]:
+        """Return the derivatives of ``sum weights * states[at]`` in F, G and the delays, zero where not asked for."""
+        schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
+        worth = self._find_worth(weights)
+        of_steps = np.empty((len(schedule.steps.distinct), s, self.steps.width))
+        of_steps[:, :, :s] = schedule.steps.collect(worth, self.states[:-1])
+        of_steps[:, :, s:] = schedule.steps.collect(worth, schedule.drive)
         of_F, of_G = self.table.pull_back(of_steps)
-        events = schedule.events
+        events, of_lags = schedule.events, np.zeros(self.lags.matrices.shape)
         if len(events.step):
-            of_lags = np.zeros(self.lags.matrices.shape)
-            of_lags[..., s:] = events.lags.collect(worth[:, events.step], events.changes)
+            of_lags[:, :, s:] = events.lags.collect(worth[events.step], events.changes)
             more = self.lags.pull_back(of_lags)
             of_F, of_G = of_F + more[0], of_G + more[1]
-        of_delays = np.array([(worth * self.delay_forcing(column)).sum() for column in range(m)])
-        return of_F, of_G, of_delays
+        of_delays = np.zeros(m)
+        if with_delays:
+            jumps = schedule.steps.collect(worth, schedule.jumps)
+            of_delays += np.einsum("ujm,uji,im->m", jumps, self.transitions, self.steps.G)
+            kicks = of_lags[:, :, s : s + m]
+            of_delays += np.einsum("ujm,uji,im->m", kicks, self.lags.matrices[:, :, :s], self.steps.G)
+            if self.steps.orders == 2:
+                for found, table in ((of_steps, self.table), (of_lags, self.lags)):
+                    of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
+        return of_F, of_G, -schedule.sign * of_delays
+
+    def _find_worth(self, weights: Array) -> Array:
+        """Return what the state after each step is worth, shape (n, s), where the states asked for have weights."""
+        schedule = self.schedule
+        worth = np.zeros(self.states.shape)
+        if isinstance(schedule.at, slice):
+            worth[schedule.at] = weights
+        else:
+            np.add.at(worth, schedule.at, weights)
+        worth, which = worth[1:], schedule.steps.which
+        if len(which) > 1:
+            run_through(self.transitions, which[1:], worth[None, :-1], worth[-1:], backwards=True)
+        return worth
 
 
 class Response:
@@ -223,8 +233,12 @@ class Response:
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._parts:
                 feed = motion.schedule.feed
-                states = motion.states[:, motion.schedule.at]
-                found[:, part] = (H * self._scales) @ states + D @ feed[0] + D1 @ feed[1]
+                own = (H * self._scales) @ motion.states[motion.schedule.at].T
+                if D.any():
+                    own += D @ feed[0]
+                if D1.any():
+                    own += D1 @ feed[1]
+                found[:, part] = own
         return found
 
     def jacobian(self, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
@@ -245,18 +259,20 @@ class Response:
             for part, motion in self._parts:
                 sign, at, feed = motion.schedule.sign, motion.schedule.at, motion.schedule.feed
                 d_F, d_G = self._to_scales(slopes.F), slopes.G / self._scales[:, None]
-                d_states = motion.slopes(sign * d_F, sign * d_G, moved)[:, :, at]
-                change = H @ d_states + (slopes.H * self._scales) @ motion.states[:, at]
+                d_states = motion.slopes(sign * d_F, sign * d_G, moved)[:, at]
+                change = H @ d_states.swapaxes(1, 2) + (slopes.H * self._scales) @ motion.states[at].T
                 change += slopes.D @ feed[0] + slopes.D1 @ feed[1] - (D * moved[:, None]) @ feed[1]
                 found[:, :, part] = change
         return found
 
-    def pull_back(self, weights: Array) -> tuple[StateMatrices, Array]:
+    def pull_back(self, weights: Array, *, with_delays: bool = True) -> tuple[StateMatrices, Array]:
         """Return the derivatives of ``sum weights * values`` in all matrices, and in the delays, shape (m,).
 
         Parameters
         ----------
         weights : array, shape (q, n)
+        with_delays : bool
+            Whether those in the delays are wanted; they are zero otherwise.
         """
         matrices = self.matrices
         of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
@@ -267,13 +283,16 @@ class Response:
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._parts:
                 own, feed, sign = weights[:, part], motion.schedule.feed, motion.schedule.sign
-                d_F, d_G, d_delays = motion.pull_back((matrices.H * self._scales).T @ own)
+                d_F, d_G, d_delays = motion.pull_back(own.T @ (matrices.H * self._scales), with_delays)
                 of_F += sign * self._to_scales(d_F)
                 of_G += sign * d_G / self._scales[:, None]
-                of_H += own @ motion.states[:, motion.schedule.at].T * self._scales
+                of_H += own @ motion.states[motion.schedule.at] * self._scales
                 of_D += own @ feed[0].T
-                of_D1 += own @ feed[1].T
-                of_delays += d_delays - np.einsum("qn,qm,mn->m", own, matrices.D, feed[1])
+                of_slopes = own @ feed[1].T
+                of_D1 += of_slopes
+                of_delays += d_delays
+                if with_delays:
+                    of_delays -= (matrices.D * of_slopes).sum(0)
         return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays
 
     def gradient(self, weights: Array, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
@@ -287,6 +306,6 @@ class Response:
         d_delays : array, shape (p, m), optional
             Derivatives of the delays; none where not given.
         """
-        of_matrices, of_delays = self.pull_back(weights)
+        of_matrices, of_delays = self.pull_back(weights, with_delays=d_delays is not None)
         found = of_matrices.contract(slopes)
         return found if d_delays is None else found + d_delays @ of_delays

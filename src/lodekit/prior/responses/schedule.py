@@ -24,16 +24,15 @@ class _Pieces:
     """A signal in the time of a schedule: piece i lies between breaks i - 1 and i; the outer ones have no end."""
 
     breaks: Array
-    levels: Array | None  # of held pieces
-    values: Array | None  # at the breaks, of a linear signal
+    levels: Array  # of held pieces; of linear ones, at the breaks
     slopes: Array
+    is_held: bool
 
-    def at(self, times: Array, side: str) -> tuple[Array, Array]:
-        """Return value and slope, from the right or from the left."""
-        place = np.searchsorted(self.breaks, times, side=side)  # type: ignore[call-overload]
-        if self.levels is not None:
+    def at(self, times: Array, place: Numbers) -> tuple[Array, Array]:
+        """Return value and slope at times that lie in given pieces."""
+        if self.is_held:
             return self.levels[place], np.zeros(len(times))
-        return np.interp(times, self.breaks, self.values), self.slopes[place]  # type: ignore[arg-type]
+        return np.interp(times, self.breaks, self.levels), self.slopes[place]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class Events:
         Time from the event to the end of the step.
     column : array, shape (e,)
         Of which input.
-    changes : array, shape (orders * m, e)
+    changes : array, shape (e, orders * m)
         Of values and of slopes; zero but for one entry of each event.
     """
 
@@ -66,13 +65,13 @@ class Schedule:
     ----------
     sign : float
         1 forwards, -1 backwards.
-    at : array, shape (k,)
-        The rows, counted from the start as row 0, at which somebody asks.
+    at : array, shape (k,), or slice
+        The rows, counted from the start as row 0, at which somebody asks; a slice where that is all of them.
     steps : Lengths
         From row to row, n steps.
-    drive : array, shape (orders * m, n)
+    drive : array, shape (n, orders * m)
         Values of the inputs at the start of each step, and their slopes.
-    jumps : array, shape (m, n)
+    jumps : array, shape (n, m)
         Jumps of held inputs exactly at the start of each step.
     events : Events
         Between the rows.
@@ -81,7 +80,7 @@ class Schedule:
     """
 
     sign: float
-    at: Numbers
+    at: Numbers | slice
     steps: Lengths
     drive: Array
     jumps: Array
@@ -113,29 +112,30 @@ def lay_out(
     largest = max([abs(start), *np.abs(times[-1:]), *(abs(signal.times[[0, -1]]).max() for signal in signals)])
     tolerance = 4.0 * np.finfo(float).eps * max(largest, np.abs(delays).max(initial=0.0))
     pieces = [_cut(signal, start - delay, sign) for signal, delay in zip(signals, delays, strict=True)]
-    rows = np.unique(np.concatenate([[0.0], asked]))
-    pieces = [_snap(piece, rows, tolerance) for piece in pieces]
-    rows = _fill(rows, pieces)
-    at = np.searchsorted(rows, asked)
+    rows, at = _make_rows(asked, pieces, tolerance)
     count, m = len(rows) - 1, len(signals)
-    drive, jumps, feed = np.zeros((orders * m, count)), np.zeros((m, count)), np.zeros((2, m, len(asked)))
+    drive, jumps, feed = np.zeros((count, orders * m)), np.zeros((count, m)), np.zeros((2, m, len(asked)))
     found: list[tuple[Numbers, Array, int, Array]] = []
     for column, piece in enumerate(pieces):
-        value, slope = piece.at(rows, "right")
-        drive[column] = value[:-1]
-        if piece.levels is None:
-            drive[m + column] = slope[:-1]
-            changes, place = np.diff(piece.slopes), m + column
+        # The first row at or after each break; breaks that miss a row by rounding only lie on it.
+        row = np.searchsorted(rows, piece.breaks - tolerance)
+        on = np.abs(rows[np.minimum(row, count)] - piece.breaks) <= tolerance
+        after = np.cumsum(np.bincount(row, minlength=count + 2))[: count + 1]
+        value, slope = piece.at(rows, after)
+        before = np.cumsum(np.bincount(row + on, minlength=count + 2))[: count + 1]
+        earlier = piece.at(rows, before)
+        drive[:, column] = value[:-1]
+        place, changes = column, np.diff(piece.levels)
+        if piece.is_held:
+            jumps[:, column] = (value - earlier[0])[:-1]
         else:
-            jumps[column] = (value - piece.at(rows, "left")[0])[:-1]
-            changes, place = np.diff(piece.levels), column
-        feed[0, column], feed[1, column] = piece.at(asked, "right" if sign > 0 else "left")
+            drive[:, m + column] = slope[:-1]
+            place, changes = m + column, np.diff(piece.slopes)
+        feed[:, column] = [part[at] for part in ((value, slope) if sign > 0 else earlier)]
         feed[1, column] *= sign
-        step = np.searchsorted(rows, piece.breaks, side="right") - 1
-        inside = (changes != 0) & (step >= 0) & (step < count) & (rows[np.maximum(step, 0)] != piece.breaks)
+        inside = (changes != 0) & (row > 0) & (row <= count) & ~on
         if inside.any():
-            step = step[inside]
-            found.append((step, rows[step + 1] - piece.breaks[inside], place, changes[inside]))
+            found.append((row[inside] - 1, rows[row[inside]] - piece.breaks[inside], place, changes[inside]))
     events = _gather(found, orders * m, m, tolerance)
     return Schedule(sign, at, Lengths.of(np.diff(rows), tolerance), drive, jumps, events, feed)
 
@@ -146,36 +146,41 @@ def _cut(signal: InputSignal, origin: float, sign: float) -> _Pieces:
         breaks, values = breaks[::-1], values[::-1]
     if signal.kind == "linear":
         slopes = np.concatenate([[0.0], np.diff(values) / np.diff(breaks), [0.0]])
-        return _Pieces(breaks, None, values, slopes)
+        return _Pieces(breaks, values, slopes, False)
     levels = np.concatenate([values[:1], values]) if sign > 0 else np.concatenate([values, values[-1:]])
-    return _Pieces(breaks, levels, None, np.zeros(len(levels)))
+    return _Pieces(breaks, levels, np.zeros(len(levels)), True)
 
 
-def _snap(piece: _Pieces, rows: Array, tolerance: float) -> _Pieces:
-    """Move breaks onto rows that they miss by rounding only."""
-    place = np.searchsorted(rows, piece.breaks)
-    above, below = rows[np.minimum(place, len(rows) - 1)], rows[np.maximum(place - 1, 0)]
-    breaks = np.where(np.abs(piece.breaks - above) <= tolerance, above, piece.breaks)
-    breaks = np.where(np.abs(breaks - below) <= tolerance, below, breaks)
-    return _Pieces(breaks, piece.levels, piece.values, piece.slopes)
-
-
-def _fill(rows: Array, pieces: Sequence[_Pieces]) -> Array:
-    """Add rows at the breaks wherever many lie between two rows."""
-    breaks = np.concatenate([piece.breaks for piece in pieces]) if pieces else np.zeros(0)
-    breaks = breaks[(breaks > 0.0) & (breaks < rows[-1])]
-    step = np.searchsorted(rows, breaks) - 1
-    crowded = np.bincount(step, minlength=len(rows)) > _CROWD
-    return np.unique(np.concatenate([rows, breaks[crowded[step]]])) if crowded.any() else rows
+def _make_rows(asked: Array, pieces: Sequence[_Pieces], tolerance: float) -> tuple[Array, Numbers | slice]:
+    """Return the rows, and which of them are asked for: the start, all times, and breaks where many lie together."""
+    numbers = np.cumsum(np.concatenate([[0.0], asked[:-1]]) < asked)
+    rows = np.zeros(numbers[-1] + 1 if len(asked) else 1)
+    rows[numbers] = asked
+    breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])
+    breaks = breaks[(breaks > tolerance) & (breaks < rows[-1] - tolerance)]
+    if len(breaks) > _CROWD:
+        step = np.searchsorted(rows, breaks) - 1
+        crowded = np.bincount(step, minlength=len(rows)) > _CROWD
+        if crowded.any():
+            extra = np.sort(breaks[crowded[step]])
+            step = np.searchsorted(rows, extra)
+            apart = np.minimum(rows[step] - extra, extra - rows[step - 1]) > tolerance
+            extra = extra[apart]
+            extra = extra[np.diff(extra, prepend=-1.0) > tolerance]
+            rows = np.sort(np.concatenate([rows, extra]))
+            return rows, np.searchsorted(rows, asked)
+    if len(numbers) == len(rows) and numbers[0] == 0:
+        return rows, slice(0, None)
+    return rows, slice(1, None) if len(numbers) == len(rows) - 1 else numbers
 
 
 def _gather(found: list[tuple[Numbers, Array, int, Array]], width: int, m: int, tolerance: float) -> Events:
     sizes = [len(step) for step, _, _, _ in found]
     total = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
-    changes = np.zeros((width, total[-1]))
+    changes = np.zeros((total[-1], width))
     column = np.zeros(total[-1], dtype=np.intp)
     for first, last, (_, _, place, change) in zip(total[:-1], total[1:], found, strict=True):
-        changes[place, first:last] = change
+        changes[first:last, place] = change
         column[first:last] = place % m
     step = np.concatenate([np.zeros(0, dtype=np.intp), *(step for step, _, _, _ in found)])
     lags = np.concatenate([np.zeros(0), *(lag for _, lag, _, _ in found)])
