@@ -22,6 +22,7 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
+from lodekit.validation import validate
 from lodekit.verdict import diagnose
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
@@ -366,6 +367,7 @@ class LODEGP:
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
     residual = method_of_fit(answers.residual)
+    validate = method_of_fit(validate)
     diagnose = method_of_fit(diagnose)
     state_space = method_of_fit(plant.state_space)
     transfer_function = method_of_fit(plant.transfer_function)

@@ -159,10 +159,10 @@ def test_a_fit_gives_its_state_space_with_the_errors_of_its_parameters() -> None
     for name, each in (("tau", found.time_constants[0]), ("K", found.gain)):
         assert each.value == pytest.approx(gp.parameters_[name].value, rel=1e-9)
         assert each.std_error == pytest.approx(gp.parameters_[name].std_error, rel=1e-3)
-    assert gp.state_space(inputs=("u",)).F == pytest.approx(gp.state_space().F)
+    assert pytest.approx(gp.state_space().F) == gp.state_space(inputs=("u",)).F
     assert found.to_dict()["gain"]["value"] == pytest.approx(found.gain.value)
-    assert gp.state_space().to_scipy().A == pytest.approx(np.array([[-1 / gp.parameters_["tau"].value]]))
+    assert pytest.approx(np.array([[-1 / gp.parameters_["tau"].value]])) == gp.state_space().to_scipy().A
     free = lk.LODEGP(system, random_state=0).fit(times, {"y": y, "u": u + 0.01 * np.sin(times)})
-    with pytest.raises(lk.LodekitError, match="expected inputs=.*channels are y, u"):
+    with pytest.raises(lk.LodekitError, match=r"expected inputs=.*channels are y, u"):
         free.state_space()
     assert free.transfer_function("y", "u").gain.value == pytest.approx(free.parameters_["K"].value)

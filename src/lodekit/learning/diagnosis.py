@@ -32,7 +32,7 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["Diagnosis", "Evidence", "diagnose"]
+__all__ = ["Diagnosis", "Evidence", "diagnose", "runs_of"]
 
 #: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
@@ -224,7 +224,7 @@ class Evidence:
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
         found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
-        for run in _runs(self.measurements.series):
+        for run in runs_of(self.measurements.series):
             values = find_innovations(DenseData.of(self.prior, run), hyper)
             if values is None:
                 return None
@@ -244,8 +244,14 @@ class Evidence:
         return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
 
 
-def _runs(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
-    """Yield all measurements, or those in a few runs of neighbouring times where there are many."""
+def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        Of each observable.
+    """
     times = np.sort(np.concatenate([item.times for item in series]))
     if len(times) <= _RUN:
         yield series
