@@ -37,11 +37,11 @@ def errors(kind: str, generator: np.random.Generator) -> Array:
 def record(kind: str, seed: int) -> tuple[Array, Array, Array]:
     """Return times, output and input of one simulated record."""
     generator = np.random.default_rng(seed)
-    times = STEP * np.arange(ROWS)
+    times = np.linspace(0.0, STEP * (ROWS - 1), ROWS)
     u = np.repeat(generator.integers(0, 2, ROWS // 10), 10).astype(float)
     decay = np.exp(-STEP / TRUTH["tau"])
     drive = np.concatenate([[0.3], (1 - decay) * TRUTH["K"] * u[:-1]])
-    y = TRUTH["y0"] + lfilter([1.0], [1.0, -decay], drive)
+    y = TRUTH["y0"] + np.asarray(lfilter([1.0], [1.0, -decay], drive), dtype=float)
     return times, y + NOISE * errors(kind, generator), u
 
 

@@ -20,7 +20,7 @@ ROWS, STEP = 150, 0.4
 
 def record(seed: int, begin: float) -> tuple[Array, dict[str, Array]]:
     """Return a record of a plant with gain 2, time constant 3 and noise 0.05."""
-    generator, times = np.random.default_rng(seed), STEP * np.arange(ROWS)
+    generator, times = np.random.default_rng(seed), np.linspace(0.0, STEP * (ROWS - 1), ROWS)
     u = np.repeat(generator.integers(0, 3, ROWS // 10), 10).astype(float)
     decay = np.exp(-STEP / 3.0)
     y = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[begin], 2.0 * (1 - decay) * u[:-1]]))

@@ -70,7 +70,7 @@ def test_the_band_of_the_cumulated_periodogram_holds_95_of_100_independent_serie
 
 
 def test_a_wave_below_the_noise_is_told_with_its_period() -> None:
-    times = 0.5 * np.arange(400)
+    times = np.linspace(0.0, 199.5, 400)
     wave = np.sin(2 * np.pi * times / 20.0)
     found = judged(times, wave + np.random.default_rng(5).standard_normal(400))
     assert found.is_correlated

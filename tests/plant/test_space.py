@@ -14,6 +14,7 @@ from lodekit.plant.space import FittedStateSpace
 from lodekit.plant.transfer import TransferFunction, pade
 
 Array = NDArray[np.float64]
+Case = tuple[str, dict[str, float], dict[str, str]]
 
 
 def make(equations: str, values: dict[str, float], inputs: dict[str, str]) -> Callable[[Array], FittedStateSpace]:
@@ -47,7 +48,7 @@ def error_by_differences(
 # SciPy goes by polynomials, and warns of leading coefficients that are zero.
 @pytest.mark.filterwarnings("ignore::scipy.signal.BadCoefficients")
 @pytest.mark.parametrize(("case", "output", "source"), CASES)
-def test_poles_zeros_and_responses_are_those_of_scipy(case: tuple, output: str, source: str) -> None:
+def test_poles_zeros_and_responses_are_those_of_scipy(case: Case, output: str, source: str) -> None:
     theta = np.array(list(case[1].values()))
     space = make(*case)(theta)
     found = space.transfer_function(output, source)
@@ -69,7 +70,7 @@ def test_poles_zeros_and_responses_are_those_of_scipy(case: tuple, output: str, 
 
 
 @pytest.mark.parametrize(("case", "output", "source"), CASES)
-def test_standard_errors_are_those_of_differences(case: tuple, output: str, source: str) -> None:
+def test_standard_errors_are_those_of_differences(case: Case, output: str, source: str) -> None:
     theta, space = np.array(list(case[1].values())), make(*case)
     found = space(theta).transfer_function(output, source)
 

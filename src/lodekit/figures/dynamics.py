@@ -140,7 +140,7 @@ def plot_bode(
                 plotting.draw_note(panel, f"{name} does not respond to {entry}")
             continue
         errors = spreads(slopes / response, space.covariance)
-        plotting.draw_frequency_response(*own, omega, response, errors, seen=_seen(fit))
+        plotting.draw_frequency_response(own[0], own[1], omega, response, errors, seen=_seen(fit))
         unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
         own[0].set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
         own[1].set_ylabel("phase (\u00b0)")

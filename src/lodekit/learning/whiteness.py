@@ -127,12 +127,13 @@ class Whiteness:
         ----------
         state : dict
         """
-        plain = {key: math.nan if value is None else value for key, value in state.items()}
+        plain: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
         links = {
             name: Link(**{key: math.nan if value is None else value for key, value in link.items()})
             for name, link in state["links"].items()
         }
-        return cls(**{**plain, "lags": tuple(state["lags"]), "links": links})
+        plain |= {"lags": tuple(state["lags"]), "links": links}
+        return cls(**plain)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

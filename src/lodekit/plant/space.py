@@ -213,7 +213,7 @@ class FittedStateSpace:
             self.slopes("D")[:, row : row + 1][:, :, columns],
             self.slopes("D1")[:, row : row + 1][:, :, columns],
         )
-        step = InputSignal([-1.0, 0.0], [0.0, 1.0], "hold")
+        step = InputSignal(np.array([-1.0, 0.0]), np.array([0.0, 1.0]), "hold")
         order = np.argsort(asked, kind="stable")
         plan = ResponsePlan([step] * len(columns), asked[order], min(-1.0, float(asked.min(initial=0.0))))
         found = plan.respond(matrices, self.delays[columns])
@@ -382,7 +382,7 @@ def _time_constants(poles: Complex, slopes: Complex, covariance: Array) -> tuple
 
 
 def _sorted(roots: Complex, slopes: Complex, covariance: Array) -> tuple[Uncertain, ...]:
-    order = sorted(range(len(roots)), key=lambda k: (round(abs(roots[k]), 12), -roots[k].imag))
+    order = sorted(range(len(roots)), key=lambda k: (round(float(abs(roots[k])), 12), -roots[k].imag))
     errors = spreads(slopes, covariance)
     found = []
     for k in order:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class TransferFunction:
                 "expected order= of its approximation by Pade, such as order=3, or zero to leave it out"
             )
         top, bottom = pade(delay, order)
-        return np.polymul(self.numerator, top), np.polymul(self.denominator, bottom)
+        return np.convolve(self.numerator, top), np.convolve(self.denominator, bottom)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -168,7 +169,6 @@ def signal_module() -> Any:
 def control_module() -> Any:
     """Return python-control, or say that it is missing."""
     try:
-        import control
+        return import_module("control")
     except ImportError:
         raise LodekitError("python-control is not installed; try: pip install control, or use to_scipy()") from None
-    return control
