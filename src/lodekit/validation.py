@@ -217,23 +217,16 @@ def validate(
     """
     record = _read(fit, t, Y, noise_std, time=time, columns=columns, dt=dt)
     known = _read_given(fit, record, given)
-    targets = [item for item in record.series if item.observable not in known]
-    if not targets:
-        raise DataError(f"expected measurements of what responds, got {join_words(known)} alone")
     if start != "all" and (isinstance(start, bool) or not isinstance(start, int) or start < 1):
         raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
-    rows = (_FIRST if fit.prior.processes else None) if start == "all" else int(start)
+    count = (_FIRST if fit.prior.processes else None) if start == "all" else int(start)
     run = _Run(fit, record, known)
-    used = [item if rows is None or item.observable in known else item.take(slice(0, rows)) for item in record.series]
-    free = run.predict(
-        replace(record, series=used), [item if rows is None else item.take(slice(rows, None)) for item in targets]
+    channels, steps = run.free_run(count), run.ahead(_read_steps(ahead))
+    words = "the initial state is estimated from " + (
+        "all rows" if count is None else f"the first {count} rows, which are not counted"
     )
-    steps = run.ahead([item.observable for item in targets], _read_steps(ahead))
-    channels = tuple(replace(item, ahead=steps.get(item.name, {})) for item in free)
-    words = "the initial state is estimated from all rows" if rows is None else (
-        f"the initial state is estimated from the first {rows} rows, which are not counted"
-    )  # fmt: skip
-    return Validation(channels, words, (*record.inputs, *known), fit.labels.units)
+    found = tuple(replace(item, ahead=steps.get(item.name, {})) for item in channels)
+    return Validation(found, words, (*record.inputs, *known), fit.labels.units)
 
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
@@ -306,6 +299,22 @@ class _Run:
         self.units = replace(fit.prior.units, start=record.window[0])
         self.scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
 
+    @property
+    def targets(self) -> list[Series]:
+        """What is to be predicted."""
+        return [item for item in self.record.series if item.observable not in self.known]
+
+    def free_run(self, count: int | None) -> list[ChannelValidation]:
+        """Return predictions from what is known, with an initial state from all, or so many first measurements."""
+        targets = self.targets
+        if not targets:
+            raise DataError(f"expected measurements of what responds, got {join_words(self.known)} alone")
+        if count is None:
+            return self.predict(self.record, targets)
+        first, rest = slice(0, count), slice(count, None)
+        used = [item if item.observable in self.known else item.take(first) for item in self.record.series]
+        return self.predict(replace(self.record, series=used), [item.take(rest) for item in targets])
+
     def setup(self, measurements: Measurements) -> Setup:
         """Return an engine on measurements of the record."""
         arguments = replace(self.fit.arguments, engine="auto")
@@ -347,7 +356,7 @@ class _Run:
             found.append(ChannelValidation(item.observable, item.times, item.values, mean, np.sqrt(variance)))
         return found
 
-    def ahead(self, names: Sequence[str], steps: Sequence[int]) -> dict[str, dict[int, tuple[float, float]]]:
+    def ahead(self, steps: Sequence[int]) -> dict[str, dict[int, tuple[float, float]]]:
         """Return fit percentages and sizes of errors of predictions so many rows ahead, by observable."""
         if not steps:
             return {}
@@ -355,6 +364,7 @@ class _Run:
         prior = setup.prior
         hyper = replace(self.fit.hyperparameters, noise=np.zeros(0), mode_deviations=self.starts(setup))
         order = [item.observable for item in self.record.series]
+        names = [item.observable for item in self.targets]
         first = frozenset(order.index(name) for name in self.known)
         errors: dict[tuple[str, int], list[float]] = {}
         values: dict[tuple[str, int], list[float]] = {}

@@ -84,7 +84,7 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
 def plot_bode(
     fit: Fit,
     output: str | Sequence[str] | None = None,
-    source: str | None = None,
+    input: str | None = None,
     *,
     frequencies: ArrayLike | None = None,
     inputs: Mapping[str, str] | Iterable[str] | None = None,
@@ -99,7 +99,7 @@ def plot_bode(
     ----------
     output : str or sequence of str, optional
         Channels that respond, one row for each; those that were measured by default.
-    source : str, optional
+    input : str, optional
         The input; the first one by default.
     frequencies : array-like, shape (n,), optional
         In radians per unit of time, above zero; around the poles by default.
@@ -125,7 +125,7 @@ def plot_bode(
     >>> len(gp.plot_bode().axes)
     2
     """
-    space, outputs, entry = _read(fit, output, source, inputs)
+    space, outputs, entry = _read(fit, output, input, inputs)
     known = read_units(fit, units)
     omega = _frequencies(fit, space) if frequencies is None else np.sort(read_times(frequencies))
     if not len(omega) > 1 or not omega[0] > 0:
@@ -133,27 +133,34 @@ def plot_bode(
     names = [f"{part} of {name}" for name in outputs for part in ("magnitude", "phase")]
     figure, panels, new = plotting.read_axes(axes, names, columns=2, height_each=2.0, share=False)
     for number, name in enumerate(outputs):
-        own = panels[2 * number : 2 * number + 2]
-        response, slopes = space.frequency_response(name, entry, omega)
-        if not np.abs(response).max() > 0:
-            for panel in own:
-                plotting.draw_note(panel, f"{name} does not respond to {entry}")
-            continue
-        errors = spreads(slopes / response, space.covariance)
-        plotting.draw_frequency_response(own[0], own[1], omega, response, errors, seen=_seen(fit))
-        unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
-        own[0].set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
-        own[1].set_ylabel("phase (\u00b0)")
+        _draw_bode(fit, space, (name, entry), omega, panels[2 * number : 2 * number + 2], known)
     for panel in panels[-2:]:
         panel.set_xlabel(f"frequency (rad per {known.get('t', 'unit of time')})")
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
 
+def _draw_bode(
+    fit: Fit, space: FittedStateSpace, pair: tuple[str, str], omega: Array, panels: list[Any], known: Mapping[str, str]
+) -> None:
+    """Draw magnitude and phase of one channel over one input."""
+    name, entry = pair
+    response, slopes = space.frequency_response(name, entry, omega)
+    if not np.abs(response).max() > 0:
+        for panel in panels:
+            plotting.draw_note(panel, f"{name} does not respond to {entry}")
+        return
+    errors = spreads(slopes / response, space.covariance)
+    plotting.draw_frequency_response(panels[0], panels[1], omega, response, errors, seen=_seen(fit))
+    unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
+    panels[0].set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
+    panels[1].set_ylabel("phase (\u00b0)")
+
+
 def plot_step(
     fit: Fit,
     output: str | Sequence[str] | None = None,
-    source: str | None = None,
+    input: str | None = None,
     *,
     t: ArrayLike | None = None,
     inputs: Mapping[str, str] | Iterable[str] | None = None,
@@ -164,7 +171,7 @@ def plot_step(
 
     Parameters
     ----------
-    output, source, inputs, units
+    output, input, inputs, units
         As in `plot_bode`.
     t : array-like, shape (n,), optional
         Times after the step; five of the slowest time constants by default.
@@ -186,7 +193,7 @@ def plot_step(
     >>> len(gp.plot_step().axes)
     1
     """
-    space, outputs, entry = _read(fit, output, source, inputs)
+    space, outputs, entry = _read(fit, output, input, inputs)
     known = read_units(fit, units)
     times = _step_times(fit, space) if t is None else np.sort(read_times(t))
     figure, panels, new = plotting.read_axes(axes, outputs, height_each=2.0)
@@ -206,13 +213,13 @@ def plot_step(
 
 
 def _read(
-    fit: Fit, output: str | Sequence[str] | None, source: str | None, inputs: Mapping[str, str] | Iterable[str] | None
+    fit: Fit, output: str | Sequence[str] | None, input: str | None, inputs: Mapping[str, str] | Iterable[str] | None
 ) -> tuple[FittedStateSpace, list[str], str]:
     """Return the state space, the channels to draw, and the input."""
-    if inputs is None and not fit.measurements.inputs and source is not None:
-        inputs = [source]
+    if inputs is None and not fit.measurements.inputs and input is not None:
+        inputs = [input]
     space = state_space(fit, inputs)
-    entry = space.exact.channels[0] if source is None else source
+    entry = space.exact.channels[0] if input is None else input
     if isinstance(output, str):
         names = [output]
     elif output is None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from lodekit.learning.curvature import covariance_from_curvature
-from lodekit.learning.transforms import Layout
+from lodekit.learning.transforms import Layout, Transform
 
 __all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
 
@@ -109,14 +109,17 @@ def estimate_parameters(
             found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
         quantile = NORMAL_95 if freedom is None else _quantile(max(float(freedom[position]) / wider**2, _FEWEST))
-        if constrained:
-            reach = quantile * spread
-            ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
-        else:
-            # The scale of the search is only a means there: it knows zero, which the data need not know.
-            ends = [value - quantile * error, value + quantile * error]
-        found[name] = Estimate(value, error, (ends[0], ends[1]))
+        found[name] = Estimate(value, error, _interval(transform, point, quantile * spread, quantile * error))
     return found
+
+
+def _interval(transform: Transform, point: float, reach: float, linear: float) -> tuple[float, float]:
+    """Return an interval that reaches so far on the scale of the search, or linearly where there are no limits."""
+    if not transform.is_unbounded:
+        low, high = sorted((transform.forward(point - reach), transform.forward(point + reach)))
+        return low, high
+    # The scale of the search is only a means there: it knows zero, which the data need not know.
+    return transform.forward(point) - linear, transform.forward(point) + linear
 
 
 def _quantile(freedom: float) -> float:

@@ -152,7 +152,7 @@ def lag_correlations(times: Array, values: Array, count: int) -> tuple[Array, Ar
 
     Examples
     --------
-    >>> lag_correlations(np.arange(4.0), np.array([1.0, -1.0, 1.0, -1.0]), 2)[0].tolist()
+    >>> lag_correlations(np.arange(4.0), np.array([1.0, -1.0, 1.0, -1.0]), 2)[0].round(9).tolist()
     [-1.0, 1.0]
     """
     step = typical_step(times)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eig
 
 from lodekit.arguments import read_times
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
+from lodekit.plant.roots import cancel, find_roots, find_zeros, order_roots, time_constants
 from lodekit.plant.transfer import TransferFunction, control_module, signal_module
 from lodekit.plant.uncertain import Uncertain, spreads
 from lodekit.prior.compile import ScalarTable
@@ -26,10 +26,6 @@ __all__ = ["FittedStateSpace", "state_space", "transfer_function"]
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
-#: A pole and a zero this close to each other, relative to the poles, cancel.
-_SAME = 1e-7
-#: Below this, left and right eigenvectors are orthogonal: a repeated root, which has no derivative.
-_REPEATED = 1e-7
 #: Beyond this condition a matrix is singular: something integrates.
 _SINGULAR = 1e14
 
@@ -129,8 +125,8 @@ class FittedStateSpace:
     def poles(self) -> tuple[Uncertain, ...]:
         """The eigenvalues of F, in the order of their distance from zero."""
         empty = np.zeros((len(self.theta), *self.F.shape))
-        roots, slopes = _roots(self.F, np.eye(len(self.F)), self.slopes("F"), empty)
-        return _sorted(roots, slopes, self.covariance)
+        roots, slopes = find_roots(self.F, np.eye(len(self.F)), self.slopes("F"), empty)
+        return order_roots(roots, slopes, self.covariance)
 
     def to_scipy(self) -> Any:
         """Return a ``scipy.signal.StateSpace``; raise where an input is delayed or acts by its slope."""
@@ -152,27 +148,27 @@ class FittedStateSpace:
             raise LodekitError(f"the channels respond to slopes of inputs, which a state space of {who} does not have")
         return self.F, self.G, self.H, self.D
 
-    def _columns(self, output: str, source: str) -> tuple[int, list[int]]:
+    def _columns(self, output: str, input: str) -> tuple[int, list[int]]:
         """Return the row of an output, and the columns of an input with all its delays."""
         if output not in self.outputs:
             raise LodekitError(f"unknown output {output!r}; expected one of {', '.join(self.outputs)}")
-        columns = [j for j, name in enumerate(self.exact.channels) if name == source]
+        columns = [j for j, name in enumerate(self.exact.channels) if name == input]
         if not columns:
             known = dict.fromkeys(self.exact.channels)
-            raise LodekitError(f"unknown input {source!r}; expected one of {', '.join(known)}")
+            raise LodekitError(f"unknown input {input!r}; expected one of {', '.join(known)}")
         return self.outputs.index(output), columns
 
-    def frequency_response(self, output: str, source: str, frequencies: ArrayLike) -> tuple[Complex, Complex]:
+    def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[Complex, Complex]:
         """Return the response to waves, shape (n,), and its derivatives in the parameters, (p, n).
 
         Parameters
         ----------
-        output, source : str
+        output, input : str
             A channel that responds, and an input.
         frequencies : array-like, shape (n,)
             In radians per unit of time.
         """
-        row, columns = self._columns(output, source)
+        row, columns = self._columns(output, input)
         s = 1j * np.asarray(frequencies, dtype=float)
         unit = np.eye(len(self.F))
         h, d_h = self.H[row].astype(complex), self.slopes("H")[:, row]
@@ -191,19 +187,19 @@ class FittedStateSpace:
             slopes += late * (change - s * own * self.slopes("delays")[:, j, None])
         return total, slopes
 
-    def step_response(self, output: str, source: str, times: ArrayLike) -> tuple[Array, Array]:
+    def step_response(self, output: str, input: str, times: ArrayLike) -> tuple[Array, Array]:
         """Return the response to a unit step at zero, from rest, shape (n,), and its standard errors, (n,).
 
         Parameters
         ----------
-        output, source : str
+        output, input : str
             A channel that responds, and an input.
         times : array-like, shape (n,)
             Ascending.
         """
-        row, columns = self._columns(output, source)
+        row, columns = self._columns(output, input)
         if self.D1[row, columns].any():
-            raise LodekitError(f"{output} responds to the slope of {source}, which is infinite at a step")
+            raise LodekitError(f"{output} responds to the slope of {input}, which is infinite at a step")
         asked = read_times(times)
         matrices = StateMatrices(self.F, self.G[:, columns], self.H[row : row + 1], *self._through(row, columns))
         changes = StateMatrices(
@@ -226,61 +222,63 @@ class FittedStateSpace:
     def _through(self, row: int, columns: list[int]) -> tuple[Array, Array]:
         return self.D[row : row + 1][:, columns], self.D1[row : row + 1][:, columns]
 
-    def transfer_function(self, output: str, source: str) -> TransferFunction:
+    def transfer_function(self, output: str, input: str) -> TransferFunction:
         """Return how one channel responds to one input, as a ratio of polynomials with a dead time.
 
         Parameters
         ----------
-        output, source : str
+        output, input : str
             A channel that responds, and an input.
         """
-        row, columns = self._columns(output, source)
+        row, columns = self._columns(output, input)
         delays = self.delays[columns]
         if np.ptp(delays) > 0:
             raise LodekitError(
-                f"{source} acts on {output} with several delays, which no ratio of polynomials is; try plot_bode, or "
+                f"{input} acts on {output} with several delays, which no ratio of polynomials is; try plot_bode, or "
                 "the matrices of state_space()"
             )
         G, D, D1 = (getattr(self, name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
         dG, dD, dD1 = (self.slopes(name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
         H, dH = self.H[row], self.slopes("H")[:, row]
-        zeros, d_zeros = _zeros((self.F, G, H, D[row], D1[row]), (self.slopes("F"), dG, dH, dD[:, row], dD1[:, row]))
-        poles, d_poles = _roots(self.F, np.eye(len(self.F)), self.slopes("F"), np.zeros_like(self.slopes("F")))
-        kept_zeros, kept_poles = _cancel(zeros, poles)
+        zeros, d_zeros = find_zeros(
+            (self.F, G, H, D[row], D1[row]), (self.slopes("F"), dG, dH, dD[:, row], dD1[:, row])
+        )
+        poles, d_poles = find_roots(self.F, np.eye(len(self.F)), self.slopes("F"), np.zeros_like(self.slopes("F")))
+        kept_zeros, kept_poles = cancel(zeros, poles)
         zeros, d_zeros = zeros[kept_zeros], d_zeros[:, kept_zeros]
         poles, d_poles = poles[kept_poles], d_poles[:, kept_poles]
         denominator = np.real(np.poly(poles)) if len(poles) else np.ones(1)
         numerator = np.real(np.poly(zeros)) if len(zeros) else np.ones(1)
-        numerator = numerator * self._leading(output, source, zeros, poles)
+        numerator = numerator * self._leading(output, input, zeros, poles)
         errors = spreads(self.slopes("delays")[:, columns[0]], self.covariance)
         return TransferFunction(
             output,
-            source,
+            input,
             np.atleast_1d(numerator),
             np.atleast_1d(denominator),
-            _sorted(poles, d_poles, self.covariance),
-            _sorted(zeros, d_zeros, self.covariance),
-            _time_constants(poles, d_poles, self.covariance),
+            order_roots(poles, d_poles, self.covariance),
+            order_roots(zeros, d_zeros, self.covariance),
+            time_constants(poles, d_poles, self.covariance),
             self._gain(row, columns),
             Uncertain(float(delays[0]), float(errors[0])),
             self.time_unit,
         )
 
-    def gain(self, output: str, source: str) -> Uncertain:
+    def gain(self, output: str, input: str) -> Uncertain:
         """Return where a constant input of one leads a channel to; infinite where it leads away.
 
         Parameters
         ----------
-        output, source : str
+        output, input : str
             A channel that responds, and an input.
         """
-        return self._gain(*self._columns(output, source))
+        return self._gain(*self._columns(output, input))
 
-    def _leading(self, output: str, source: str, zeros: Complex, poles: Complex) -> float:
+    def _leading(self, output: str, input: str, zeros: Complex, poles: Complex) -> float:
         """Return the factor of the numerator, from the response at one frequency away from all roots."""
         frequency = 1.0 + 2.0 * float(np.abs(np.concatenate([zeros, poles])).max(initial=1.0))
-        response, _ = self.frequency_response(output, source, [frequency])
-        _, columns = self._columns(output, source)
+        response, _ = self.frequency_response(output, input, [frequency])
+        _, columns = self._columns(output, input)
         s = 1j * frequency
         plain = response[0] * np.exp(s * self.delays[columns[0]])
         return float(np.real(plain * np.prod(s - poles) / np.prod(s - zeros)))
@@ -314,82 +312,6 @@ class FittedStateSpace:
         if self.delays.any():
             lines.append(f"delays {', '.join(f'{each:.5g}' for each in self.delays)}")
         return "\n".join([*lines, *(f"pole {each!r}" for each in self.poles)])
-
-
-def _roots(M: Array, E: Array, dM: Array, dE: Array) -> tuple[Complex, Complex]:
-    """Return finite roots of ``det(M - z E)``, shape (k,), and derivatives (p, k); NaN where roots are repeated."""
-    if not len(M):
-        return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
-    values, left, right = eig(M, E, left=True, right=True)
-    size = max(float(np.abs(M).max()), 1.0)
-    finite = np.isfinite(values) & (np.abs(values) < 1e10 * size)
-    roots, slopes = [], []
-    for k in np.flatnonzero(finite):
-        y, x = left[:, k].conj(), right[:, k]
-        below = complex(y @ E @ x)
-        above = np.einsum("i,pij,j->p", y, dM - values[k] * dE, x)
-        sound = abs(below) > _REPEATED * float(np.linalg.norm(y) * np.linalg.norm(E @ x))
-        roots.append(values[k])
-        slopes.append(above / below if sound else np.full(len(dM), np.nan + 0j))
-    if not roots:
-        return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
-    return np.array(roots), np.stack(slopes, axis=1)
-
-
-def _zeros(parts: tuple[Any, ...], slopes: tuple[Any, ...]) -> tuple[Complex, Complex]:
-    """Return the zeros of one output and one input, with derivatives: where the matrix of Rosenbrock is singular."""
-
-    def pencil(F: Array, G: Array, H: Array, D: Any, D1: Any) -> tuple[Array, Array]:
-        leading, s = F.shape[:-2], F.shape[-1]
-        M, E = np.zeros((*leading, s + 1, s + 1)), np.zeros((*leading, s + 1, s + 1))
-        M[..., :s, :s], M[..., :s, s], M[..., s, :s], M[..., s, s] = F, G, H, D
-        E[..., s, s] = -np.asarray(D1)
-        return M, E
-
-    (M, E), (dM, dE) = pencil(*parts), pencil(*slopes)
-    E[: len(M) - 1, : len(M) - 1] = np.eye(len(M) - 1)
-    return _roots(M, E, dM, dE)
-
-
-def _cancel(zeros: Complex, poles: Complex) -> tuple[list[int], list[int]]:
-    """Return which zeros and which poles are left when equal ones cancel."""
-    left = list(range(len(poles)))
-    kept = []
-    size = float(np.abs(poles).max(initial=0.0))
-    for k, zero in enumerate(zeros):
-        near = min(left, key=lambda j: abs(poles[j] - zero), default=-1)
-        if near >= 0 and abs(poles[near] - zero) <= _SAME * max(size, abs(zero)):
-            left.remove(near)
-        else:
-            kept.append(k)
-    return kept, left
-
-
-def _time_constants(poles: Complex, slopes: Complex, covariance: Array) -> tuple[Uncertain, ...]:
-    """Return ``-1/p`` of real poles and ``1/|p|`` of pairs, slowest first."""
-    found = []
-    for k, pole in enumerate(poles):
-        size, is_real = abs(pole), abs(pole.imag) <= 1e-12 * abs(pole)
-        if not is_real and pole.imag < 0:
-            continue
-        if not size:
-            found.append(Uncertain(np.inf, np.nan))
-            continue
-        change = -np.real(pole.conjugate() * slopes[:, k]) / size**3
-        value = 1.0 / size if not is_real or pole.real < 0 else -1.0 / size
-        found.append(Uncertain(value, float(spreads(change, covariance)[0])))
-    return tuple(sorted(found, key=lambda each: -abs(each.value)))
-
-
-def _sorted(roots: Complex, slopes: Complex, covariance: Array) -> tuple[Uncertain, ...]:
-    order = sorted(range(len(roots)), key=lambda k: (round(float(abs(roots[k])), 12), -roots[k].imag))
-    errors = spreads(slopes, covariance)
-    found = []
-    for k in order:
-        real = abs(roots[k].imag) <= 1e-12 * abs(roots[k])
-        value = complex(roots[k].real, 0.0) if real else complex(roots[k])
-        found.append(Uncertain(value, float(errors[0][k]), 0.0 if real else float(errors[1][k])))
-    return tuple(found)
 
 
 def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = None) -> FittedStateSpace:
@@ -428,7 +350,7 @@ def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = Non
 
 
 def transfer_function(
-    fit: Fit, output: str, source: str, *, inputs: Mapping[str, str] | Iterable[str] | None = None
+    fit: Fit, output: str, input: str, *, inputs: Mapping[str, str] | Iterable[str] | None = None
 ) -> TransferFunction:
     """Return how one channel responds to one input, with poles, zeros, gain and time constants and their errors.
 
@@ -436,10 +358,10 @@ def transfer_function(
     ----------
     output : str
         A channel that responds.
-    source : str
+    input : str
         An input.
     inputs : sequence of str, or dict of str to str, optional
-        All inputs, as in `state_space`; those of the fit, or else `source` alone.
+        All inputs, as in `state_space`; those of the fit, or else `input` alone.
 
     Examples
     --------
@@ -454,5 +376,5 @@ def transfer_function(
     [3.0, 2.0]
     """
     if inputs is None and not fit.measurements.inputs:
-        inputs = [source]
-    return state_space(fit, inputs).transfer_function(output, source)
+        inputs = [input]
+    return state_space(fit, inputs).transfer_function(output, input)

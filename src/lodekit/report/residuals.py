@@ -106,6 +106,44 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
     page.table(
         [*_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)], [_row(check, fit) for check in checks]
     )
+    caption = (
+        "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
+    )
+    if any(check.count > check.looked for check in checks):
+        caption += f" The numbers in the table come from {RUNS} runs of {RUN} neighbours."
+    if any(check.whiteness is not None and check.whiteness.innovations for check in checks):
+        caption += (
+            " Correlations and tests are those of innovations, each measurement against its prediction from those "
+            "before: a curve that free functions bend leaves less than the noise, and correlated."
+        )
+    if any(check.count > DRAWN for check in checks):
+        caption += f" Of each channel {DRAWN} points are shown, evenly chosen."
+    start, stop = subject.gp.fit_.measurements.window
+    margin = 0.02 * (stop - start) or 0.5
+    page.plot(
+        *stack(_panels(subject, residuals), height=90, label=subject.time_label, span=(start - margin, stop + margin)),
+        caption,
+    )
+
+
+def _row(check: Check, fit: Fit) -> list[str]:
+    """Return what the residuals of one observable say, in numbers."""
+    found = check.whiteness
+    tests, links = ["", ""], [""] * len(fit.measurements.inputs)
+    if found is not None:
+        ratio = abs(found.excursion) / found.band
+        tests = [_chance(found.p_value), f"{ratio:.2f}"]
+        links = [f"{found.links[n].correlation:.2f}" if n in found.links else "" for n in fit.measurements.inputs]
+    size, memory = f"{check.size:.2f}", f"{check.memory:.2f}"
+    return [check.name, str(check.count), size, memory, *tests, show_share(check.explained), *links]
+
+
+def _chance(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
+
+
+def _panels(subject: Subject, residuals: Sequence[Residuals]) -> list[Panel]:
+    """Return one panel of residuals over time for each observable."""
     panels = []
     for item in residuals:
         check = item.check
@@ -124,34 +162,4 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         }
         reach = max(3.0, float(np.abs(item.drawn).max()))
         panels.append(Panel(f"<b>{plot_text(check.name)}</b>", [trace], (-reach, reach), (-2.0, 0.0, 2.0)))
-    caption = (
-        "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
-    )
-    if any(check.count > check.looked for check in checks):
-        caption += f" The numbers in the table come from {RUNS} runs of {RUN} neighbours."
-    if any(check.whiteness is not None and check.whiteness.innovations for check in checks):
-        caption += (
-            " Correlations and tests are those of innovations, each measurement against its prediction from those "
-            "before: a curve that free functions bend leaves less than the noise, and correlated."
-        )
-    if any(check.count > DRAWN for check in checks):
-        caption += f" Of each channel {DRAWN} points are shown, evenly chosen."
-    start, stop = subject.gp.fit_.measurements.window
-    margin = 0.02 * (stop - start) or 0.5
-    page.plot(*stack(panels, height=90, label=subject.time_label, span=(start - margin, stop + margin)), caption)
-
-
-def _row(check: Check, fit: Fit) -> list[str]:
-    """Return what the residuals of one observable say, in numbers."""
-    found = check.whiteness
-    tests, links = ["", ""], [""] * len(fit.measurements.inputs)
-    if found is not None:
-        ratio = abs(found.excursion) / found.band
-        tests = [_chance(found.p_value), f"{ratio:.2f}"]
-        links = [f"{found.links[n].correlation:.2f}" if n in found.links else "" for n in fit.measurements.inputs]
-    size, memory = f"{check.size:.2f}", f"{check.memory:.2f}"
-    return [check.name, str(check.count), size, memory, *tests, show_share(check.explained), *links]
-
-
-def _chance(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
+    return panels

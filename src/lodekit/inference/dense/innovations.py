@@ -40,18 +40,18 @@ class Turns:
     root: Array
     innovations: Array
 
-    def ahead(self, row: int, known: int) -> tuple[float, float]:
+    def ahead(self, place: int, known: int) -> tuple[float, float]:
         """Return a measurement minus its prediction from the first `known` ones, and the deviation of that.
 
         Parameters
         ----------
-        row : int
-            The measurement.
+        place : int
+            The number of the measurement.
         known : int
             How many are known.
         """
-        later = self.root[row, known : row + 1]
-        return float(later @ self.innovations[known : row + 1]), float(np.sqrt(later @ later))
+        later = self.root[place, known : place + 1]
+        return float(later @ self.innovations[known : place + 1]), float(np.sqrt(later @ later))
 
 
 def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] = frozenset()) -> Turns | None:
