@@ -41,7 +41,7 @@ class ChannelValidation:
     ahead: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
-    def fitfit_percentage(self) -> float:
+    def fit_percent(self) -> float:
         """``100 (1 - |y - yhat| / |y - mean(y)|)``, as engineers know it: 100 is perfect, zero as good as the mean."""
         return fit_percentage(self.values - self.mean, self.values)
 
