@@ -192,7 +192,7 @@ def test_a_lamp_over_a_plate_is_what_least_squares_find() -> None:
         for k in range(len(y)):
             found[k] = state
             state = decay * state + (1 - decay) * (y0 + K * u[k])
-        return found - y
+        return np.asarray(found - y)
 
     best = least_squares(left, [60.0, 10.0, 15.0, y[0]], x_scale=[60.0, 10.0, 15.0, 200.0]).x
     assert best[:3] == pytest.approx([69.5, 11.42, 19.57], rel=1e-3)

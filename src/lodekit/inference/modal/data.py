@@ -194,7 +194,7 @@ class ModalData:
         """Whether each observable was measured once at every time."""
         return [len(i) == len(self.times) and not (np.diff(i) != 1).any() for i in self.index]
 
-    def rows(self, count: int) -> list[NDArray[np.intp]]:
+    def reached(self, count: int) -> list[NDArray[np.intp]]:
         """Return, for each observable, which of all measurements were made at the first times; `count` of these."""
         ends = [int(np.searchsorted(index, count)) for index in self.index]
         return [np.arange(start, start + end) for start, end in zip(self.edges[:-1], ends, strict=True)]

@@ -40,7 +40,7 @@ class Regression:
         The nodes that the modes were computed at.
     d_basis : list of arrays, shape (p, k, r)
         Derivatives of the modes in the parameters there, for each observable; none where they were not wanted.
-    rows : list of int arrays
+    reached : list of int arrays
         For each observable, the measurements that modes reach.
     design : array, shape (a, r)
         The modes times their prior deviations, in units of the noise, at these measurements.
@@ -61,7 +61,7 @@ class Regression:
     coefficients: Coefficients
     grid: Grid
     d_basis: list[Array]
-    rows: list[NDArray[np.intp]]
+    reached: list[NDArray[np.intp]]
     design: Array
     rest: Array
     deviations: Array
@@ -99,9 +99,9 @@ def _solve(data: ModalData, hyper: Hyperparameters, *, slopes: bool) -> Regressi
     deviations = np.sqrt(data.noise.variance(hyper.noise))
     roots = data.prior.mode_roots(hyper.mode_deviations)
     known = data.pick(means)
-    rows = data.rows(grid.count)
-    reached = np.concatenate(rows)
-    modes = [grid.spread(part)[index[: len(own)]] for part, index, own in zip(basis, data.index, rows, strict=True)]
+    parts = data.reached(grid.count)
+    reached = np.concatenate(parts)
+    modes = [grid.spread(part)[index[: len(own)]] for part, index, own in zip(basis, data.index, parts, strict=True)]
     design = np.concatenate(modes) * (roots / deviations[reached, None])
     target = (data.values - known) / deviations
     if not np.isfinite(design).all() or not np.isfinite(target).all():
@@ -124,7 +124,8 @@ def _solve(data: ModalData, hyper: Hyperparameters, *, slopes: bool) -> Regressi
     through = float(np.linalg.norm(rest * (np.abs(known) / deviations + np.abs(target))))
     through += float(np.linalg.norm(rest[reached] * fitted))
     error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(target)))
-    return Regression(values, grid, d_basis if slopes else [], rows, design, rest, deviations, mean, root, value, error)
+    kept = d_basis if slopes else []
+    return Regression(values, grid, kept, parts, design, rest, deviations, mean, root, value, error)
 
 
 def _triangle(design: Array, target: Array) -> Array:
@@ -161,7 +162,7 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     Minus half the deviance has the derivative ``r mu^T - D A^-1`` in the design, and the rest in the known functions.
     """
     prior, observables, design, rest = data.prior, data.observables, found.design, found.rest
-    reached, inverse = np.concatenate(found.rows), found.inverse_root
+    reached, inverse = np.concatenate(found.reached), found.inverse_root
     covered = design @ (inverse @ inverse.T)
     slopes = rest[reached, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
@@ -171,7 +172,7 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     theta = np.zeros(len(hyper.theta))
     if len(theta):
         in_modes = slopes * (prior.mode_roots(hyper.mode_deviations) / found.deviations[reached, None])
-        parts = np.split(in_modes, np.cumsum([len(own) for own in found.rows])[:-1])
+        parts = np.split(in_modes, np.cumsum([len(own) for own in found.reached])[:-1])
         for d_basis, part, index in zip(found.d_basis, parts, data.index, strict=True):
             placed = np.zeros((found.grid.count, part.shape[1]))
             np.add.at(placed, index[: len(part)], part)
