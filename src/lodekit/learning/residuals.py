@@ -130,7 +130,8 @@ class Check:
         lags = () if self.whiteness is None else self.whiteness.lags
         place = max(range(len(lags)), key=lambda k: abs(lags[k]))
         place = place if abs(lags[place]) > abs(lags[0]) + 0.1 else 0
-        return f"lag {place + 1}: {lags[place]:.2f}"
+        value = lags[place]
+        return f"lag {place + 1}: {value:.2f}" if abs(value) < 0.995 else f"lag {place + 1}: {value:.4f}"
 
     def _pace(self, time_unit: str) -> str:
         """Return how slow or fast that is which is missing."""
