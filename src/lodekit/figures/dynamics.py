@@ -63,18 +63,20 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
         check = checks.get(item.observable)
         last = number == len(series) - 1
         word = "innovation" if found.innovations else "residual"
-        plotting.draw_scatter(own[0], found.times, found.values, label=f"{word} of {item.observable}")
+        plotting.draw_scatter(
+            own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {item.observable}")
+        )
         own[0].set_xlabel(time if last else "")
         if check is None or check.whiteness is None:
             for panel in own[1:]:
                 plotting.draw_note(panel, "too few to tell")
             continue
         step = check.whiteness.step
-        steps = f"lag (steps of {step:.3g}{' ' + known['t'] if 't' in known else ''})"
+        steps = plotting.name_with_unit("lag", f"steps of {step:.3g}{' ' + known['t'] if 't' in known else ''}")
         plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
         own[1].set_title("correlation", fontsize=9.0)
         frequencies, share = cumulated_periodogram(found.values)
-        label = f"frequency (cycles per {known.get('t', 'unit of time')})" if last else ""
+        label = plotting.name_with_unit("frequency", f"cycles per {known.get('t', 'unit of time')}") if last else ""
         plotting.draw_cumulated(own[2], frequencies / step, share, periodogram_band(len(share)), label=label)
         own[2].set_title("cumulated periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
@@ -135,7 +137,7 @@ def plot_bode(
     for number, name in enumerate(outputs):
         _draw_bode(fit, space, (name, entry), omega, panels[2 * number : 2 * number + 2], known)
     for panel in panels[-2:]:
-        panel.set_xlabel(f"frequency (rad per {known.get('t', 'unit of time')})")
+        panel.set_xlabel(plotting.name_with_unit("frequency", f"rad per {known.get('t', 'unit of time')}"))
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
