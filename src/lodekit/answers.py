@@ -351,6 +351,11 @@ def summary(fit: Fit) -> str:
     }
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     others |= {f"explained of {name}": f"{max(share, 0.0):.1%}" for name, share in fit.diagnosis.explained.items()}
+    others |= {
+        f"residuals of {check.name}": "correlated" if check.is_correlated else "independent"
+        for check in fit.diagnosis.checks
+        if check.whiteness is not None
+    }
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.notes)
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
 

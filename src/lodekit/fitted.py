@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,113 +14,33 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
-from lodekit.inference.choice import Choice, choose
-from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.data.observations import Series
+from lodekit.inference.choice import Choice
+from lodekit.inference.engine import Posterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.objective import Objective
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
-from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
+from lodekit.learning.verdicts import Verdict, apply_verdicts
+from lodekit.learning.widening import Leftover, find_widening
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
-from lodekit.threads import one_thread
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Setup:
-    """Everything that is settled before anything is learned.
-
-    Parameters
-    ----------
-    system : System
-        What is fitted.
-    arguments : Arguments
-        How it is fitted.
-    measurements : Measurements
-        What it is fitted to.
-    choice : Choice
-        The kind of the engine, and why it was taken.
-    engine : Engine
-        Computes the log evidence and the posterior; it holds the prior.
-    layout : Layout
-        Where everything that is learned stands in the vector that is searched.
-    case : Case
-        What the engine was chosen for.
-    """
-
-    system: System
-    arguments: Arguments
-    measurements: Measurements
-    choice: Choice
-    engine: Engine
-    layout: Layout
-    case: Case
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.engine.prior
-
-    @cached_property
-    def objective(self) -> Objective:
-        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
-        return Objective(self.engine, self.layout, dict(self.system.parameters))
-
-    @cached_property
-    def reader(self) -> ObservableReader:
-        """The reader of observables of the system."""
-        return ObservableReader(self.system, self.measurements.inputs)
-
-    @property
-    def reduced(self) -> System:
-        """The system of the channels that are not known: what has a prior."""
-        return self.reader.reduced
-
-    @cached_property
-    def structure(self) -> Structure:
-        """What the equations say about what can be learned from what was measured, or is known."""
-        return Structure(
-            self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels)
-        )
-
-    def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
-        """Return the log evidence of a few other measurements of the same observables.
-
-        Parameters
-        ----------
-        measurements : Measurements
-            In memory.
-        hyper : Hyperparameters
-            In the units of the prior.
-        """
-        case = replace(self.case, size=measurements.size, in_memory=True, device=None)
-        return choose("dense", case).kind.make(self.prior, measurements, case).value(hyper)
-
-    def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return self.engine.posterior(hyper)
-
-    def threads(self) -> AbstractContextManager[None]:
-        """Return a context in which linear algebra uses one thread, or all where matrices are large.
-
-        Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        """
-        return nullcontext() if self.engine.is_threaded else one_thread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,19 +94,34 @@ class Fit:
             Whether anything was.
         """
         with self.setup.threads():
-            hyper = self.hyperparameters
-            evidence = Evidence(
-                self.system,
-                self.setup.objective,
-                self.optimum,
-                self.information,
-                self.posterior,
-                self.measurements,
-                self.typical_noise,
-                lambda measurements: self.setup.evidence_on(measurements, hyper),
-            )
+            evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
+            if any(check.has_memory for check in found.checks) and not self.prior.processes:
+                parts = [self._leftover(item) for item in self.measurements.series]
+                usable = [part for part in parts if len(part.times)]
+                found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """All that a diagnosis looks at."""
+        return Evidence(
+            self.system,
+            self.setup.objective,
+            self.optimum,
+            self.information,
+            self.posterior,
+            self.measurements,
+            self.typical_noise,
+            lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+        )
+
+    def _leftover(self, item: Series) -> Leftover:
+        """Return the residuals of one observable, and how the curve there moves with what was learned."""
+        left = self.evidence.remainder(item)
+        noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
+        places = np.searchsorted(item.times, left.times)
+        return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
 
     @property
     def converged(self) -> bool:
@@ -260,8 +194,26 @@ class Fit:
         optimum, points = self.optimum, self.measurements.distinct
         with self.setup.threads():
             freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
-        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
+        wider = np.array([self.diagnosis.widening.get(self.layout.names[k], 1.0) for k in self.layout.learned])
+        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom, wider)
         return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
+
+    @cached_property
+    def parameter_covariance(self) -> Array:
+        """The covariance of all parameters in the user's units, shape (p, p); widened like their standard errors.
+
+        Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
+        determine, such as a ratio, has its own.
+        """
+        layout, found = self.layout, np.zeros((len(self.layout.names),) * 2)
+        steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
+        wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
+        scale = np.array(steps) * np.array(wider)
+        count = len(layout.learned)
+        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[:count, :count] * np.outer(
+            scale, scale
+        )
+        return found
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -284,6 +236,7 @@ class Fit:
             self.estimates,
             self.diagnosis,
             self.measurements.names,
+            self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         if self.measurements.sums is None and self.prior.latents:
@@ -366,6 +319,7 @@ class Fit:
             "converged": bool(self.converged),
             "engine": str(self.choice),
             "explained": dict(self.diagnosis.explained),
+            **Findings.of(self.diagnosis, self.labels.units.get("t", "")).to_dict(),
             "warnings": list(self.warnings),
             "remarks": list(self.diagnosis.notes),
         }

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, storage
+from lodekit import answers, figures, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
@@ -22,6 +22,8 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
+from lodekit.validation import validate
+from lodekit.verdict import diagnose
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
@@ -366,6 +368,10 @@ class LODEGP:
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
     residual = method_of_fit(answers.residual)
+    validate = method_of_fit(validate)
+    diagnose = method_of_fit(diagnose)
+    state_space = method_of_fit(plant.state_space)
+    transfer_function = method_of_fit(plant.transfer_function)
     certificate = method_of_fit(certificate)
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
@@ -377,6 +383,9 @@ class LODEGP:
     plot_evidence = method_of_fit(figures.plot_evidence)
     plot_modes = method_of_fit(figures.plot_modes)
     plot_spectrum = method_of_fit(figures.plot_spectrum)
+    plot_residuals = method_of_fit(figures.plot_residuals)
+    plot_bode = method_of_fit(figures.plot_bode)
+    plot_step = method_of_fit(figures.plot_step)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

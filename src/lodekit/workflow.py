@@ -42,6 +42,7 @@ MODEL = "model.lodekit"
 _NAMES = {
     *("report.html", "predictions.csv", MODEL, "data.csv"),
     *("channels.png", "residual.png", "parameters.png", "modes.png"),
+    *("residuals.png", "bode.png", "step.png"),
 }
 #: How many times the table of predictions has.
 _GRID = 400
@@ -329,6 +330,12 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
     if gp.fit_.setup.reduced.modes:
         drawn["modes.png"] = gp.plot_modes
+    if gp.fit_.measurements.sums is None:
+        drawn["residuals.png"] = gp.plot_residuals
+    if gp.fit_.measurements.inputs:
+        drawn["bode.png"] = gp.plot_bode
+        if not gp.state_space().D1.any():
+            drawn["step.png"] = gp.plot_step
     return {name: to_png(draw()) for name, draw in drawn.items()}, ""
 
 

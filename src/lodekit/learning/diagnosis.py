@@ -7,27 +7,32 @@ no equation. That is another matter than data that do not tell a parameter: ther
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements, Summary
+from lodekit.data.observations import Series
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import find_innovations
 from lodekit.inference.engine import Posterior
 from lodekit.learning.estimates import NOT_IDENTIFIED
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
-from lodekit.learning.residuals import Check, check_residuals, join_words
+from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder, join_words
 from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
 from lodekit.learning.verdicts import Structure, Verdict, give_verdicts, relative_errors
+from lodekit.learning.whiteness import LEVEL, Whiteness
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["Diagnosis", "Evidence", "diagnose"]
+__all__ = ["Diagnosis", "Evidence", "diagnose", "runs_of"]
 
 #: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
@@ -35,6 +40,8 @@ _MARGIN, _MARGIN_EACH = 10.0, 0.05
 _CLEARLY, _MATTERS = 3.0, 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _LOUD = 10.0
+#: Innovations come from so many runs of so many measurements at most.
+_RUNS, _RUN = 6, 500
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
 
@@ -58,6 +65,9 @@ class Diagnosis:
     advantage : float
         By how much the log evidence exceeds that of smooth curves that obey no equation, over the measurements that
         were compared; NaN where they were not.
+    widening : dict of str to float
+        By which factor the standard error of a parameter is larger than the curvature says, because residuals are
+        correlated; empty where nothing was widened.
     """
 
     trouble: tuple[str, ...] = ()
@@ -66,6 +76,7 @@ class Diagnosis:
     symmetries: tuple[tuple[str, ...], ...] = ()
     checks: tuple[Check, ...] = ()
     advantage: float = math.nan
+    widening: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -96,6 +107,7 @@ class Diagnosis:
             "symmetries": [list(names) for names in self.symmetries],
             "checks": [_plain(asdict(check)) for check in self.checks],
             "advantage": _plain(self.advantage),
+            "widening": dict(self.widening),
         }
 
     @classmethod
@@ -108,18 +120,23 @@ class Diagnosis:
                 (-math.inf, math.inf)[k] if edge is None else float(edge) for k, edge in enumerate(edges)
             )  # fmt: skip
             verdicts[name] = Verdict(bool(each["identified"]), str(each["note"]), str(each["reason"]), interval)  # type: ignore[arg-type]
-        filled: list[dict[str, Any]] = [
-            {key: math.nan if value is None else value for key, value in check.items()} for check in state["checks"]
-        ]
         advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
             verdicts,
             tuple(state["combinations"]),
             tuple(tuple(names) for names in state["symmetries"]),
-            tuple(Check(**check) for check in filled),
+            tuple(_read_check(check) for check in state["checks"]),
             math.nan if advantage is None else float(advantage),
+            dict(state.get("widening", {})),
         )
+
+
+def _read_check(state: Mapping[str, Any]) -> Check:
+    """Return a check that was taken apart; those of older files have no tests of independence."""
+    found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
+    whiteness = state.get("whiteness")
+    return Check(**{**found, "whiteness": None if whiteness is None else Whiteness.from_dict(whiteness)})
 
 
 def _plain(value: Any) -> Any:
@@ -175,19 +192,79 @@ class Evidence:
         """Return what the residuals say; of sums over measurements only the share of the variance is known."""
         if self.measurements.sums is not None:
             return tuple(self._summed(each) for each in self.measurements.summaries)
-        reader, units = ObservableReader(self.system, self.measurements.inputs), self.prior.units
-
-        def mean(name: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-            compiled = reader.compile_plain([name], units)
-            return lambda times: self.posterior.mean(compiled, times)[:, 0]
-
         series = self.measurements.series
-        return tuple(check_residuals(item, mean(item.observable), self.level(item.observable)) for item in series)
+        return tuple(
+            check_residuals(
+                item, self.remainder(item), self.level(item.observable), self.measurements.inputs, LEVEL / len(series)
+            )
+            for item in series
+        )
+
+    def remainder(self, item: Series) -> Remainder:
+        """Return what the fit leaves of the measurements of one observable, in memory.
+
+        Parameters
+        ----------
+        item : Series
+            One of the measurements.
+        """
+        reader = ObservableReader(self.system, self.measurements.inputs)
+        compiled = reader.compile_plain([item.observable], self.prior.units)
+
+        def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
+            return self.posterior.mean(compiled, times)[:, 0]
+
+        return find_remainder(item, mean, self.level(item.observable), self.innovations)
+
+    @cached_property
+    def innovations(self) -> Innovations | None:
+        """What measurements add to those before them, in a few runs of neighbours where there are many.
+
+        None without free functions, where some measurements are exact, or where rounding hides it.
+        """
+        if self.measurements.has_exact_values or not self.prior.processes:
+            return None
+        hyper = self.objective.layout.unpack(self.optimum.x)
+        found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
+        for run in runs_of(self.measurements.series):
+            values = find_innovations(DenseData.of(self.prior, run), hyper)
+            if values is None:
+                return None
+            found.append((run, values))
+        if not found:
+            return None
+        times: dict[str, NDArray[np.float64]] = {}
+        values_of: dict[str, NDArray[np.float64]] = {}
+        for k, item in enumerate(self.measurements.series):
+            times[item.observable] = np.concatenate([run[k].times for run, _ in found])
+            values_of[item.observable] = np.concatenate([values[k] for _, values in found])
+        return Innovations(times, values_of)
 
     def _summed(self, item: Summary) -> Check:
         level = self.level(item.observable)
         explained = 1.0 - (level / item.spread) ** 2 if item.spread > 0 else math.nan
         return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
+
+
+def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        Of each observable.
+    """
+    times = np.sort(np.concatenate([item.times for item in series]))
+    if len(times) <= _RUN:
+        yield series
+        return
+    after = -math.inf
+    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
+        low, high = float(times[first]), float(times[first + _RUN - 1])
+        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
+        after = high
+        if all(len(item.times) for item in run):
+            yield run
 
 
 def diagnose(

@@ -57,7 +57,7 @@ def expected_scales(system: System, summaries: Sequence[Summary], span: float) -
     span : float
         Of time.
     """
-    zero = [item.observable for item in summaries if item.is_zero and item.observable in system.channels]
+    zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
     if not zero or len(zero) == len(summaries):
         return {}
     found = _expected_sizes(system, summaries, span)
@@ -97,7 +97,7 @@ def _expected_sizes(
     for item in summaries:
         lines += _observed_lines(system, item, known, index)
     solved = _least_squares(lines, len(index))
-    every = (*names, *system.channels)
+    every = (*names, *system.plain_channels)
     logs = [known[name] if name in known else solved[index[name]] for name in every]
     sizes = np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST)))
     return dict(zip(every, sizes.tolist(), strict=True))
