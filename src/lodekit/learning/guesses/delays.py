@@ -50,7 +50,7 @@ def delay_grid(times: Array) -> Array:
     Examples
     --------
     >>> delay_grid(np.arange(11.0)).round(2).tolist()
-    [0.5, 0.75, 1.13, 1.69, 2.53]
+    [0.5, 0.75, 1.12, 1.69, 2.53]
     """
     distinct = np.unique(times)
     if len(distinct) < 3:
