@@ -141,6 +141,16 @@ def test_updates_add_samples_of_the_input() -> None:
         assert gp.parameters_[name].value == pytest.approx(found.value, rel=1e-3)
 
 
+def test_scores_of_new_measurements_take_new_samples_of_the_input() -> None:
+    record = step_record()
+    gp = fit({name: values[:80] for name, values in record.items()})
+    later = {name: values[80:] for name, values in record.items()}
+    driven = gp.score(later["t"], {"y": later["y"], "u": later["u"]})
+    # With noise of 0.02, a density of about log(1 / (0.02 sqrt(2 pi e))); without the input curves are off by ones.
+    assert driven == pytest.approx(2.5, abs=0.3)
+    assert gp.score(later["t"], {"y": later["y"]}) < driven - 100
+
+
 def test_long_records_are_learned_from_short_ones() -> None:
     gp = fit(step_record(count=45_000))
     for name, value in TRUTH.items():
