@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.linalg import toeplitz
@@ -58,7 +60,7 @@ def test_widened_intervals_of_a_regression_cover_and_plain_ones_do_not() -> None
     assert (inside[1] / 200 > 0.85).all()
 
 
-def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_there() -> None:
+def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_there(tmp_path: Path) -> None:
     generator, times = np.random.default_rng(2), np.linspace(0.0, 10.0, 200)
     white = generator.standard_normal(200)
     slow = lfilter([0.5], [1.0, -0.85], generator.standard_normal(400))[200:]
@@ -81,3 +83,7 @@ def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_ther
     error = wide.parameters_["a"].std_error
     assert high - low > 3.9 * error
     assert wide.fit_.parameter_covariance[0, 0] == pytest.approx(error**2, rel=1e-3)
+    wide.save(tmp_path / "wide.lodekit")
+    again = lk.LODEGP.load(tmp_path / "wide.lodekit")
+    assert repr(again.diagnose()) == repr(wide.diagnose())
+    assert again.parameters_["a"].std_error == pytest.approx(error, rel=1e-9)
