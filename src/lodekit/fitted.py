@@ -15,8 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
+from lodekit.data.records import FIRST, find_record, padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
@@ -62,6 +64,8 @@ class Setup:
         Where everything that is learned stands in the vector that is searched.
     case : Case
         What the engine was chosen for.
+    parts : dict of str to Setup
+        Where there are several records, that of each alone, by the name of the record; the layout is the same for all.
     """
 
     system: System
@@ -71,6 +75,7 @@ class Setup:
     engine: Engine
     layout: Layout
     case: Case
+    parts: Mapping[str, Setup] = field(default_factory=dict)
 
     @property
     def prior(self) -> Prior:
@@ -103,7 +108,8 @@ class Setup:
             In the units of the prior.
         """
         case = replace(self.case, size=measurements.size, in_memory=True, device=None)
-        return choose("dense", case).kind.make(self.prior, measurements, case).value(hyper)
+        every = padded(measurements, self.prior.noise.observables)
+        return choose("dense", case).kind.make(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""
@@ -137,6 +143,8 @@ class Fit:
         What was found out about the files or the DataFrame that were read.
     diagnosis : Diagnosis
         What is to be known before it is believed.
+    whole : Fit, optional
+        Where this is one record of several: the fit to all of them, which has all that they share.
 
     Examples
     --------
@@ -153,6 +161,35 @@ class Fit:
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
+    whole: Fit | None = None
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """The names of the records."""
+        if self.whole is not None:
+            return tuple(name for name, own in self.whole.setup.parts.items() if own is self.setup)
+        return tuple(self.setup.parts) or (FIRST,)
+
+    @cached_property
+    def parts(self) -> tuple[Fit, ...]:
+        """The fit as each record sees it: its own curves and measurements, and all that was learned from all records."""
+        if not isinstance(self.posterior, RecordsPosterior):
+            return (self,)
+        both = zip(self.setup.parts.items(), self.posterior.parts, strict=True)
+        return tuple(
+            Fit(own, self.optimum, self.curvature, posterior, self.labels, (), self.diagnosis.of_record(name), self)
+            for (name, own), posterior in both
+        )
+
+    def part(self, record: object = None) -> Fit:
+        """Return the fit as one record sees it.
+
+        Parameters
+        ----------
+        record : str, int or None
+            Its name, or its number counted from zero; None stands for the only one.
+        """
+        return self.parts[find_record(self.records, record)]
 
     def diagnosed(self, known: Mapping[str, Verdict] | None = None, *, is_searched: bool = True) -> Fit:
         """Return the fit with its diagnosis, computed from all else.
@@ -165,19 +202,24 @@ class Fit:
             Whether anything was.
         """
         with self.setup.threads():
-            hyper = self.hyperparameters
-            evidence = Evidence(
-                self.system,
-                self.setup.objective,
-                self.optimum,
-                self.information,
-                self.posterior,
-                self.measurements,
-                self.typical_noise,
-                lambda measurements: self.setup.evidence_on(measurements, hyper),
-            )
+            evidence = self._evidence()
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
         return replace(self, diagnosis=found)
+
+    def _evidence(self) -> Evidence:
+        """Return all that a diagnosis looks at, of this fit and of each of several records."""
+        hyper = self.hyperparameters
+        return Evidence(
+            self.system,
+            self.setup.objective,
+            self.optimum,
+            self.information,
+            self.posterior,
+            self.measurements,
+            self.typical_noise,
+            lambda measurements: self.setup.evidence_on(measurements, hyper),
+            {name: part._evidence() for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
+        )
 
     @property
     def converged(self) -> bool:
@@ -227,7 +269,8 @@ class Fit:
     @cached_property
     def share_left(self) -> float:
         """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
-        return share_left(self.layout, self.setup.engine.size, self.optimum.at_bound)
+        size = (self.whole or self).setup.engine.size
+        return share_left(self.layout, size, self.optimum.at_bound)
 
     @cached_property
     def information(self) -> Array:
@@ -242,11 +285,15 @@ class Fit:
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """What everything learned could be as well, and what that does to predictions."""
-        return Uncertainty(self.setup.objective, self.optimum, self.information, self.setup.posterior)
+        objective = (self.whole or self).setup.objective
+        is_part = self.whole is not None
+        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, is_part=is_part)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
+        if self.whole is not None:
+            return self.whole.estimates
         optimum, points = self.optimum, self.measurements.distinct
         with self.setup.threads():
             freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
@@ -266,6 +313,8 @@ class Fit:
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
+        if self.whole is not None:
+            return self.whole.warnings
         found = find_warnings(
             self.system,
             self.posterior,
@@ -276,9 +325,9 @@ class Fit:
             self.measurements.names,
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
-        if self.measurements.sums is None and self.prior.latents:
-            found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
-        return found
+        for part in self.parts if self.prior.latents else ():
+            found += warn_of_steps(part.measurements.series, self.noise, self.system.channels)
+        return list(dict.fromkeys(found))
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units.
@@ -338,6 +387,8 @@ class Fit:
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),
             "observations": int(self.setup.engine.size),
+            **({"records": {n: part.setup.engine.size for n, part in zip(self.records, self.parts, strict=True)}}
+               if self.setup.parts else {}),
             "converged": bool(self.converged),
             "engine": str(self.choice),
             "explained": dict(self.diagnosis.explained),

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
+from lodekit.data.records import Pool, Record, find_record, padded, parts_of
 from lodekit.data.units import Units
-from lodekit.errors import FitError, LodekitError
+from lodekit.errors import DataError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
+from lodekit.inference.records import RecordsEngine
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
@@ -25,10 +27,10 @@ from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.learning.verdicts import Verdict
 from lodekit.prior.observables import ObservableReader
-from lodekit.prior.prior import make_prior
+from lodekit.prior.prior import Prior, make_prior
 from lodekit.system.system import System
 
-__all__ = ["extend", "fit_measurements", "keep_point", "make_fit", "prepare"]
+__all__ = ["extend", "fit_measurements", "keep_point", "make_fit", "prepare", "prepare_record"]
 
 Array = NDArray[np.float64]
 
@@ -41,6 +43,7 @@ def prepare(
     time: Units | None = None,
     scales: Mapping[str, float] | None = None,
     sizes: Array | None = None,
+    starts: Mapping[str, float] | None = None,
 ) -> Setup:
     """Return everything that is settled before anything is learned: engine, prior and layout.
 
@@ -56,6 +59,8 @@ def prepare(
         The scales of observables that are kept, from an earlier fit; those of the data otherwise.
     sizes : array, shape (p,), optional
         The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
+    starts : dict of str to float, optional
+        Where there are several records, times zero of some that are kept, by the names of the records.
     """
     latents = arguments.latents(system)
     on_channels = arguments.prior == "channels" and bool(latents)
@@ -64,22 +69,53 @@ def prepare(
         latents=latents,
         exact=measurements.has_exact_values,
         on_channels=on_channels,
-        in_memory=measurements.sums is None,
+        in_memory=not measurements.is_summed,
         tolerance=arguments.tolerance,
         device=arguments.device,
     )
-    choice = choose(arguments.engine, case)
     reader = ObservableReader(system)
     prior = make_prior(
         measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=scales
     )
-    engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
     names = prior.observables.compiled.parameters
     own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
     fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
     deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
     layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
+    if not isinstance(measurements, Pool):
+        return prepare_record(system, arguments, measurements, prior, layout, case)
+    parts = {}
+    for name, own in ((record.name, record.measurements) for record in measurements.records):
+        shifted = prior.starting_at((starts or {}).get(name, own.window[0]))
+        task = replace(case, size=own.size, exact=own.has_exact_values, in_memory=not own.is_summed)
+        parts[name] = prepare_record(system, arguments, own, shifted, layout, task)
+    largest = max(parts.values(), key=lambda part: part.case.size)
+    choice = replace(largest.choice, reason=f"{len(parts)} records; the largest has {largest.choice.reason}")
+    engine = RecordsEngine(tuple(part.engine for part in parts.values()), tuple(parts), measurements.counts)
+    return Setup(system, arguments, measurements, choice, engine, layout, case, parts)
+
+
+def prepare_record(
+    system: System, arguments: Arguments, measurements: Measurements, prior: Prior, layout: Layout, case: Case
+) -> Setup:
+    """Return what is settled for one record, where prior and layout are settled for all.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+    measurements : Measurements
+        Of one record.
+    prior : Prior
+        Of what was measured in any record; it starts where this one does.
+    layout : Layout
+    case : Case
+        What an engine is wanted for.
+    """
+    choice = choose(arguments.engine, case)
+    every = padded(measurements, prior.noise.observables)
+    engine = AccurateEngine(choice.kind.make(prior, every, case), choice, every, case)
     return Setup(system, arguments, measurements, choice, engine, layout, case)
 
 
@@ -103,7 +139,7 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
         optimum = learn(
             setup.system,
             setup.objective,
-            measurements.thumbnail(),
+            [part.thumbnail() for part in parts_of(measurements)],
             restarts=arguments.restarts,
             random_state=arguments.random_state,
             n_jobs=arguments.n_jobs,
@@ -138,7 +174,14 @@ def keep_point(
     return make_fit(setup, optimum, curvature, labels).diagnosed(verdicts, is_searched=False)
 
 
-def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, relearn: bool = True) -> Fit:
+def extend(
+    fit: Fit,
+    new: Measurements,
+    arguments: Arguments | None = None,
+    *,
+    relearn: bool = True,
+    record: object = None,
+) -> Fit:
     """Return a fit to more measurements; what was learned so far is where the search starts.
 
     Parameters
@@ -151,6 +194,8 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
         How to go on; those of the fit by default.
     relearn : bool
         Whether everything is learned anew, or kept as it is.
+    record : str, int or None
+        The record that they belong to, or the name of a new one; None stands for the only one.
     """
     if arguments is not None and arguments.prior != fit.arguments.prior:
         raise LodekitError(
@@ -159,17 +204,32 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
         )
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
-    setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)
+    joined = _add_to_record(fit, new, record)
+    starts = {name: part.prior.units.start for name, part in zip(fit.records, fit.parts, strict=True)}
+    setup = prepare(fit.system, arguments or fit.arguments, joined, time=units, scales=scales, starts=starts)
     old = fit.hyperparameters
     hyper = replace(old, noise=setup.prior.noise.carried_over(fit.prior.noise, old.noise))
     x = setup.layout.pack(hyper)
     if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
         # The posterior says what is wrong.
-        posterior = setup.engine.posterior(setup.layout.unpack(x))
-        posterior.mean(setup.prior.observables, np.array(setup.measurements.window))
+        for part in setup.parts.values() or (setup,):
+            posterior = part.engine.posterior(setup.layout.unpack(x))
+            posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if relearn and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
     return keep_point(setup, x, fit.labels, fit.diagnosis.verdicts)
+
+
+def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
+    """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
+    if isinstance(new, Pool):
+        raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
+    records = [Record(name, part.measurements) for name, part in zip(fit.records, fit.parts, strict=True)]
+    if isinstance(record, str) and record not in fit.records:
+        return Pool.of([*records, Record(record, new)])
+    place = find_record(fit.records, record)
+    records[place] = replace(records[place], measurements=records[place].measurements + new)
+    return Pool.of(records)
 
 
 def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:

@@ -13,7 +13,16 @@ from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 
-__all__ = ["Measurements", "Summary", "check_exact_values", "check_met", "merge", "scatter_of", "typical_noise"]
+__all__ = [
+    "Measurements",
+    "Summary",
+    "check_exact_values",
+    "check_met",
+    "merge",
+    "scatter_of",
+    "typical_noise",
+    "unit_of",
+]
 
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
@@ -124,7 +133,13 @@ class Measurements:
         """The first and the last time."""
         if self.sums is not None:
             return self.sums.start, self.sums.stop
-        return min(float(item.times[0]) for item in self.series), max(float(item.times[-1]) for item in self.series)
+        filled = [item.times for item in self.series if len(item.times)]
+        return min(float(times[0]) for times in filled), max(float(times[-1]) for times in filled)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether only sums are kept."""
+        return self.sums is not None
 
     @property
     def shown(self) -> list[Series]:
@@ -176,17 +191,24 @@ def scatter_of(values: Array) -> float:
     return float(np.sqrt(np.mean(np.diff(values, 3) ** 2) / 20.0))
 
 
-def _scale(spread: float, size: float) -> float:
-    """Return the unit of an observable: its spread, or its size where it does not change."""
+def unit_of(spread: float, size: float) -> float:
+    """Return the unit of an observable: its spread, or its size where it does not change.
+
+    Parameters
+    ----------
+    spread, size : float
+    """
     return spread if spread > 1e-12 * size and spread > 0 else size or 1.0
 
 
 def _summarize(item: Series) -> Summary:
+    if not len(item.values):
+        return Summary(item.observable, 1.0, 0.0, 0.0, 0, False, np.nan, False)
     known = item.std[item.known]
     spread = float(np.std(item.values))
     return Summary(
         item.observable,
-        _scale(spread, float(np.max(np.abs(item.values)))),
+        unit_of(spread, float(np.max(np.abs(item.values)))),
         float(item.values.mean()),
         spread,
         len(item.values),
@@ -210,7 +232,7 @@ def _summarize_sums(sums: Statistics, name: str) -> Summary:
     noise = np.nan if known is None else float(np.sqrt(known.count / known.moments[0]))
     count = sum(cell.count for cell in cells.values())
     return Summary(
-        name, _scale(spread, float(np.hypot(size, spread))), mean, spread, count, False in cells, noise, False
+        name, unit_of(spread, float(np.hypot(size, spread))), mean, spread, count, False in cells, noise, False
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +31,7 @@ _STEPS, _FEWER = 500, 80
 def learn(
     system: System,
     objective: Objective,
-    series: list[Series],
+    records: Sequence[Sequence[Series]],
     *,
     restarts: int,
     random_state: int | None,
@@ -43,8 +45,8 @@ def learn(
     ----------
     system : System
     objective : Objective
-    series : list of Series
-        Measurements, or averages of them, from which start values are guessed.
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, from which start values are guessed.
     restarts : int
         How many starts are followed at most.
     random_state : int or None
@@ -61,7 +63,8 @@ def learn(
     if layout.size == 0:
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
-    guesses = gather_guesses(system, objective, series, generator)
+    guesses = gather_guesses(system, objective, records, generator)
+    series = [item for record in records for item in record]
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
     if not starts and known is None:
         reason = find_trouble(objective, guesses[0].theta, generator)

@@ -44,6 +44,8 @@ class Check:
         One less the variance of the residuals over that of the data; NaN where the data do not change.
     expected : float
         The same with the known noise for the residuals, where all noise is known; NaN otherwise.
+    record : str
+        Where there are several records: which one.
     """
 
     name: str
@@ -53,6 +55,12 @@ class Check:
     memory: float
     explained: float
     expected: float = math.nan
+    record: str = ""
+
+    @property
+    def title(self) -> str:
+        """The observable, with its record where there are several."""
+        return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
     def has_memory(self) -> bool:
@@ -126,21 +134,21 @@ def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
     found = []
     slow = [check for check in checks if check.has_memory]
     if slow:
-        listed = join_words([f"{check.name} (correlation {check.memory:.2f})" for check in slow])
+        listed = join_words([f"{check.title} (correlation {check.memory:.2f})" for check in slow])
         largest = min(max(check.memory for check in slow), 0.999)
         found.append(
             f"neighbouring residuals resemble each other in {listed}: errors are not independent, or the fit or the "
             "equations miss something; standard errors and intervals are then too narrow, as a rule of thumb by a "
             f"factor of up to {math.sqrt((1 + largest) / (1 - largest)):.1f}: look at the residuals for what is missing"
         )
-    swinging = [f"{check.name} (correlation {check.memory:.2f})" for check in checks if check.alternates]
+    swinging = [f"{check.title} (correlation {check.memory:.2f})" for check in checks if check.alternates]
     if swinging:
         found.append(
             f"neighbouring residuals swing from one side to the other in {join_words(swinging)}: the measurements are "
             "not independent, or the curve follows their noise; where the noise is known, give noise_std"
         )
-    loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
-    if loud and is_shared and len(checks) > 1:
+    loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.is_loud]
+    if loud and is_shared and len({check.name for check in checks}) > 1:
         found.append(
             f"residuals are larger than the shared noise in {join_words(loud)}: "
             'noise="channel" learns one level for each'
@@ -150,7 +158,7 @@ def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
             f"residuals are larger than the noise in {join_words(loud)}: it is set too small, or the equations miss "
             "something; leave noise_std out to learn it"
         )
-    low = [f"{max(check.explained, 0.0):.0%} of {check.name}" for check in checks if check.is_low]
+    low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.is_low]
     if low:
         found.append(
             f"the curves explain little of the variance of the data, {join_words(low)}; the rest counts as noise: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,23 @@ class Prior:
     def processes(self) -> int:
         """Number of lengthscales, and of deviations: one for each free function, or for each channel."""
         return len(self.latents) if self.channels is None else self.channels.count
+
+    def starting_at(self, start: float) -> Prior:
+        """Return the same prior with another time zero: that of another record.
+
+        Known functions of time stay where they are; modes begin at the new start.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        """
+
+        def moved(observables: Observables) -> Observables:
+            return replace(observables, units=replace(observables.units, start=start))
+
+        channels = None if self.channels is None else moved(self.channels)
+        return replace(self, observables=moved(self.observables), channels=channels)
 
     def mode_roots(self, deviations: Array) -> Array:
         """Return the prior deviation of every basis function of the modes."""

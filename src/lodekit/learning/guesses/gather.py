@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.decays import decay_guesses
-from lodekit.learning.guesses.implied import implied_equations
+from lodekit.learning.guesses.implied import equations_of_records
 from lodekit.learning.guesses.smoothed import match_derivatives
 from lodekit.learning.guesses.weak import weak_guesses
 from lodekit.learning.objective import Objective
@@ -42,7 +43,7 @@ class Guess:
 
 
 def gather_guesses(
-    system: System, objective: Objective, series: list[Series], generator: np.random.Generator
+    system: System, objective: Objective, records: Sequence[Sequence[Series]], generator: np.random.Generator
 ) -> list[Guess]:
     """Return guesses of the parameters; what the user says comes before what the data suggest.
 
@@ -52,8 +53,8 @@ def gather_guesses(
     ----------
     system : System
     objective : Objective
-    series : list of Series
-        Measurements, or averages of them, from which values are guessed.
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, from which values are guessed.
     generator : numpy.random.Generator
         For all that is tried at random.
     """
@@ -63,10 +64,11 @@ def gather_guesses(
     if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
         return [Guess("given", starts)]
     found: list[Guess] = []
-    equations = implied_equations(system, series, layout)
-    if equations is not None:
+    equations = equations_of_records(system, records, layout)
+    if equations:
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
+    series = [item for record in records for item in record]
     found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
     found += [Guess(guess.family, theta) for guess in found if (theta := _sensible(layout, guess.theta)) is not None]
     found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from lodekit.system.elimination import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["ImpliedEquations", "implied_equations"]
+__all__ = ["ImpliedEquations", "equations_of_records", "implied_equations"]
 
 Array = NDArray[np.float64]
 #: Fewer measurements than this show no derivative.
@@ -99,6 +99,38 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
         involved,
         (start, stop),
     )
+
+
+def equations_of_records(
+    system: System, records: Sequence[Sequence[Series]], layout: Layout
+) -> list[ImpliedEquations]:
+    """Return the equations between what was measured in each record; none for a record that has none.
+
+    Parameters
+    ----------
+    system : System
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, in the user's units.
+    layout : Layout
+        Which parameters are learned.
+    """
+    # Algebra is dear, and most records measure the same.
+    known: dict[tuple[str, ...], ImpliedEquations | None] = {}
+    found = []
+    for series in records:
+        observed = [item for item in series if len(item.times) >= _FEW]
+        key = tuple(item.observable for item in observed)
+        if key not in known:
+            known[key] = implied_equations(system, observed, layout)
+        equations = known[key]
+        if equations is None:
+            continue
+        own = {item.observable: item for item in observed}
+        chosen = [own[item.observable] for item in equations.series]
+        start, stop = max(float(item.times.min()) for item in chosen), min(float(item.times.max()) for item in chosen)
+        if stop > start:
+            found.append(replace(equations, series=chosen, window=(start, stop)))
+    return found
 
 
 def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix, list[Signal]]:
