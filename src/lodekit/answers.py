@@ -66,6 +66,7 @@ def predict(
     return_cov: bool = False,
     *,
     parameters: str = "uncertain",
+    record: str | int | None = None,
 ) -> Any:
     """Return the posterior mean, and standard deviations or covariances on request.
 
@@ -82,6 +83,8 @@ def predict(
         Whether standard deviations, or covariances, are wanted as well.
     parameters : {"uncertain", "fixed"}
         Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
+    record : str or int, optional
+        Which record, by its name, or by its number counted from zero; needed where there are several.
 
     Returns
     -------
@@ -99,6 +102,7 @@ def predict(
     >>> speed.shape, std.shape
     ((2,), (2,))
     """
+    fit = fit.part(record)
     texts, single = _read_observables(fit, observable)
     times, observables, uncertain = fit.times(t), fit.observables(texts), _is_uncertain(parameters)
     if not len(times):
@@ -136,6 +140,7 @@ def sample(
     *,
     parameters: str = "uncertain",
     return_parameters: bool = False,
+    record: str | int | None = None,
 ) -> Any:
     """Return functions drawn from the posterior, without noise and in the user's units.
 
@@ -157,6 +162,8 @@ def sample(
         for each function.
     return_parameters : bool
         Whether the parameters of the system are wanted as well, of each function.
+    record : str or int, optional
+        As in `predict`. With the same seed, functions of different records have the same parameters.
 
     Returns
     -------
@@ -172,6 +179,7 @@ def sample(
     >>> drawn.shape, own["a"].shape
     ((5, 3, 1), (5,))
     """
+    fit = fit.part(record)
     texts, single = _read_observables(fit, observable)
     times, observables = fit.times(t), fit.observables(texts)
     uncertain = _is_uncertain(parameters)
@@ -206,7 +214,13 @@ def _draw(
 
 
 def residual(
-    fit: Fit, t: ArrayLike, *, samples: int = 0, random_state: int | None = None, relative: bool = False
+    fit: Fit,
+    t: ArrayLike,
+    *,
+    samples: int = 0,
+    random_state: int | None = None,
+    relative: bool = False,
+    record: str | int | None = None,
 ) -> Array:
     """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
 
@@ -223,6 +237,8 @@ def residual(
         Seed of the samples.
     relative : bool
         Whether what is left is divided by the sum of the sizes of the terms of its equation.
+    record : str or int, optional
+        As in `predict`.
 
     Returns
     -------
@@ -235,6 +251,7 @@ def residual(
     >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
     True
     """
+    fit = fit.part(record)
     equations, times = equation_terms(fit.system), fit.times(t)
     if not samples:
         mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
@@ -282,7 +299,9 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
     return found.value
 
 
-def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> float:
+def score(
+    fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None, *, record: str | int | None = None
+) -> float:
     """Return the mean log predictive density of new measurements: noise, and the uncertainty of all that was learned.
 
     Parameters
@@ -294,6 +313,8 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     noise_std : number, array or dict, optional
         Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
         were fitted.
+    record : str or int, optional
+        The record that they belong to, as in `predict`.
 
     Examples
     --------
@@ -302,6 +323,7 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     >>> gp.score([1.5], {"x": [1.5]}) > gp.score([1.5], {"x": [9.0]})
     True
     """
+    fit = fit.part(record)
     total, count = 0.0, 0
     clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
     for series in merge(read_values(fit.system.channels, t, Y, noise_std, clock)[0]):
@@ -330,7 +352,7 @@ def summary(fit: Fit) -> str:
     """
     title = [
         ("Channels", str(len(fit.system.channels))),
-        ("Observations", str(fit.setup.engine.size)),
+        ("Observations", f"{fit.setup.engine.size}{f' ({len(fit.records)} records)' if len(fit.records) > 1 else ''}"),
         ("Free functions", str(fit.system.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
         ("Converged", "yes" if fit.converged else "no"),
@@ -341,7 +363,9 @@ def summary(fit: Fit) -> str:
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
-    others |= {f"explained of {name}": f"{max(share, 0.0):.1%}" for name, share in fit.diagnosis.explained.items()}
+    least = " (least)" if len(fit.records) > 1 else ""
+    shares = fit.diagnosis.explained
+    others |= {f"explained of {name}{least}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     notes = (*fit.diagnosis.notes, *fit.notes)
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,112 +14,32 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
-from lodekit.data.records import FIRST, find_record, padded
-from lodekit.inference.choice import Choice, choose
-from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.data.records import FIRST, find_record
+from lodekit.inference.choice import Choice
+from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.objective import Objective
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
-from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
+from lodekit.learning.verdicts import Verdict, apply_verdicts
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
-from lodekit.threads import one_thread
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Setup:
-    """Everything that is settled before anything is learned.
-
-    Parameters
-    ----------
-    system : System
-        What is fitted.
-    arguments : Arguments
-        How it is fitted.
-    measurements : Measurements
-        What it is fitted to.
-    choice : Choice
-        The kind of the engine, and why it was taken.
-    engine : Engine
-        Computes the log evidence and the posterior; it holds the prior.
-    layout : Layout
-        Where everything that is learned stands in the vector that is searched.
-    case : Case
-        What the engine was chosen for.
-    parts : dict of str to Setup
-        Where there are several records, that of each alone, by the name of the record; the layout is the same for all.
-    """
-
-    system: System
-    arguments: Arguments
-    measurements: Measurements
-    choice: Choice
-    engine: Engine
-    layout: Layout
-    case: Case
-    parts: Mapping[str, Setup] = field(default_factory=dict)
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.engine.prior
-
-    @cached_property
-    def objective(self) -> Objective:
-        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
-        return Objective(self.engine, self.layout, dict(self.system.parameters))
-
-    @cached_property
-    def reader(self) -> ObservableReader:
-        """The reader of observables of the system."""
-        return ObservableReader(self.system)
-
-    @cached_property
-    def structure(self) -> Structure:
-        """What the equations say about what can be learned from what was measured."""
-        return Structure(self.system, self.measurements.names)
-
-    def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
-        """Return the log evidence of a few other measurements of the same observables.
-
-        Parameters
-        ----------
-        measurements : Measurements
-            In memory.
-        hyper : Hyperparameters
-            In the units of the prior.
-        """
-        case = replace(self.case, size=measurements.size, in_memory=True, device=None)
-        every = padded(measurements, self.prior.noise.observables)
-        return choose("dense", case).kind.make(self.prior, every, case).value(hyper)
-
-    def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return self.engine.posterior(hyper)
-
-    def threads(self) -> AbstractContextManager[None]:
-        """Return a context in which linear algebra uses one thread, or all where matrices are large.
-
-        Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        """
-        return nullcontext() if self.engine.is_threaded else one_thread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +91,7 @@ class Fit:
 
     @cached_property
     def parts(self) -> tuple[Fit, ...]:
-        """The fit as each record sees it: its own curves and measurements, and all that was learned from all records."""
+        """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
         if not isinstance(self.posterior, RecordsPosterior):
             return (self,)
         both = zip(self.setup.parts.items(), self.posterior.parts, strict=True)
@@ -387,11 +306,22 @@ class Fit:
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),
             "observations": int(self.setup.engine.size),
-            **({"records": {n: part.setup.engine.size for n, part in zip(self.records, self.parts, strict=True)}}
-               if self.setup.parts else {}),
+            **({"records": self._describe_records()} if self.setup.parts else {}),
             "converged": bool(self.converged),
             "engine": str(self.choice),
             "explained": dict(self.diagnosis.explained),
             "warnings": list(self.warnings),
             "remarks": list(self.diagnosis.notes),
+        }
+
+    def _describe_records(self) -> dict[str, Any]:
+        """Return what is to be said of each of several records, as plain values."""
+        return {
+            name: {
+                "observations": int(part.setup.engine.size),
+                "window": list(part.measurements.window),
+                "log_evidence": float(part.log_evidence),
+                "explained": dict(part.diagnosis.explained),
+            }
+            for name, part in zip(self.records, self.parts, strict=True)
         }

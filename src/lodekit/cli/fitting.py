@@ -39,6 +39,9 @@ StepOption = Annotated[
 ]
 FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
 LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
+RecordsOption = Annotated[
+    str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
+]
 NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
 DeviationOption = Annotated[
     float | None, typer.Option("--mode-deviation", help="The prior deviation of every mode; learned otherwise.")
@@ -67,13 +70,17 @@ def init(
 
 def fit(
     system: Annotated[Path, typer.Argument(help="System file (.toml); lodekit init writes one.")],
-    data: Annotated[str, typer.Argument(help="CSV or Parquet file, or a pattern such as 'logs/*.parquet'.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+    ],
     out: FolderOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
     dt: StepOption = None,
     first: FirstOption = None,
     last: LastOption = None,
+    records: RecordsOption = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
     noise: NoiseOption = None,
@@ -99,7 +106,7 @@ def fit(
     file = set_parameters(read_system_file(system), known, starts)
     if basis:
         file = replace(file, system=file.system.with_basis(read_names(basis)))
-    folder = _folder(data) if out is None else out
+    folder = _folder(data[0]) if out is None else out
     check_folder(folder)
     product = fit_file(
         file,
@@ -108,6 +115,7 @@ def fit(
         header=header,
         dt=dt,
         window=(first, last),
+        records=records,
         command=shlex.join(["lodekit", *sys.argv[1:]]),
         noise=noise,
         latent=latent,

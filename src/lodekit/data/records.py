@@ -13,7 +13,7 @@ from lodekit.data.measurements import Measurements, Summary, scatter_of, unit_of
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
-__all__ = ["FIRST", "Pool", "Record", "find_record", "name_records", "padded", "parts_of"]
+__all__ = ["FIRST", "Pool", "Record", "describe_records", "find_record", "padded", "parts_of"]
 
 Array = NDArray[np.float64]
 #: What the only record of a fit is called, where nothing else names it.
@@ -171,25 +171,20 @@ def padded(measurements: Measurements, names: Sequence[str]) -> Measurements:
         return measurements
     own = {item.observable: item for item in measurements.series}
     nothing = np.zeros(0)
-    return replace(
-        measurements, series=[own.get(name, Series(name, nothing, nothing, nothing)) for name in names]
-    )
+    return replace(measurements, series=[own.get(name, Series(name, nothing, nothing, nothing)) for name in names])
 
 
-def name_records(names: Sequence[str]) -> list[str]:
-    """Return names of records; raise where two are the same.
+def describe_records(records: Sequence[Record]) -> list[str]:
+    """Return how many records there are, and what they are called; nothing where there is one.
 
     Parameters
     ----------
-    names : sequence of str
-        As found: names of files, cells of a column, numbers.
+    records : sequence of Record
     """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DataError(f"expected records of different names, got {name!r} twice")
-        seen.add(name)
-    return list(names)
+    if len(records) < 2:
+        return []
+    names = ", ".join(record.name for record in records[:12]) + ", ..." * (len(records) > 12)
+    return [f"{len(records)} records, each with functions and an initial state of its own: {names}"]
 
 
 def find_record(names: Sequence[str], record: object) -> int:

@@ -72,8 +72,15 @@ class Diagnosis:
 
     @property
     def explained(self) -> dict[str, float]:
-        """The share of the variance of each observable that the curves explain; none for what does not change."""
-        return {check.title: check.explained + 0.0 for check in self.checks if not math.isnan(check.explained)}
+        """The share of the variance of each observable that the curves explain; none for what does not change.
+
+        Of several records that which is explained least counts.
+        """
+        found: dict[str, float] = {}
+        for check in self.checks:
+            if not math.isnan(check.explained):
+                found[check.name] = min(found.get(check.name, math.inf), check.explained + 0.0)
+        return found
 
     @property
     def notes(self) -> list[str]:

@@ -18,6 +18,9 @@ from lodekit.system.display import sections
 
 __all__ = ["make_report"]
 
+#: So many records have sections of their own at most.
+_MOST = 12
+
 
 def make_report(
     gp: LODEGP,
@@ -63,15 +66,25 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
-    subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp.fit_.measurements.window))
+    about = dict(units or {}), source, dict(truth or {})
+    subject = Subject(gp, *about, read_span(span, gp.fit_.measurements.window))
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
     _add_result(page, subject, notes)
     _add_equations(page, subject)
     _add_tables(page, subject)
-    add_curves(page, subject)
-    _add_certificate(page, subject)
-    add_residuals(page, subject, find_residuals(subject))
+    parts = [subject]
+    if len(gp.records_) > 1:
+        parts = [
+            Subject(LODEGP.from_fit(part), *about, read_span(span, part.measurements.window), record)
+            for record, part in list(zip(gp.records_, gp.fit_.parts, strict=True))[:_MOST]
+        ]
+    if len(gp.records_) > _MOST:
+        page.paragraph(f"Of {len(gp.records_)} records the first {_MOST} are shown below; the fit used all.", "note")
+    for part in parts:
+        add_curves(page, part)
+        _add_certificate(page, part)
+        add_residuals(page, part, find_residuals(part))
     add_recipe(page, subject, command)
     return page.text()
 
@@ -86,6 +99,9 @@ def _lead(subject: Subject) -> str:
     source = f" from {subject.source}" if subject.source else ""
     start, stop = kept.window
     window = f"t from {start:.{subject.time_digits}g} to {stop:.{subject.time_digits}g}{subject.unit('t')}"
+    if len(subject.gp.records_) > 1:
+        longest = f"{stop - start:.{subject.time_digits}g}{subject.unit('t')}"
+        window = f"{count(len(subject.gp.records_), 'record')}, the longest {longest} long"
     return f"{', '.join(parts)}; fitted to {count(kept.size, 'measurement')}{source}, {window}."
 
 
@@ -113,7 +129,8 @@ def _explained_line(subject: Subject) -> list[str]:
     """Return how much of the data the curves explain, in one sentence; none where that is not known."""
     shares = subject.gp.fit_.diagnosis.explained
     listed = [f"{show_share(share)} of {name}" for name, share in shares.items()]
-    return [f"Of the variance of the data the curves explain {join(listed)}."] if listed else []
+    least = "at least " if len(subject.gp.records_) > 1 else ""
+    return [f"Of the variance of the data the curves explain {least}{join(listed)}."] if listed else []
 
 
 def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
@@ -231,7 +248,7 @@ def _unit_of(subject: Subject, hyperparameter: str) -> str:
 
 def _add_certificate(page: Page, subject: Subject) -> None:
     """Add the proof that all solutions satisfy the equations, and what was measured on the curves of this page."""
-    page.section("Do the curves satisfy the equations?")
+    page.section(subject.heading("Do the curves satisfy the equations?"))
     system = subject.gp.system
     try:
         found = subject.gp.certificate(subject.times)

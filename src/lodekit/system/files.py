@@ -20,7 +20,7 @@ __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 MAX_BYTES = 1_000_000
 _KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "columns"),
+    *("noise", "latent", "prior", "mode_deviation", "columns", "records"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
@@ -32,6 +32,7 @@ _MODEL_LINES = (
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
     "# mode_deviation = 1.0     # the prior deviation of every mode; learned without this line",
+    '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
 _PARAMETER_LINES = (
     "# What you know of each parameter goes between its braces, separated by commas:",
@@ -77,6 +78,8 @@ class SystemFile:
         The prior deviation of every mode; None where it is learned.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
+    records : str
+        The column that says which record a line of a measurement file belongs to; empty where none does.
     """
 
     system: System
@@ -87,6 +90,7 @@ class SystemFile:
     prior: str = "latent"
     mode_deviation: float | None = None
     columns: dict[str, str] = field(default_factory=dict)
+    records: str = ""
 
 
 def read_system_file(path: str | Path) -> SystemFile:
@@ -94,7 +98,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records`` and ``[columns]``.
 
     Parameters
     ----------
@@ -148,6 +152,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         mode_deviation=_read_deviation(place, content.get("mode_deviation")),
         columns=columns,
+        records=_read_records(place, content.get("records", "")),
     )
 
 
@@ -257,6 +262,12 @@ def _read_columns(place: Path, entry: Any) -> dict[str, str]:
             )
         columns[name.strip()] = str(column).strip()
     return columns
+
+
+def _read_records(place: Path, entry: Any) -> str:
+    if isinstance(entry, bool) or not isinstance(entry, str | int):
+        raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {entry!r}')
+    return str(entry).strip()
 
 
 def format_system_file(

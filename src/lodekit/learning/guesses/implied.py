@@ -101,9 +101,7 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
     )
 
 
-def equations_of_records(
-    system: System, records: Sequence[Sequence[Series]], layout: Layout
-) -> list[ImpliedEquations]:
+def equations_of_records(system: System, records: Sequence[Sequence[Series]], layout: Layout) -> list[ImpliedEquations]:
     """Return the equations between what was measured in each record; none for a record that has none.
 
     Parameters
