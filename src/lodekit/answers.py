@@ -109,19 +109,25 @@ def predict(
         shape = (0,) if single else (0, len(texts))
         return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
     with np.errstate(all="ignore"):
-        mean = fit.posterior.mean(observables, times)
-        found: list[Array] = [mean[:, 0] if single else mean]
-        slopes, left = np.zeros((0, *mean.shape)), fit.share_left if uncertain else 1.0
-        if uncertain and (return_std or return_cov):
-            slopes = fit.uncertainty.slopes(observables, times)
-        if return_std:
-            std = np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0))
-            found.append(std[:, 0] if single else std)
-        if return_cov:
-            check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
-            covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
-            found.append(covariance[:, 0, :, 0] if single else covariance)
-    return _deliver(found, times)
+        parts = _moments(fit, observables, times, uncertain, return_std, return_cov)
+    return _deliver([part[:, 0, :, 0] if part.ndim == 4 else part[:, 0] for part in parts] if single else parts, times)
+
+
+def _moments(
+    fit: Fit, observables: Observables, times: Array, uncertain: bool, return_std: bool, return_cov: bool
+) -> list[Array]:
+    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o)."""
+    mean = fit.posterior.mean(observables, times)
+    found = [mean]
+    slopes, left = np.zeros((0, *mean.shape)), fit.share_left if uncertain else 1.0
+    if uncertain and (return_std or return_cov):
+        slopes = fit.uncertainty.slopes(observables, times)
+    if return_std:
+        found.append(np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)))
+    if return_cov:
+        check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
+        found.append(fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0)))
+    return found
 
 
 def _deliver(found: Sequence[Array], times: Array) -> Any:
@@ -181,8 +187,7 @@ def sample(
     """
     fit = fit.part(record)
     texts, single = _read_observables(fit, observable)
-    times, observables = fit.times(t), fit.observables(texts)
-    uncertain = _is_uncertain(parameters)
+    times, observables, uncertain = fit.times(t), fit.observables(texts), _is_uncertain(parameters)
     check_count("size", size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")

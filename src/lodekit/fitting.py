@@ -85,9 +85,22 @@ def prepare(
     layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
+    return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _prepare_records(
+    system: System,
+    arguments: Arguments,
+    measurements: Pool,
+    prior: Prior,
+    layout: Layout,
+    case: Case,
+    starts: Mapping[str, float],
+) -> Setup:
+    """Return what is settled for several records together, and for each; each has a time zero of its own."""
     parts = {}
     for name, own in ((record.name, record.measurements) for record in measurements.records):
-        shifted = prior.starting_at((starts or {}).get(name, own.window[0]))
+        shifted = prior.starting_at(starts.get(name, own.window[0]))
         task = replace(case, size=own.size, exact=own.has_exact_values, in_memory=not own.is_summed)
         parts[name] = prepare_record(system, arguments, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.case.size)
@@ -226,10 +239,10 @@ def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
         raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
     records = [Record(name, part.measurements) for name, part in zip(fit.records, fit.parts, strict=True)]
     if isinstance(record, str) and record not in fit.records:
-        return Pool.of([*records, Record(record, new)])
+        return Pool.together([*records, Record(record, new)])
     place = find_record(fit.records, record)
     records[place] = replace(records[place], measurements=records[place].measurements + new)
-    return Pool.of(records)
+    return Pool.together(records)
 
 
 def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:

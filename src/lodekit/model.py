@@ -13,7 +13,7 @@ from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
-from lodekit.estimator import Estimator
+from lodekit.estimator import get_params, set_params, sklearn_tags
 from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import extend, fit_measurements, prepare
 from lodekit.labels import Labels
@@ -25,7 +25,7 @@ from lodekit.system.system import System
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
 
-class LODEGP(Estimator):
+class LODEGP:
     """A Gaussian process over the solutions of a system of linear ODEs.
 
     Parameters
@@ -178,8 +178,7 @@ class LODEGP(Estimator):
         Returns
         -------
         self : LODEGP
-            With ``parameters_``, ``hyperparameters_``, ``noise_``, ``log_evidence_``, ``converged_``, ``engine_``; all
-            of them come from ``fit_``, the fit as one value.
+            With ``parameters_``, ``noise_``, ``log_evidence_`` and more; all comes from ``fit_``, the fit as one value.
 
         Examples
         --------
@@ -336,6 +335,9 @@ class LODEGP(Estimator):
         """
         return cls.from_fit(storage.load_fit(path))
 
+    get_params = get_params
+    set_params = set_params
+    __sklearn_tags__ = sklearn_tags
     save = method_of_fit(storage.save_fit)
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)

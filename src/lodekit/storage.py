@@ -154,7 +154,8 @@ def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the measurements of all records as plain values and arrays; one alone as earlier formats have it."""
     if len(fit.parts) == 1:
         return _pack_measurements(fit.measurements)
-    packed, arrays = [], {}
+    packed: list[dict[str, Any]] = []
+    arrays: dict[str, Any] = {}
     for number, (name, part) in enumerate(zip(fit.records, fit.parts, strict=True)):
         data, own = _pack_measurements(part.measurements)
         packed.append({"name": name, "start": part.prior.units.start, **data})
@@ -172,7 +173,7 @@ def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tupl
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
         records.append(Record(str(data["name"]), _unpack_measurements(data, own)))
         starts[str(data["name"])] = float(data["start"])
-    return Pool.of(records), starts
+    return Pool.together(records), starts
 
 
 def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:

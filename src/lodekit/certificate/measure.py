@@ -74,8 +74,9 @@ def join_measured(parts: Sequence[Measured]) -> Measured:
     ----------
     parts : sequence of Measured
     """
-    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "left", "apart"))
-    return Measured(*joined, min(part.length for part in parts))
+    times = np.concatenate([part.times for part in parts])
+    left, apart = np.concatenate([part.left for part in parts]), np.concatenate([part.apart for part in parts])
+    return Measured(times, left, apart, min(part.length for part in parts))
 
 
 def measure_curve(

@@ -20,7 +20,7 @@ from lodekit.cli.inputs import deliver, read_numbers
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder
 from lodekit.system import catalog as examples
-from lodekit.system.files import format_system_file, read_system_file
+from lodekit.system.files import SystemFile, format_system_file, read_system_file
 from lodekit.workflow import Product, compute_results, describe_fit, fit_file, set_parameters, write_results
 
 __all__ = ["demo", "fit", "init"]
@@ -102,10 +102,7 @@ def fit(
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
-    file = set_parameters(read_system_file(system), known, starts)
-    if basis:
-        file = replace(file, system=file.system.with_basis(read_names(basis)))
+    file = _read_file(system, values, start, basis)
     folder = _folder(data[0]) if out is None else out
     check_folder(folder)
     product = fit_file(
@@ -129,6 +126,13 @@ def fit(
         _say(f"{product.source}: {'; '.join(product.notes)}")
     paths = _write(product, folder, figures=figures)
     _finish(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _read_file(system: Path, values: list[str] | None, start: list[str] | None, basis: list[str] | None) -> SystemFile:
+    """Return a system file with what options say about its parameters and its free functions."""
+    known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
+    file = set_parameters(read_system_file(system), known, starts)
+    return replace(file, system=file.system.with_basis(read_names(basis))) if basis else file
 
 
 def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:

@@ -66,8 +66,7 @@ def read_records(
                 "expected one record in each file, as files of this size are read in pieces, got "
                 f"{request.advice.records}; write a file for each record"
             )
-        tables = {where: table for _, own in groups for where, table in own.items()}
-        return _split_records(tables, plans, request)
+        return _split_records({w: table for _, own in groups for w, table in own.items()}, plans, request)
     records, notes, first = [], [], 0
     for name, tables in groups:
         own = plans[first : first + len(tables)]
@@ -104,7 +103,7 @@ def _split_records(
                 pieces.setdefault(label, []).append((part, Order.of(content.times[rows])))
         notes.append(list(content.notes))
     for own_pieces in pieces.values():
-        check_orders(*zip(*own_pieces, strict=True), request.advice)
+        check_orders([plan for plan, _ in own_pieces], [order for _, order in own_pieces], request.advice)
     filled = {label: own for label, own in found.items() if len(own)}
     if not filled:
         raise _nothing_measured(plans, [order for own_pieces in pieces.values() for _, order in own_pieces])

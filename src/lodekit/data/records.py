@@ -51,7 +51,7 @@ class Pool(Measurements):
     --------
     >>> from lodekit.data.observations import Observations
     >>> parts = [Measurements.of(Observations().add([0.0, 1.0], "x", values)) for values in ([0.0, 2.0], [4.0, 6.0])]
-    >>> pool = Pool.of([Record("a", parts[0]), Record("b", parts[1])])
+    >>> pool = Pool.together([Record("a", parts[0]), Record("b", parts[1])])
     >>> pool.size, pool.names, pool.summaries[0].mean
     (4, ('x',), 3.0)
     """
@@ -59,7 +59,7 @@ class Pool(Measurements):
     records: tuple[Record, ...] = ()
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> Measurements:
+    def together(cls, records: Sequence[Record]) -> Measurements:
         """Return the measurements of the only record, or all records together."""
         return records[0].measurements if len(records) == 1 else cls(records=tuple(records))
 
@@ -123,7 +123,7 @@ class Pool(Measurements):
     @cached_property
     def summaries(self) -> list[Summary]:
         """What is known of each observable, over all records."""
-        own = {name: [] for name in self.names}  # type: dict[str, list[Summary]]
+        own: dict[str, list[Summary]] = {name: [] for name in self.names}
         for part in self.parts:
             for item in part.summaries:
                 own[item.observable].append(item)

@@ -116,7 +116,7 @@ def read_source(
     joined, remarks = join_groups(groups, plans) if request.records is None else (groups, [])
     records, notes = read_records(joined, plans, request, large=_is_large(tables))
     kept = {name: unit for name, unit in told.items() if name in channels or name == "t"}
-    return Source(Pool.of(records), plans[0].origin, (*remarks, *describe_records(records), *notes), kept)
+    return Source(Pool.together(records), plans[0].origin, (*remarks, *describe_records(records), *notes), kept)
 
 
 def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source:
@@ -138,7 +138,7 @@ def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source
             # Dates of all records are counted from one origin.
             request = replace(request, since=found.origin, units={**request.units, **found.units})
         records.append(Record(str(number), found.measurements))
-    return Source(Pool.of(records), first.origin, tuple(describe_records(records)), first.units)
+    return Source(Pool.together(records), first.origin, tuple(describe_records(records)), first.units)
 
 
 def _read_arrays(source: Any, Y: Any, noise_std: Any, request: Request) -> Source:

@@ -33,9 +33,7 @@ def plot(
     axes: Any = None,
     record: str | int | None = None,
 ) -> Any:
-    """Draw mean, 95 % band and data, one panel for each observable; what lies outside the window is shaded.
-
-    Several records stand beside each other, or below each other where they are more than three.
+    """Draw mean, 95 % band and data, one panel for each observable of each record; shaded is what is extrapolated.
 
     Parameters
     ----------
@@ -67,28 +65,44 @@ def plot(
     >>> len(gp.plot(units={"t": "s", "x": "m"}).axes)
     2
     """
-    names, known = read_names(fit, observable), read_units(fit, units)
-    parts = read_parts(fit, record)
+    names, known, parts = read_names(fit, observable), read_units(fit, units), read_parts(fit, record)
     if isinstance(samples, bool) or samples != 0:
         check_count("samples", samples)
     figure, grid, new = read_panels(axes, names, parts)
-    for part, panels in zip(parts, grid, strict=True):
+    for part, own in zip(parts, grid, strict=True):
         times, order = read_grid(part, t)
         truths = read_truths(part, truth, times, None if t is None else order, names)
-        mean, std = predict(part, times, names, return_std=True)
         drawn = sample(part, times, samples, random_state, names) if samples else None
-        for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
-            own = None if drawn is None else drawn[:, :, j]
-            label = plotting.name_with_unit(name, known.get(name, ""))
-            _draw(part, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=t is None)
-        if len(parts) > 1:
-            panels[0].set_title(part.records[0], fontsize="medium")
-    panels = [panel for column in grid for panel in column]
+        title = part.records[0] if len(parts) > 1 else ""
+        _draw_record(part, own, names, known, times, truths, drawn, framed=t is None, title=title)
+    panels = [panel for own in grid for panel in own]
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
     plotting.add_legend(figure, panels, outside=new)
     if new:
         figure.align_ylabels(panels)
     return figure
+
+
+def _draw_record(
+    fit: Fit,
+    panels: Sequence[Any],
+    names: Sequence[str],
+    units: Mapping[str, str],
+    times: Array,
+    truths: Sequence[Array | None],
+    samples: Array | None,
+    *,
+    framed: bool,
+    title: str,
+) -> None:
+    """Draw all observables of one record, below its name where there are several."""
+    if title:
+        panels[0].set_title(title, fontsize="medium")
+    mean, std = predict(fit, times, names, return_std=True)
+    for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
+        own = None if samples is None else samples[:, :, j]
+        label = plotting.name_with_unit(name, units.get(name, ""))
+        _draw(fit, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
 
 
 def _draw(

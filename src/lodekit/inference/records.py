@@ -63,15 +63,15 @@ class RecordsPosterior:
             part.check_exact_values()
 
     def mean(self, observables: Observables, times: Array) -> NoReturn:
-        """Raise: every record has a mean of its own."""
+        """Raise: every record has a mean of its own, of `observables` at `times`."""
         _refuse()
 
     def variance(self, observables: Observables, times: Array) -> NoReturn:
-        """Raise: every record has a variance of its own."""
+        """Raise: every record has a variance of its own, of `observables` at `times`."""
         _refuse()
 
     def covariance(self, observables: Observables, times: Array) -> NoReturn:
-        """Raise: every record has a covariance of its own."""
+        """Raise: every record has a covariance of its own, of `observables` at `times`."""
         _refuse()
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
@@ -66,27 +67,37 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
-    about = dict(units or {}), source, dict(truth or {})
-    subject = Subject(gp, *about, read_span(span, gp.fit_.measurements.window))
+    subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp.fit_.measurements.window))
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
     _add_result(page, subject, notes)
     _add_equations(page, subject)
     _add_tables(page, subject)
+    _add_records(page, subject, span)
+    add_recipe(page, subject, command)
+    return page.text()
+
+
+def _add_records(page: Page, subject: Subject, span: tuple[float, float] | None) -> None:
+    """Add curves, certificate and residuals of every record."""
+    fit = subject.gp.fit_
     parts = [subject]
-    if len(gp.records_) > 1:
+    if len(fit.records) > 1:
         parts = [
-            Subject(LODEGP.from_fit(part), *about, read_span(span, part.measurements.window), record)
-            for record, part in list(zip(gp.records_, gp.fit_.parts, strict=True))[:_MOST]
+            replace(
+                subject,
+                gp=LODEGP.from_fit(part),
+                span=read_span(span, part.measurements.window),
+                record=part.records[0],
+            )
+            for part in fit.parts[:_MOST]
         ]
-    if len(gp.records_) > _MOST:
-        page.paragraph(f"Of {len(gp.records_)} records the first {_MOST} are shown below; the fit used all.", "note")
+    if len(fit.records) > _MOST:
+        page.paragraph(f"Of {len(fit.records)} records the first {_MOST} are shown below; the fit used all.", "note")
     for part in parts:
         add_curves(page, part)
         _add_certificate(page, part)
         add_residuals(page, part, find_residuals(part))
-    add_recipe(page, subject, command)
-    return page.text()
 
 
 def _lead(subject: Subject) -> str:

@@ -129,23 +129,14 @@ def read_system_file(path: str | Path) -> SystemFile:
         system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
         raise type(problem)(f"{place}: {problem}") from None
-    units = content.get("units", {})
-    if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
-        raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
+    units = _read_units(place, content.get("units", {}), system)
     title = content.get("title", "")
     if not isinstance(title, str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
-    unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
-    if unknown:
-        raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
-    try:
-        check_units(system, units)
-    except EquationError as problem:
-        raise SystemFileError(f"{place}: [units]: {problem}") from None
     columns = _read_columns(place, content.get("columns", {}))
     return SystemFile(
         system,
-        {name: unit for name, unit in units.items() if unit.strip()},
+        units,
         title,
         noise=_read_noise(place, content.get("noise", "channel"), (*system.channels, *columns)),
         latent=_read_latent(place, content.get("latent", "se")),
@@ -154,6 +145,19 @@ def read_system_file(path: str | Path) -> SystemFile:
         columns=columns,
         records=_read_records(place, content.get("records", "")),
     )
+
+
+def _read_units(place: Path, units: Any, system: System) -> dict[str, str]:
+    if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
+        raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
+    unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
+    if unknown:
+        raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
+    try:
+        check_units(system, units)
+    except EquationError as problem:
+        raise SystemFileError(f"{place}: [units]: {problem}") from None
+    return {name: unit for name, unit in units.items() if unit.strip()}
 
 
 def _read_toml(place: Path) -> dict[str, Any]:
