@@ -198,7 +198,9 @@ def test_times_are_nearly_in_order_and_more_than_two(
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_files_that_overlap_are_no_pieces_of_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+def test_files_that_overlap_are_no_pieces_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
     monkeypatch.setattr(sources, "LARGE", 0 if large else 10**6)
 
     def write(name: str, header: str, first: int) -> None:

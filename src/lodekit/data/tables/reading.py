@@ -184,8 +184,6 @@ def _finish(records: Records, plan: Plan) -> Records:
 
 def _read_labels(column: Any, name: str, places: Places) -> NDArray[Any]:
     """Return the names of records that a column holds, one for each line; whole numbers without a decimal point."""
-    if isinstance(column, Moments | Lengths):
-        raise DataError(f"expected names or numbers of records in column {name}, got dates or lengths of time")
     texts = clean(column).to_list() if _is_text(column) else column.to_list()
     absent = np.array([cell is None or str(cell) in ("nan", "") for cell in texts], dtype=bool)
     if absent.any():
