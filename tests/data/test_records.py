@@ -167,7 +167,8 @@ def test_records_that_are_read_in_pieces_keep_sums_of_their_own(
         assert part.size == 6
     for one, two in zip(summed.measurements.summaries, kept.measurements.summaries, strict=True):
         assert one.spread == pytest.approx(two.spread, rel=1e-6)
-        assert (one.count, one.mean) == (two.count, pytest.approx(two.mean))
+        assert one.count == two.count
+        assert one.mean == pytest.approx(two.mean)
     with pytest.raises(DataError, match="write a file for each record"):
         read(write(tmp_path / "c.csv", "run,t,x", zip("aaabbb", T, X, strict=True)), records="run")
 
@@ -193,10 +194,11 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
         Measurements.of(lk.Observations().add(np.arange(12.0) - 50.0, "x", values[1], 0.1)),
     ]
     pool = Pool.together([Record("a", parts[0]), Record("b", parts[1])])
+    assert isinstance(pool, Pool)
     joined = np.concatenate(values)
     x, u = pool.summaries
-    assert (x.count, x.mean, x.spread) == (21, pytest.approx(joined.mean()), pytest.approx(joined.std()))
-    assert (x.scale, x.learned, x.known_noise) == (x.spread, True, pytest.approx(0.1))
+    assert (x.count, x.scale, x.learned) == (21, x.spread, True)
+    assert [x.mean, x.spread, x.known_noise] == pytest.approx([joined.mean(), joined.std(), 0.1])
     assert (u.count, u.scale, u.known_noise) == (1, 4.0, 0.5)
     assert (pool.size, pool.distinct, pool.names) == (22, 22, ("x", "u"))
     assert pool.window == (0.0, 11.0)
@@ -209,6 +211,9 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     assert (empty.names, empty.size, empty.window) == (("x", "u"), 12, (-50.0, -39.0))
     with pytest.raises(DataError, match="say which"):
         _ = pool + parts[0]
+    for ask in (pool.times, pool.thumbnail, lambda: pool.shown, lambda: pool.statistics):
+        with pytest.raises(DataError, match="one record"):
+            ask()
 
 
 @pytest.mark.parametrize(

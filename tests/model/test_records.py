@@ -56,6 +56,8 @@ def test_parameters_come_from_all_records(three: lk.LODEGP) -> None:
     parts = three.fit_.parts
     assert sum(part.log_evidence for part in parts) == pytest.approx(three.log_evidence_)
     assert all(part.estimates is three.parameters_ for part in parts)
+    # Errors count what was learned against all measurements, not against those of one record.
+    assert {part.share_left for part in parts} == {three.fit_.share_left}
 
 
 def test_every_record_has_curves_of_its_own(three: lk.LODEGP) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +97,27 @@ class Pool(Measurements):
         """The start of the first record, and a stop that is as far from it as the longest record is long."""
         first = self.parts[0].window[0]
         return first, first + max(stop - start for start, stop in (part.window for part in self.parts))
+
+    @property
+    def shown(self) -> NoReturn:
+        """Raise: only the measurements of one record can be shown over time."""
+        self._refuse()
+
+    @cached_property
+    def statistics(self) -> NoReturn:
+        """Raise: sums are over the measurements of one record."""
+        self._refuse()
+
+    def times(self, count: int = 200) -> NoReturn:
+        """Raise: every record has times of its own."""
+        self._refuse()
+
+    def thumbnail(self) -> NoReturn:
+        """Raise: every record has neighbours of its own."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise DataError("expected a question about the measurements of one record, got several records")
 
     @property
     def has_exact_values(self) -> bool:
