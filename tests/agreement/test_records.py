@@ -34,8 +34,8 @@ def measure(times: Array, names: str, seed: int) -> Measurements:
     return Measurements.of(found)
 
 
-def make_pool(*parts: Measurements) -> Measurements:
-    return Pool.together([Record(f"run {number}", part) for number, part in enumerate(parts)])
+def make_pool(*parts: Measurements) -> Pool:
+    return Pool(records=tuple(Record(f"run {number}", part) for number, part in enumerate(parts)))
 
 
 def some_point(setup: Setup, lengthscale: float = 0.2) -> Hyperparameters:
@@ -91,6 +91,12 @@ def test_engines_agree_about_several_records() -> None:
     hyper = some_point(dense)
     assert spectral.engine.value(hyper) == pytest.approx(dense.engine.value(hyper), abs=1e-6)
     coefficients = dense.prior.observables.evaluate(hyper.theta)
+    values = [
+        np.concatenate([item.values for part in pool.parts for item in part.series if item.observable == name])
+        for name in pool.names
+    ]
+    sizes = [np.mean((own / scale) ** 2) for own, scale in zip(values, dense.prior.units.scales, strict=True)]
+    np.testing.assert_allclose(dense.engine.powers(coefficients)[0], sizes)
     for first, second in zip(dense.engine.powers(coefficients), spectral.engine.powers(coefficients), strict=True):
         # Means over all measurements of all records: a record without a channel says nothing about its size.
         np.testing.assert_allclose(first, second, rtol=1e-9)

@@ -311,8 +311,8 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     same = len({item.times.tobytes() for item in series}) == 1 if series else False
     if not same or not all(item.learned.all() for item in series) or prior.channels is not None:
         raise LodekitError(
-            "GPyTorch's multitask models take full tables of one record with learned noise and the latent prior; expected "
-            "these"
+            "GPyTorch's multitask models take full tables of one record with learned noise and the latent prior; "
+            "expected these"
         )
     times = torch.as_tensor(series[0].times)
     table = torch.as_tensor(np.stack([item.values for item in series], axis=1))
