@@ -56,11 +56,9 @@ class Subject:
 
     def heading(self, text: str) -> str:
         """Return the heading of a section, with the record that it is about where there are several."""
-        return (
-            f"{text} Record {self.record}"
-            if self.record and text.endswith("?")
-            else (f"{text}, record {self.record}" if self.record else text)
-        )
+        if not self.record:
+            return text
+        return f"{text} Record {self.record}" if text.endswith("?") else f"{text}, record {self.record}"
 
     def unit(self, name: str) -> str:
         """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
