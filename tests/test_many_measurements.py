@@ -12,11 +12,11 @@ import lodekit as lk
 from lodekit.data import sources
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import read_observations
-from lodekit.fitting import prepare
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.inference.spectral.evaluation import solve
+from lodekit.preparing import prepare
 from lodekit.prior.latents import Matern
 from tests.inference.fitted import solution_table
 

@@ -15,8 +15,10 @@ from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.data.observations import Series
+from lodekit.data.records import FIRST, find_record, parts_of
 from lodekit.inference.choice import Choice
 from lodekit.inference.engine import Posterior
+from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
@@ -65,6 +67,8 @@ class Fit:
         What is to be known before it is believed.
     preference : dict of str to float
         For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
+    whole : Fit, optional
+        Where this is one record of several: the fit to all of them, which has all that they share.
 
     Examples
     --------
@@ -82,6 +86,37 @@ class Fit:
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     preference: Mapping[str, float] = field(default_factory=dict)
+    whole: Fit | None = None
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """The names of the records."""
+        if self.whole is not None:
+            return tuple(name for name, own in self.whole.setup.parts.items() if own is self.setup)
+        return tuple(self.setup.parts) or (FIRST,)
+
+    @cached_property
+    def parts(self) -> tuple[Fit, ...]:
+        """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
+        if not isinstance(self.posterior, RecordsPosterior):
+            return (self,)
+        both = zip(self.setup.parts.items(), self.posterior.parts, strict=True)
+        return tuple(
+            replace(
+                self, setup=own, posterior=posterior, notes=(), diagnosis=self.diagnosis.of_record(name), whole=self
+            )
+            for (name, own), posterior in both
+        )
+
+    def part(self, record: object = None) -> Fit:
+        """Return the fit as one record sees it.
+
+        Parameters
+        ----------
+        record : str, int or None
+            Its name, or its number counted from zero; None stands for the only one.
+        """
+        return self.parts[find_record(self.records, record)]
 
     def diagnosed(self, known: Mapping[str, Verdict] | None = None, *, is_searched: bool = True) -> Fit:
         """Return the fit with its diagnosis, computed from all else.
@@ -97,14 +132,14 @@ class Fit:
             evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
             if any(check.has_memory for check in found.checks) and not self.prior.processes:
-                parts = [self._leftover(item) for item in self.measurements.series]
+                parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """All that a diagnosis looks at."""
+        """All that a diagnosis looks at, of this fit and of each of several records."""
         return Evidence(
             self.system,
             self.setup.objective,
@@ -114,6 +149,7 @@ class Fit:
             self.measurements,
             self.typical_noise,
             lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+            {name: part.evidence for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
         )
 
     def _leftover(self, item: Series) -> Leftover:
@@ -171,7 +207,8 @@ class Fit:
     @cached_property
     def share_left(self) -> float:
         """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
-        return share_left(self.layout, self.setup.engine.size, self.optimum.at_bound)
+        size = (self.whole or self).setup.engine.size
+        return share_left(self.layout, size, self.optimum.at_bound)
 
     @cached_property
     def information(self) -> Array:
@@ -186,11 +223,15 @@ class Fit:
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """What everything learned could be as well, and what that does to predictions."""
-        return Uncertainty(self.setup.objective, self.optimum, self.information, self.setup.posterior)
+        objective = (self.whole or self).setup.objective
+        is_part = self.whole is not None
+        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, is_part=is_part)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
+        if self.whole is not None:
+            return self.whole.estimates
         optimum, points = self.optimum, self.measurements.distinct
         with self.setup.threads():
             freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
@@ -228,6 +269,8 @@ class Fit:
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
+        if self.whole is not None:
+            return self.whole.warnings
         found = find_warnings(
             self.setup.reduced,
             self.posterior,
@@ -239,9 +282,9 @@ class Fit:
             self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
-        if self.measurements.sums is None and self.prior.latents:
-            found += warn_of_steps(self.measurements.series, self.noise, self.system.plain_channels)
-        return found
+        for part in self.parts if self.prior.latents else ():
+            found += warn_of_steps(part.measurements.series, self.noise, self.system.plain_channels)
+        return list(dict.fromkeys(found))
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units.
@@ -284,7 +327,9 @@ class Fit:
         """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
         found: dict[str, dict[str, Any]] = {}
         for name, signal in self.measurements.inputs.items():
-            found[name] = {"kind": signal.kind, "samples": len(signal.times), "missing": signal.missing}
+            every = [part.inputs[name] for part in parts_of(self.measurements)]
+            samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
+            found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
             if name in self.preference:
                 found[name]["advantage"] = float(self.preference[name])
         return found
@@ -316,12 +361,25 @@ class Fit:
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),
             "observations": int(self.setup.engine.size),
+            **({"records": self._describe_records()} if self.setup.parts else {}),
             "converged": bool(self.converged),
             "engine": str(self.choice),
             "explained": dict(self.diagnosis.explained),
             **Findings.of(self.diagnosis, self.labels.units.get("t", "")).to_dict(),
             "warnings": list(self.warnings),
             "remarks": list(self.diagnosis.notes),
+        }
+
+    def _describe_records(self) -> dict[str, Any]:
+        """Return what is to be said of each of several records, as plain values."""
+        return {
+            name: {
+                "observations": int(part.setup.engine.size),
+                "window": list(part.measurements.window),
+                "log_evidence": float(part.log_evidence),
+                "explained": dict(part.diagnosis.explained),
+            }
+            for name, part in zip(self.records, self.parts, strict=True)
         }
 
 

@@ -9,15 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.excerpts import decimate, liveliest
-from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements, check_later
 from lodekit.data.noise import EXACT
-from lodekit.data.units import Units
-from lodekit.errors import EquationError, FitError, LodekitError
+from lodekit.data.records import Pool, Record, find_record, parts_of
+from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
-from lodekit.inference.choice import choose
-from lodekit.inference.engine import Case
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
@@ -25,84 +22,17 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.signs import choose_signs
-from lodekit.learning.sizes import expected_scales, parameter_sizes
-from lodekit.learning.starts import data_lengthscale
-from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.learning.verdicts import Verdict
-from lodekit.prior.observables import ObservableReader
-from lodekit.prior.prior import make_prior
+from lodekit.preparing import prepare
 from lodekit.system.system import System
 
-__all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit", "prepare"]
+__all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit"]
 
 Array = NDArray[np.float64]
 #: Known noise below this share of the spread of the data is approached from above, through these.
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 #: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
 _LONG, _SHORT = 40_000, 6_000
-
-
-def prepare(
-    system: System,
-    arguments: Arguments,
-    measurements: Measurements,
-    *,
-    time: Units | None = None,
-    scales: Mapping[str, float] | None = None,
-    sizes: Array | None = None,
-) -> Setup:
-    """Return everything that is settled before anything is learned: engine, prior and layout.
-
-    Parameters
-    ----------
-    system : System
-    arguments : Arguments
-        Checked already.
-    measurements : Measurements
-    time : Units, optional
-        Whose scaled time is kept, from an earlier fit; that of the data otherwise.
-    scales : dict of str to float, optional
-        The scales of observables that are kept, from an earlier fit; those of the data otherwise.
-    sizes : array, shape (p,), optional
-        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
-    """
-    kinds = arguments.known_inputs(system)
-    settled = {name: _settled(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
-    measurements = measurements.given(settled)
-    reader = ObservableReader(system, measurements.inputs)
-    latents = arguments.latents(reader.reduced)
-    on_channels = arguments.prior == "channels" and bool(latents)
-    case = Case(
-        size=measurements.size,
-        latents=latents,
-        exact=measurements.has_exact_values,
-        on_channels=on_channels,
-        in_memory=measurements.sums is None,
-        tolerance=arguments.tolerance,
-        device=arguments.device,
-        driven=bool(measurements.inputs),
-    )
-    choice = choose(arguments.engine, case)
-    start, stop = measurements.window
-    known = [*measurements.summaries, *measurements.input_summaries]
-    # What is zero throughout has the size that the equations give it.
-    kept = expected_scales(system, known, stop - start or 1.0) | dict(scales or {})
-    prior = make_prior(measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=kept)
-    engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
-    names = prior.observables.compiled.parameters
-    # What inputs drive shows its pace; a record may be much longer than that.
-    pace = data_lengthscale(measurements.thumbnail()) if sizes is None and measurements.inputs else None
-    own = parameter_sizes(system, known, prior.units.span, pace) if sizes is None else sizes
-    fixed, transforms = parameter_transforms(names, system.parameters, own)
-    counts = prior.processes, len(prior.groups), prior.noise.count
-    deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
-    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
-    return Setup(system, arguments, measurements, choice, engine, layout, case)
-
-
-def _settled(kind: str, known: InputSignal | None) -> str:
-    """Return what an input does between its samples, where the user leaves that open: as before, or held."""
-    return kind if kind != "auto" else "hold" if known is None else known.kind
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -163,7 +93,8 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
         latent.check_order(2 * max(setup.reduced.parametrization.degrees))
-    is_long = setup.case.driven and setup.measurements.size > _LONG
+    # Of several records, each may be short.
+    is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
     with setup.threads():
         for objective in soften(setup) if known is None else ():
             known = _polished(objective, _learn(setup, objective, known))[0].x
@@ -185,7 +116,7 @@ def soften(setup: Setup) -> list[Objective]:
     setup : Setup
     """
     kept, scales = setup.measurements, setup.prior.noise.scales
-    if kept.sums is not None or not setup.layout.learned:
+    if setup.parts or kept.is_summed or not setup.layout.learned:
         return []
     shares = np.concatenate([item.std / scale for item, scale in zip(kept.series, scales, strict=True)])
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT))
@@ -215,8 +146,8 @@ def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
     return learn(
         setup.system,
         objective,
-        measurements.thumbnail(),
-        inputs=measurements.inputs,
+        [part.thumbnail() for part in parts_of(measurements)],
+        inputs=[part.inputs for part in parts_of(measurements)],
         restarts=arguments.restarts,
         random_state=arguments.random_state,
         n_jobs=arguments.n_jobs,
@@ -271,7 +202,14 @@ def keep_point(
     return make_fit(setup, optimum, curvature, labels).diagnosed(verdicts, is_searched=False)
 
 
-def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, relearn: bool = True) -> Fit:
+def extend(
+    fit: Fit,
+    new: Measurements,
+    arguments: Arguments | None = None,
+    *,
+    relearn: bool = True,
+    record: object = None,
+) -> Fit:
     """Return a fit to more measurements; what was learned so far is where the search starts.
 
     Parameters
@@ -284,6 +222,8 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
         How to go on; those of the fit by default.
     relearn : bool
         Whether everything is learned anew, or kept as it is.
+    record : str, int or None
+        The record that they belong to, or the name of a new one; None stands for the only one.
     """
     if arguments is not None and arguments.prior != fit.arguments.prior:
         raise LodekitError(
@@ -297,20 +237,35 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
         )
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.given(kinds, required=False) if kinds else new
-    check_later(fit.measurements, new)
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
-    setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)
+    joined = _add_to_record(fit, new, record)
+    starts = {name: part.prior.units.start for name, part in zip(fit.records, fit.parts, strict=True)}
+    setup = prepare(fit.system, arguments or fit.arguments, joined, time=units, scales=scales, starts=starts)
     old = fit.hyperparameters
     hyper = replace(old, noise=setup.prior.noise.carried_over(fit.prior.noise, old.noise))
     x = setup.layout.pack(hyper)
     if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
         # The posterior says what is wrong.
-        posterior = setup.engine.posterior(setup.layout.unpack(x))
-        posterior.mean(setup.prior.observables, np.array(setup.measurements.window))
+        for part in setup.parts.values() or (setup,):
+            posterior = part.engine.posterior(setup.layout.unpack(x))
+            posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if relearn and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
     return keep_point(setup, x, fit.labels, fit.diagnosis.verdicts)
+
+
+def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
+    """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
+    if isinstance(new, Pool):
+        raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
+    records = [Record(name, part.measurements) for name, part in zip(fit.records, fit.parts, strict=True)]
+    if isinstance(record, str) and record not in fit.records:
+        return Pool.together([*records, Record(record, new)])
+    place = find_record(fit.records, record)
+    check_later(records[place].measurements, new)
+    records[place] = replace(records[place], measurements=records[place].measurements + new)
+    return Pool.together(records)
 
 
 def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:

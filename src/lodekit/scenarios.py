@@ -36,6 +36,7 @@ def simulate_inputs(
     return_std: bool = False,
     *,
     parameters: str = "uncertain",
+    record: str | int | None = None,
 ) -> Any:
     """Return how the learned system responds to new inputs, and standard deviations on request.
 
@@ -56,6 +57,8 @@ def simulate_inputs(
         Whether standard deviations are wanted as well.
     parameters : {"uncertain", "fixed"}
         Whether deviations count the uncertainty of all that was learned.
+    record : str or int, optional
+        As in `predict`; needed where there are several and the system starts as one of them began or ended.
 
     Returns
     -------
@@ -77,6 +80,9 @@ def simulate_inputs(
     """
     if not fit.measurements.inputs:
         raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
+    is_known = record is not None or start in ("begin", "end")
+    # All records share what was learned.
+    fit = fit.part(record) if is_known else fit.parts[0]
     texts, single = read_observables(fit, observable)
     times, uncertain = fit.times(t), is_uncertain(parameters)
     mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs), start, uncertain=uncertain)

@@ -1,12 +1,14 @@
-"""Everything that is settled before anything is learned."""
+"""Everything that is settled before anything is learned: of a fit, and of each of several records."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lodekit.data.measurements import Measurements
+from lodekit.data.records import padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
@@ -42,6 +44,8 @@ class Setup:
         Where everything that is learned stands in the vector that is searched.
     case : Case
         What the engine was chosen for.
+    parts : dict of str to Setup
+        Where there are several records, that of each alone, by the name of the record; the layout is the same for all.
     """
 
     system: System
@@ -51,6 +55,7 @@ class Setup:
     engine: Engine
     layout: Layout
     case: Case
+    parts: Mapping[str, Setup] = field(default_factory=dict)
 
     @property
     def prior(self) -> Prior:
@@ -90,7 +95,8 @@ class Setup:
             In the units of the prior.
         """
         case = replace(self.case, size=measurements.size, in_memory=True, device=None)
-        return choose("dense", case).kind.make(self.prior, measurements, case).value(hyper)
+        every = padded(measurements, self.prior.noise.observables)
+        return choose("dense", case).kind.make(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""

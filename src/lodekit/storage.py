@@ -13,22 +13,25 @@ from lodekit.archive import StorageError, pack, unpack
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.records import Pool, Record
 from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
 from lodekit.fitted import Arguments, Fit, Setup
-from lodekit.fitting import make_fit, prepare
+from lodekit.fitting import make_fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
+from lodekit.preparing import prepare
 from lodekit.system.system import System
 from lodekit.version import __version__
 
 __all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
-FORMAT = 4
-#: Format 2 held the negative of the log evidence; format 3 had no checksum.
-_READABLE = (2, 3, FORMAT)
+FORMAT = 5
+#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record.
+_READABLE = (2, 3, 4, FORMAT)
+_UNCHECKED = (2, 3)
 _MARK = "lodekit-model"
 #: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
 #: round otherwise, and near-singular matrices make more of that; any other number in the file moves it further.
@@ -55,7 +58,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     True
     """
     units, optimum = fit.prior.units, fit.optimum
-    data, arrays = _pack_measurements(fit.measurements)
+    data, arrays = _pack_records(fit)
     arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}
     state = {
         "system": fit.system.definition(),
@@ -78,17 +81,17 @@ def load_fit(path: str | Path) -> Fit:
     Parameters
     ----------
     path : str or Path
-        The file, of this format or one of the two before.
+        The file, of this format or one of the three before.
     """
     state, arrays = _read_state(path)
     try:
-        measurements = _unpack_measurements(state, arrays)
+        measurements, starts = _unpack_records(state, arrays)
         start, span = state["scaling"]
         arguments = Arguments(**state["arguments"])
         system = System.from_definition(state["system"])
         time, scales = Units(start, span, np.zeros(0)), state["scales"]
         sizes = _read_sizes(state, system, measurements)
-        setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes)
+        setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes, starts=starts)
         x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
         size = setup.layout.size
         kinds = {array.dtype.kind for array in arrays.values()}
@@ -137,7 +140,7 @@ def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and {FORMAT}; "
             "load it with the version that wrote it"
         )
-    if state["format"] == FORMAT and not is_checked:
+    if state["format"] not in _UNCHECKED and not is_checked:
         raise StorageError(f"{path} was changed after it was saved: its checksum is missing")
     return state, arrays
 
@@ -150,6 +153,32 @@ def _read_sizes(state: Mapping[str, Any], system: System, measurements: Measurem
         unit = float(np.median([np.hypot(item.mean, item.spread) for item in measurements.summaries])) or 1.0
         known = {name: abs(each.start or 0.0) or min(unit, 1.0) for name, each in system.parameters.items()}
     return np.array([known.get(name, 1.0) for name in system.operator.ring.parameters])
+
+
+def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the measurements of all records as plain values and arrays; one alone as earlier formats have it."""
+    if len(fit.parts) == 1:
+        return _pack_measurements(fit.measurements)
+    packed: list[dict[str, Any]] = []
+    arrays: dict[str, Any] = {}
+    for number, (name, part) in enumerate(zip(fit.records, fit.parts, strict=True)):
+        data, own = _pack_measurements(part.measurements)
+        packed.append({"name": name, "start": part.prior.units.start, **data})
+        arrays |= {f"record_{number}_{key}": array for key, array in own.items()}
+    return {"records": packed}, arrays
+
+
+def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tuple[Measurements, dict[str, float]]:
+    """Return what `_pack_records` took apart, and when each of several records starts."""
+    if "records" not in state:
+        return _unpack_measurements(state, arrays), {}
+    records, starts = [], {}
+    for number, data in enumerate(state["records"]):
+        prefix = f"record_{number}_"
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        records.append(Record(str(data["name"]), _unpack_measurements(data, own)))
+        starts[str(data["name"])] = float(data["start"])
+    return Pool.together(records), starts
 
 
 def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
+from lodekit.data.records import Pool
 from lodekit.data.sources import read_source
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.fitting import prepare
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import take_in_turn
 from lodekit.learning.diagnosis import runs_of
 from lodekit.learning.residuals import join_words
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.setup import Setup
@@ -104,6 +105,8 @@ def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measureme
     options |= {"since": since, "units": fit.labels.units}
     source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
+    if isinstance(record, Pool):
+        raise DataError("expected one record, got several; validate them one by one")
     if record.sums is not None:
         raise DataError("the record has too many rows to be kept; expected fewer, such as a piece of it")
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}

@@ -5,7 +5,7 @@ The command line prints what these functions return; a web page can show it. Not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,12 +88,13 @@ class Results:
 
 def fit_file(
     file: SystemFile,
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, Any] | None = None,
     header: bool | None = None,
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
+    records: str | None = None,
     command: str = "",
     **arguments: Any,
 ) -> Product:
@@ -103,10 +104,11 @@ def fit_file(
     ----------
     file : SystemFile
         As `lodekit.read_system_file` returns it.
-    data : str or Path
-        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``.
-    columns, header, dt, window
-        How files are read, as in `lodekit.data.planning.Request`; columns go before what the system file says.
+    data : str or Path, or a sequence of them
+        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``; each of several is a record of its own.
+    columns, header, dt, window, records
+        How files are read, as in `lodekit.data.planning.Request`; columns and records go before what the system file
+        says.
     command : str
         The command that makes it again, for the report; messages speak of its options then.
     **arguments
@@ -132,13 +134,16 @@ def fit_file(
     given = {name: value for name, value in arguments.items() if value is not None}
     gp = LODEGP(file.system, **{**_settings(file), **given})
     known = {**file.columns, **(columns or {})}
-    source = _read_data(file, data, columns=known, header=header, dt=dt, window=window, in_shell=bool(command))
+    paths = [data] if isinstance(data, str | Path) else list(data)
+    how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
+    source = _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=bool(command), **how)
     labels = gp.fit(source).labels_
     gp.fit_ = replace(gp.fit_, labels=Labels(file.title, {**labels["units"], **file.units}, labels["origin"]))
-    return Product(gp, Path(data).name if Path(data).exists() else str(data), command, source.notes)
+    named = ", ".join(Path(path).name if Path(path).exists() else str(path) for path in paths)
+    return Product(gp, named, command, source.notes)
 
 
-def _read_data(file: SystemFile, data: str | Path, **how: Any) -> Source:
+def _read_data(file: SystemFile, data: Any, **how: Any) -> Source:
     """Return the measurements of a system file: in its units, with the noise that it says."""
     from lodekit.data.sources import read_source
     from lodekit.prior.observables import ObservableReader
@@ -282,7 +287,8 @@ def compute_results(product: Product, *, figures: bool = True, data: Mapping[str
             notes=product.notes,
         )
         advance(1, "predictions")
-        times = np.linspace(*gp.fit_.measurements.surroundings, _GRID)
+        parts = zip(gp.records_, gp.fit_.parts, strict=True)
+        times = {record: np.linspace(*part.measurements.surroundings, _GRID) for record, part in parts}
         contents["predictions.csv"] = format_columns(predict_columns(gp, times))
         if figures:
             advance(1, "figures")

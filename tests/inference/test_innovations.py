@@ -9,9 +9,10 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.fitting import keep_point, prepare
+from lodekit.fitting import keep_point
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import Turns, take_in_turn
+from lodekit.preparing import prepare
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from lodekit.cli.inputs import deliver, read_numbers, read_pairs
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder
 from lodekit.system import catalog as examples
-from lodekit.system.files import format_system_file, read_system_file
+from lodekit.system.files import SystemFile, format_system_file, read_system_file
 from lodekit.workflow import Product, compute_results, describe_fit, fit_file, set_parameters, write_results
 
 __all__ = ["demo", "fit", "init"]
@@ -39,6 +39,9 @@ StepOption = Annotated[
 ]
 FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
 LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
+RecordsOption = Annotated[
+    str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
+]
 NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
 InputOption = Annotated[
     list[str] | None,
@@ -71,13 +74,17 @@ def init(
 
 def fit(
     system: Annotated[Path, typer.Argument(help="System file (.toml); lodekit init writes one.")],
-    data: Annotated[str, typer.Argument(help="CSV or Parquet file, or a pattern such as 'logs/*.parquet'.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+    ],
     out: FolderOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
     dt: StepOption = None,
     first: FirstOption = None,
     last: LastOption = None,
+    records: RecordsOption = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
     noise: NoiseOption = None,
@@ -102,11 +109,8 @@ def fit(
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
-    file = set_parameters(read_system_file(system), known, starts)
-    if basis:
-        file = replace(file, system=file.system.with_basis(read_names(basis)))
-    folder = _folder(data) if out is None else out
+    file = _read_file(system, values, start, basis)
+    folder = _folder(data[0]) if out is None else out
     check_folder(folder)
     product = fit_file(
         file,
@@ -115,6 +119,7 @@ def fit(
         header=header,
         dt=dt,
         window=(first, last),
+        records=records,
         command=shlex.join(["lodekit", *sys.argv[1:]]),
         noise=noise,
         latent=latent,
@@ -129,6 +134,13 @@ def fit(
         _say(f"{product.source}: {'; '.join(product.notes)}")
     paths = _write(product, folder, figures=figures)
     _finish(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _read_file(system: Path, values: list[str] | None, start: list[str] | None, basis: list[str] | None) -> SystemFile:
+    """Return a system file with what options say about its parameters and its free functions."""
+    known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
+    file = set_parameters(read_system_file(system), known, starts)
+    return replace(file, system=file.system.with_basis(read_names(basis))) if basis else file
 
 
 def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:

@@ -65,8 +65,10 @@ def read_pairs(options: Sequence[str], what: str) -> dict[str, str]:
     return found
 
 
-def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None) -> NDArray[np.float64]:
-    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for; the window of the data by default.
+def read_times(
+    gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default.
 
     Parameters
     ----------
@@ -78,14 +80,21 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
         How many times, evenly spaced.
     at : Path or None
         A file of times.
+    record : str or None
+        The record that is asked for; None for all.
     """
-    import numpy as np
-
+    names = gp.records_ if record is None else gp.fit_.part(record).records
     if at is not None:
         if start is not None or stop is not None:
             raise LodekitError("expected --at FILE, or --from and --to, got both")
-        return _read_file(gp, at)
-    first, last = gp.fit_.measurements.window
+        return dict.fromkeys(names, _read_file(gp, at))
+    return {name: _read_grid(gp, name, start, stop, count) for name in names}
+
+
+def _read_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, count: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    first, last = gp.fit_.part(record).measurements.window
     clock = _clock(gp)
     low = first if start is None else clock.read_edge(start, "--from")
     high = last if stop is None else clock.read_edge(stop, "--to")

@@ -26,6 +26,7 @@ FromOption = Annotated[str | None, typer.Option("--from", help="First time; the 
 ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
 CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
 AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
+RecordOption = Annotated[str | None, typer.Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
     list[str] | None,
     typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
@@ -39,6 +40,7 @@ def predict(
     count: CountOption = 200,
     at: AtOption = None,
     observable: ObservableOption = None,
+    record: RecordOption = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +49,7 @@ def predict(
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
     gp = read_model(model)
-    times = read_times(gp, start, stop, count, at)
+    times = read_times(gp, start, stop, count, at, record)
     columns = predict_columns(gp, times, observable or None)
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
 
@@ -59,6 +61,7 @@ def sample(
     count: CountOption = 200,
     at: AtOption = None,
     observable: ObservableOption = None,
+    record: RecordOption = None,
     size: Annotated[int, typer.Option("--size", min=1, help="How many functions.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
@@ -68,10 +71,11 @@ def sample(
     Example: lodekit sample log-fit --size 3 --seed 1
     """
     gp = read_model(model)
-    times = read_times(gp, start, stop, count, at)
+    times = read_times(gp, start, stop, count, at, record)
     names = observable or list(gp.system.plain_channels)
-    if size * len(times) * len(names) > _MOST:
-        raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {size * len(times) * len(names):,}")
+    total = size * len(names) * sum(map(len, times.values()))
+    if total > _MOST:
+        raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {total:,}")
     columns = sample_columns(gp, times, names, size=size, seed=seed)
     deliver(format_columns(columns), out)
 
@@ -81,14 +85,18 @@ def check(
     start: FromOption = None,
     stop: ToOption = None,
     count: CountOption = 1000,
+    record: RecordOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show that a model satisfies its equations: what is proved exactly, and what is measured on its curves.
 
     The exit code is 1 where the measured residual is more than rounding.
     """
+    from lodekit.certificate.certify import join_certificates
+
     gp = read_model(model)
-    found = gp.certificate(read_times(gp, start, stop, count, None))
+    times = read_times(gp, start, stop, count, None, record)
+    found = join_certificates([gp.certificate(own, record=name) for name, own in times.items()])
     if as_json:
         content = {
             "identities": list(found.identities),

@@ -23,6 +23,7 @@ __all__ = [
     "merge",
     "scatter_of",
     "typical_noise",
+    "unit_of",
 ]
 
 Array = NDArray[np.float64]
@@ -176,7 +177,13 @@ class Measurements:
         """The first and the last time."""
         if self.sums is not None:
             return self.sums.start, self.sums.stop
-        return min(float(item.times[0]) for item in self.series), max(float(item.times[-1]) for item in self.series)
+        filled = [item.times for item in self.series if len(item.times)]
+        return min(float(times[0]) for times in filled), max(float(times[-1]) for times in filled)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether only sums are kept."""
+        return self.sums is not None
 
     @property
     def shown(self) -> list[Series]:
@@ -261,17 +268,24 @@ def scatter_of(values: Array) -> float:
     return float(np.sqrt(np.mean(np.diff(values, 3) ** 2) / 20.0))
 
 
-def _scale(spread: float, size: float) -> float:
-    """Return the unit of an observable: its spread, or its size where it does not change."""
+def unit_of(spread: float, size: float) -> float:
+    """Return the unit of an observable: its spread, or its size where it does not change.
+
+    Parameters
+    ----------
+    spread, size : float
+    """
     return spread if spread > 1e-12 * size and spread > 0 else size or 1.0
 
 
 def _summarize(item: Series) -> Summary:
+    if not len(item.values):
+        return Summary(item.observable, 1.0, 0.0, 0.0, 0, False, np.nan, False)
     known = item.std[item.known]
     spread = float(np.std(item.values))
     return Summary(
         item.observable,
-        _scale(spread, float(np.max(np.abs(item.values)))),
+        unit_of(spread, float(np.max(np.abs(item.values)))),
         float(item.values.mean()),
         spread,
         len(item.values),
@@ -295,7 +309,7 @@ def _summarize_sums(sums: Statistics, name: str) -> Summary:
     noise = np.nan if known is None else float(np.sqrt(known.count / known.moments[0]))
     count = sum(cell.count for cell in cells.values())
     learned = cells[False].count if False in cells else 0
-    return Summary(name, _scale(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False)
+    return Summary(name, unit_of(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False)
 
 
 def check_later(old: Measurements, new: Measurements) -> None:
@@ -328,8 +342,8 @@ def check_later(old: Measurements, new: Measurements) -> None:
             raise DataError(
                 f"expected new measurements: {item.observable} was measured before between t = {first:g} and {last:g}, "
                 f"for example at {shown}. Leave out what the fit has seen already; where these are values of the same "
-                "record in between, call fit with all measurements; another record, whose time starts anew, needs a "
-                "fit of its own"
+                "record in between, call fit with all measurements; another record, whose time starts anew, is added "
+                "under a name of its own: record=NAME"
             )
 
 

@@ -21,8 +21,9 @@ from lodekit.data.observations import read_observations
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.fitted import Arguments
-from lodekit.fitting import keep_point, prepare
+from lodekit.fitting import keep_point
 from lodekit.model import LODEGP
+from lodekit.preparing import prepare
 from lodekit.prior.covariance import Observed, prior_block
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.modes import ModeGroup, group_of_each, mode_groups
@@ -313,7 +314,8 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     same = len({item.times.tobytes() for item in series}) == 1 if series else False
     if not same or not all(item.learned.all() for item in series) or prior.channels is not None:
         raise LodekitError(
-            "GPyTorch's multitask models take full tables with learned noise and the latent prior; expected these"
+            "GPyTorch's multitask models take full tables of one record with learned noise and the latent prior; "
+            "expected these"
         )
     times = torch.as_tensor(series[0].times)
     table = torch.as_tensor(np.stack([item.values for item in series], axis=1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -85,8 +85,15 @@ class Diagnosis:
 
     @property
     def explained(self) -> dict[str, float]:
-        """The share of the variance of each observable that the curves explain; none for what does not change."""
-        return {check.name: check.explained + 0.0 for check in self.checks if not math.isnan(check.explained)}
+        """The share of the variance of each observable that the curves explain; none for what does not change.
+
+        Of several records that which is explained least counts.
+        """
+        found: dict[str, float] = {}
+        for check in self.checks:
+            if not math.isnan(check.explained):
+                found[check.name] = min(found.get(check.name, math.inf), check.explained + 0.0)
+        return found
 
     @property
     def notes(self) -> list[str]:
@@ -97,6 +104,11 @@ class Diagnosis:
             f"{' together' * (len(names) > 1)}; reported is what has the most positive values"
             for names in self.symmetries
         ]
+
+    def of_record(self, name: str) -> Diagnosis:
+        """Return the same with the residuals of one record alone."""
+        own = (replace(check, record="") for check in self.checks if check.record == name)
+        return replace(self, checks=tuple(own))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is not finite is None."""
@@ -166,6 +178,8 @@ class Evidence:
         From an observable to the standard deviation of its noise.
     evidence_on : function
         From measurements to their log evidence at the optimum.
+    parts : dict of str to Evidence
+        The same of each of several records, by name; empty where there is one.
     """
 
     system: System
@@ -176,6 +190,7 @@ class Evidence:
     measurements: Measurements
     level: Callable[[str], float]
     evidence_on: Callable[[Measurements], float]
+    parts: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
     def prior(self) -> Prior:
@@ -183,13 +198,18 @@ class Evidence:
         return self.objective.engine.prior
 
     @property
-    def curves(self) -> Curves:
-        """The fitted curves."""
+    def curves(self) -> list[Curves]:
+        """The fitted curves of each record."""
+        if self.parts:
+            return [curves for part in self.parts.values() for curves in part.curves]
         kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
-        return Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)
+        return [Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)]
 
     def checks(self) -> tuple[Check, ...]:
         """Return what the residuals say; of sums over measurements only the share of the variance is known."""
+        if self.parts:
+            found = ((name, part.checks()) for name, part in self.parts.items())
+            return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
             return tuple(self._summed(each) for each in self.measurements.summaries)
         series = self.measurements.series
@@ -284,7 +304,7 @@ def diagnose(
         checks = evidence.checks()
         if structure is None:
             return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
-        advantage, poor = _compare(evidence, checks)
+        advantage, poor = _compare_records(evidence, checks)
         trouble = [*_unsettled(evidence), *poor]
         if poor:
             errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
@@ -323,6 +343,19 @@ def _unsettled(evidence: Evidence) -> list[str]:
     return found
 
 
+def _compare_records(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
+    """Return by how much the fit is better than smooth curves, over all records, and which are clearly worse."""
+    if not evidence.parts:
+        return _compare(evidence, checks)
+    advantages, found = [], []
+    for name, part in evidence.parts.items():
+        advantage, poor = _compare(part, [check for check in checks if check.record == name])
+        advantages.append(advantage)
+        found += [f"record {name}: {text}" for text in poor]
+    known = [each for each in advantages if not math.isnan(each)]
+    return sum(known) if known else math.nan, found
+
+
 def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
     """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
     kept = evidence.measurements
@@ -330,7 +363,7 @@ def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[s
     if kept.sums is not None or not any(1.0 - each.explained > _MATTERS or each.size > _LOUD for each in checks):
         return math.nan, []
     runs = take_runs(kept)
-    yardstick = measure_yardstick(runs.series, evidence.prior.noise, evidence.prior.units.span)
+    yardstick = measure_yardstick(runs.series, evidence.prior.noise.of_some(runs.names), evidence.prior.units.span)
     if yardstick is None:
         return math.nan, []
     own = evidence.posterior.value if runs is kept else evidence.evidence_on(runs)

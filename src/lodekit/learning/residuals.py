@@ -57,6 +57,8 @@ class Check:
         The same with the known noise for the residuals, where all noise is known; NaN otherwise.
     whiteness : Whiteness, optional
         Whether they are independent; None where they are too few to tell.
+    record : str
+        Where there are several records: which one.
     """
 
     name: str
@@ -67,6 +69,12 @@ class Check:
     explained: float
     expected: float = math.nan
     whiteness: Whiteness | None = None
+    record: str = ""
+
+    @property
+    def title(self) -> str:
+        """The observable, with its record where there are several."""
+        return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
     def has_memory(self) -> bool:
@@ -288,8 +296,8 @@ def residual_doubts(
         for check in checks
         if check.is_doubtful
     ]
-    loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
-    if loud and is_shared and len(checks) > 1:
+    loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.is_loud]
+    if loud and is_shared and len({check.name for check in checks}) > 1:
         found.append(
             f"residuals are larger than the shared noise in {join_words(loud)}: "
             'noise="channel" learns one level for each'
@@ -299,7 +307,7 @@ def residual_doubts(
             f"residuals are larger than the noise in {join_words(loud)}: it is set too small, or the equations miss "
             "something; leave noise_std out to learn it"
         )
-    low = [f"{max(check.explained, 0.0):.0%} of {check.name}" for check in checks if check.is_low]
+    low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.is_low]
     if low:
         found.append(
             f"the curves explain little of the variance of the data, {join_words(low)}; the rest counts as noise: "

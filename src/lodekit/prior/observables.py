@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,19 @@ class Observables:
     def count(self) -> int:
         """How many there are."""
         return len(self.units.scales)
+
+    def starting_at(self, start: float, inputs: Mapping[str, InputSignal]) -> Observables:
+        """Return the same observables with another time zero, and with other inputs where there are some.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        inputs : dict of str to InputSignal
+            The same channels.
+        """
+        driven = None if self.driven is None else Driven(self.driven.drive, dict(inputs), start)
+        return replace(self, units=replace(self.units, start=start), driven=driven)
 
     def evaluate(self, theta: Array) -> Coefficients:
         """Return coefficient arrays in scaled time and units, with derivatives in the parameters."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.noise import Noise
 from lodekit.data.units import Units
@@ -52,6 +53,21 @@ class Prior:
     def processes(self) -> int:
         """Number of lengthscales, and of deviations: one for each free function, or for each channel."""
         return len(self.latents) if self.channels is None else self.channels.count
+
+    def starting_at(self, start: float, inputs: Mapping[str, InputSignal] | None = None) -> Prior:
+        """Return the same prior with another time zero, and with other inputs: that of another record.
+
+        Known functions of time stay where they are; modes, and responses to inputs, begin at the new start.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        inputs : dict of str to InputSignal, optional
+            What is known in that record; the same channels.
+        """
+        channels = None if self.channels is None else self.channels.starting_at(start, inputs or {})
+        return replace(self, observables=self.observables.starting_at(start, inputs or {}), channels=channels)
 
     def mode_roots(self, deviations: Array) -> Array:
         """Return the prior deviation of every basis function of the modes."""

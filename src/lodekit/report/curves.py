@@ -34,7 +34,7 @@ def add_curves(page: Page, subject: Subject) -> None:
     subject : Subject
         The fitted model, and what the user said about it.
     """
-    page.section("The channels")
+    page.section(subject.heading("The channels"))
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
     panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
     caption = (

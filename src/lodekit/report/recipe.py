@@ -63,8 +63,12 @@ def write_code(gp: LODEGP, source: str = "") -> str:
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
     arguments = [f"{k}={_code(v)}" for k, v in gp.fit_.arguments.to_dict().items() if v != defaults[k]]
     model = f"lk.LODEGP({', '.join(['system', *arguments])})"
-    if kept.sums is not None:
+    if kept.is_summed:
         lines.append(f"gp = {model}.fit({_code(source or 'data.parquet')})")
+    elif len(gp.records_) > 1:
+        lines.append(f"# one file, DataFrame, or (t, Y) for each record, with some of {', '.join(kept.names)}")
+        names = gp.records_ if len(gp.records_) <= 12 else (*gp.records_[:12], "...")
+        lines.append(f"gp = {model}.fit({_code(list(names))})")
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
         noise = ", noise_std=noise_std" if any(not item.learned for item in kept.summaries) else ""

@@ -83,7 +83,7 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
     residuals : sequence of Residuals
         One for each observable, from `find_residuals`.
     """
-    page.section("Residuals")
+    page.section(subject.heading("Residuals"))
     if not residuals:
         summed = subject.gp.fit_.measurements.sums is not None
         reason = "The measurements were summed and not kept" if summed else "The measurements have no noise"

@@ -43,6 +43,8 @@ class Subject:
         True values of parameters, and true channels as functions of times, where they are known.
     span : (float, float)
         From when to when curves are drawn, in the user's units.
+    record : str
+        Where this is one record of several: its name.
     """
 
     gp: LODEGP
@@ -50,6 +52,13 @@ class Subject:
     source: str
     truth: Truth
     span: tuple[float, float]
+    record: str = ""
+
+    def heading(self, text: str) -> str:
+        """Return the heading of a section, with the record that it is about where there are several."""
+        if not self.record:
+            return text
+        return f"{text} Record {self.record}" if text.endswith("?") else f"{text}, record {self.record}"
 
     def unit(self, name: str) -> str:
         """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
@@ -59,7 +68,7 @@ class Subject:
     @cached_property
     def series(self) -> dict[str, Series]:
         """The measurements by observable, or averages where only sums were kept."""
-        return {item.observable: item for item in self.gp.fit_.measurements.shown}
+        return {item.observable: item for part in self.gp.fit_.parts for item in part.measurements.shown}
 
     @property
     def names(self) -> list[str]:

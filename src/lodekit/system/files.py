@@ -20,7 +20,7 @@ __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 MAX_BYTES = 1_000_000
 _KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "inputs", "columns"),
+    *("noise", "latent", "prior", "mode_deviation", "inputs", "columns", "records"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
@@ -34,6 +34,7 @@ _MODEL_LINES = (
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
     "# mode_deviation = 1.0     # the prior deviation of every mode; learned without this line",
+    '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
 _PARAMETER_LINES = (
     "# What you know of each parameter goes between its braces, separated by commas:",
@@ -85,6 +86,8 @@ class SystemFile:
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
     inputs : dict of channel to {"hold", "linear", "auto"}
         Channels that are known for all times from their samples, and what they do between these.
+    records : str
+        The column that says which record a line of a measurement file belongs to; empty where none does.
     """
 
     system: System
@@ -96,6 +99,7 @@ class SystemFile:
     mode_deviation: float | None = None
     columns: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
+    records: str = ""
 
 
 def read_system_file(path: str | Path) -> SystemFile:
@@ -103,7 +107,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``[inputs]`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``[inputs]`` and ``[columns]``.
 
     Parameters
     ----------
@@ -134,22 +138,13 @@ def read_system_file(path: str | Path) -> SystemFile:
         system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
         raise type(problem)(f"{place}: {problem}") from None
-    units = content.get("units", {})
-    if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
-        raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
+    units = _read_units(place, content.get("units", {}), system)
     if not isinstance(title := content.get("title", ""), str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
-    unknown = [name for name in units if name not in (*system.plain_channels, *system.parameters, "t")]
-    if unknown:
-        raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
-    try:
-        check_units(system, units)
-    except EquationError as problem:
-        raise SystemFileError(f"{place}: [units]: {problem}") from None
     columns = _read_columns(place, content.get("columns", {}))
     return SystemFile(
         system,
-        {name: unit for name, unit in units.items() if unit.strip()},
+        units,
         title,
         noise=_read_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
         latent=_read_latent(place, content.get("latent", "se")),
@@ -157,7 +152,21 @@ def read_system_file(path: str | Path) -> SystemFile:
         mode_deviation=_read_deviation(place, content.get("mode_deviation")),
         columns=columns,
         inputs=_read_inputs(place, content.get("inputs", {}), system.channels),
+        records=_read_records(place, content.get("records", "")),
     )
+
+
+def _read_units(place: Path, units: Any, system: System) -> dict[str, str]:
+    if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
+        raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
+    unknown = [name for name in units if name not in (*system.plain_channels, *system.parameters, "t")]
+    if unknown:
+        raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
+    try:
+        check_units(system, units)
+    except EquationError as problem:
+        raise SystemFileError(f"{place}: [units]: {problem}") from None
+    return {name: unit for name, unit in units.items() if unit.strip()}
 
 
 def _read_toml(place: Path) -> dict[str, Any]:
@@ -276,6 +285,12 @@ def _read_columns(place: Path, entry: Any) -> dict[str, str]:
             )
         columns[name.strip()] = str(column).strip()
     return columns
+
+
+def _read_records(place: Path, entry: Any) -> str:
+    if isinstance(entry, bool) or not isinstance(entry, str | int):
+        raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {entry!r}')
+    return str(entry).strip()
 
 
 def format_system_file(

@@ -119,7 +119,7 @@ class DenseEngine:
         means, _ = observables.means(coefficients, data.times, slopes=False)
         target = np.array(
             [
-                np.mean((y / s - m[i]) ** 2) or 1.0
+                (np.mean((y / s - m[i]) ** 2) if len(y) else 0.0) or 1.0
                 for y, s, m, i in zip(data.values, observables.units.scales, means, data.index, strict=True)
             ]
         )

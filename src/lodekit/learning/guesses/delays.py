@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -61,15 +62,15 @@ def delay_grid(times: Array) -> Array:
 
 
 def delay_guesses(
-    system: System, equations: ImpliedEquations, layout: Layout, generator: np.random.Generator
+    system: System, equations: Sequence[ImpliedEquations], layout: Layout, generator: np.random.Generator
 ) -> list[Array]:
     """Return values of the parameters for many delays, each of shape (p,), NaN where they do not occur.
 
     Parameters
     ----------
     system : System
-    equations : ImpliedEquations
-        Between what was measured; inputs are not delayed yet.
+    equations : sequence of ImpliedEquations
+        Between what was measured in each record; inputs are not delayed yet.
     layout : Layout
         Which parameters are learned, and on which scale.
     generator : numpy.random.Generator
@@ -77,17 +78,19 @@ def delay_guesses(
     """
     table = ScalarTable(system.operator.ring, [name.time for name in system.delayed_channels])
     numbers = delay_parameters(system, layout)
-    measured = [item.times for item, kind in zip(equations.series, equations.kinds, strict=True) if not kind]
+    # The longest record has the longest delays.
+    longest = max(equations, key=lambda each: each.window[1] - each.window[0])
+    measured = [item.times for item, kind in zip(longest.series, longest.kinds, strict=True) if not kind]
     grid = delay_grid(np.concatenate(measured)).tolist()
     tried = list(product(grid, repeat=len(numbers)))
     tried = [tried[k] for k in np.unique(np.linspace(0, len(tried) - 1, min(len(tried), _MOST)).astype(int))]
     found: list[Array] = []
-    integrals: Integrals = {}
+    integrals: list[Integrals] = [{} for _ in equations]
     for values in tried:
         theta = np.where(np.isnan(layout.fixed), 1.0, layout.fixed)
         theta[numbers] = values
         delays, _ = table.evaluate(theta)
-        shifted, near = equations.delayed(delays), found[-1] if found else None
+        shifted, near = [each.delayed(delays) for each in equations], found[-1] if found else None
         for guess in weak_guesses(shifted, layout, generator, _HALVES, near=near, integrals=integrals)[:1]:
             guess[numbers] = values
             found.append(guess)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.decays import decay_guesses
 from lodekit.learning.guesses.delays import delay_guesses
-from lodekit.learning.guesses.implied import implied_equations
+from lodekit.learning.guesses.implied import equations_of_records
 from lodekit.learning.guesses.smoothed import match_derivatives
 from lodekit.learning.guesses.weak import weak_guesses
 from lodekit.learning.objective import Objective
@@ -47,9 +47,9 @@ class Guess:
 def gather_guesses(
     system: System,
     objective: Objective,
-    series: list[Series],
+    records: Sequence[Sequence[Series]],
     generator: np.random.Generator,
-    inputs: Mapping[str, InputSignal] | None = None,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[Guess]:
     """Return guesses of the parameters; what the user says comes before what the data suggest.
 
@@ -59,12 +59,12 @@ def gather_guesses(
     ----------
     system : System
     objective : Objective
-    series : list of Series
-        Measurements, or averages of them, from which values are guessed.
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, from which values are guessed.
     generator : numpy.random.Generator
         For all that is tried at random.
-    inputs : dict of str to InputSignal, optional
-        Channels that are known for all times.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
     """
     layout = objective.layout
     given = [system.parameters[name].start for name in layout.names]
@@ -72,15 +72,16 @@ def gather_guesses(
     if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
         return [Guess("given", starts)]
     found: list[Guess] = []
-    equations = implied_equations(system, series, layout, inputs)
-    if equations is not None and system.delayed_channels:
+    equations = equations_of_records(system, records, layout, inputs)
+    if equations and system.delayed_channels:
         found += [Guess("weak", theta) for theta in delay_guesses(system, equations, layout, generator)]
-    elif equations is not None:
+    elif equations:
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
-    if equations is not None and not equations.is_driven:
+    if equations and not any(each.is_driven for each in equations):
         # Nobody should smooth an input that jumps, nor what responds to it.
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
-    if not inputs:
+    if not any(inputs or ()):
+        series = [item for record in records for item in record]
         found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
     found += [Guess(guess.family, theta) for guess in found if (theta := _sensible(layout, guess.theta)) is not None]
     found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]

@@ -17,11 +17,12 @@ from lodekit.errors import AlgebraError
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.observables import ObservableReader
+from lodekit.system.delays import Delayed
 from lodekit.system.elimination import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["ImpliedEquations", "implied_equations", "parameters_in"]
+__all__ = ["ImpliedEquations", "equations_of_records", "implied_equations", "parameters_in"]
 
 Array = NDArray[np.float64]
 #: Fewer measurements than this show no derivative.
@@ -109,9 +110,7 @@ def implied_equations(
     observed = [item for item in series if len(item.times) >= _FEW]
     measured = len(observed)
     known = dict(inputs or {})
-    known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
-    for name, signal in known.items():
-        observed.append(Series(name, signal.times, signal.values, np.zeros(len(signal.times))))
+    observed += _samples(system, known)
     try:
         operator, forcing = _between(system, observed)
     except AlgebraError:
@@ -136,13 +135,64 @@ def implied_equations(
         SignalTable(operator.ring, [forcing[i] for i in numbers]),
         involved,
         (start, stop),
-        ["" if j < measured else known[observed[j].observable].kind for j in used],
+        ["" if j < measured else known[_channel(observed[j].observable)].kind for j in used],
         [_place(system.delayed_channels, observed[j].observable) for j in used],
     )
 
 
+def _channel(name: str) -> str:
+    """Return the input itself where it acts later."""
+    return name.channel if isinstance(name, Delayed) else name
+
+
 def _place(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else -1
+
+
+def equations_of_records(
+    system: System,
+    records: Sequence[Sequence[Series]],
+    layout: Layout,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
+) -> list[ImpliedEquations]:
+    """Return the equations between what was measured in each record; none for a record that has none.
+
+    Parameters
+    ----------
+    system : System
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, in the user's units.
+    layout : Layout
+        Which parameters are learned.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
+    """
+    # Algebra is dear, and most records measure the same.
+    made: dict[tuple[str, ...], ImpliedEquations | None] = {}
+    found = []
+    for series, signals in zip(records, inputs or [{}] * len(records), strict=True):
+        observed = [item for item in series if len(item.times) >= _FEW]
+        key = (*(item.observable for item in observed), *signals, *(signal.kind for signal in signals.values()))
+        if key not in made:
+            made[key] = implied_equations(system, observed, layout, signals)
+        equations = made[key]
+        if equations is None:
+            continue
+        own = {item.observable: item for item in (*observed, *_samples(system, signals))}
+        chosen = [own[item.observable] for item in equations.series]
+        measured = [item for item, kind in zip(chosen, equations.kinds, strict=True) if not kind]
+        start = max(float(item.times.min()) for item in measured)
+        stop = min(float(item.times.max()) for item in measured)
+        if stop > start:
+            found.append(replace(equations, series=chosen, window=(start, stop)))
+    return found
+
+
+def _samples(system: System, inputs: Mapping[str, InputSignal]) -> list[Series]:
+    """Return known inputs, and those that act later, as series without noise; none is delayed yet."""
+    known = dict(inputs)
+    known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
+    return [Series(name, signal.times, signal.values, np.zeros(len(signal.times))) for name, signal in known.items()]
 
 
 def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix, list[Signal]]:

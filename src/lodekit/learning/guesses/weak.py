@@ -46,20 +46,20 @@ _GRID = 120
 
 
 def weak_guesses(
-    equations: ImpliedEquations,
+    equations: Sequence[ImpliedEquations],
     layout: Layout,
     generator: np.random.Generator,
     halves: Sequence[float] = _HALVES,
     *,
     near: Array | None = None,
-    integrals: Integrals | None = None,
+    integrals: Sequence[Integrals] | None = None,
 ) -> list[Array]:
     """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
 
     Parameters
     ----------
-    equations : ImpliedEquations
-        Between what was measured.
+    equations : sequence of ImpliedEquations
+        Between what was measured in each record.
     layout : Layout
         Which parameters are learned, and on which scale.
     generator : numpy.random.Generator
@@ -68,21 +68,23 @@ def weak_guesses(
         Half widths of windows, as shares of the record.
     near : array, shape (p,), optional
         Values that the search starts from, where some are known; several are guessed otherwise.
-    integrals : dict, optional
-        Those that were made before, and can be used again; grows.
+    integrals : sequence of dict, optional
+        Those of each record that were made before, and can be used again; they grow.
     """
+    involved = sorted({number for each in equations for number in each.involved})
     tried = [] if near is None else [near]
     for attempt in range(_TRIES if near is None else 0):
         tried.append(np.zeros(len(layout.names)))
-        for number in equations.involved:
+        for number in involved:
             tried[-1][number] = layout.guess(number, attempt, generator)
-    starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in equations.involved]) for each in tried]
-    pairs = zip(equations.series, equations.kinds, strict=True)
-    series = [_thin(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
+    starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in involved]) for each in tried]
+    known = integrals or [{} for _ in equations]
+    records = [(each, _thin_all(each), own) for each, own in zip(equations, known, strict=True)]
     found: list[_Guess] = []
     for half in halves:
-        form = _WeakForm.of(equations, series, half, {} if integrals is None else integrals)
-        if form is None or form.count < len(equations.involved):
+        forms = [_WeakForm.of(each, series, half, own) for each, series, own in records]
+        form = _WeakForms([each for each in forms if each is not None], involved)
+        if form.count < len(involved):
             continue
         # What another width has found is as good a start as any, and needs fewer steps.
         tries = [(guess.x, _FEWER) for guess in found[-1:]] + [(x, _STEPS) for x in starts[: 1 if found else _TRIES]]
@@ -90,7 +92,7 @@ def weak_guesses(
         found += sorted((guess for guess in guesses if guess is not None), key=lambda guess: guess.cost)[:1]
     # Wide windows leave little over because they see little: what counts is how well the parameters are told.
     found.sort(key=lambda guess: (guess.cost > _POOR, guess.error))
-    return [layout.parameters(guess.x, equations.involved) for guess in found]
+    return [layout.parameters(guess.x, involved) for guess in found]
 
 
 @dataclass(frozen=True)
@@ -112,20 +114,18 @@ class _Guess:
     error: float
 
 
-def _minimise(form: _WeakForm, layout: Layout, x0: Array, steps: int) -> _Guess | None:
+def _minimise(form: _WeakForms, layout: Layout, x0: Array, steps: int) -> _Guess | None:
     """Return where a least-squares search ends; None where nothing is finite."""
-    equations = form.equations
+    involved = form.involved
     last: dict[bytes, tuple[Array, Array]] = {}
 
     def evaluate(x: Array) -> tuple[Array, Array]:
         key = x.tobytes()
         if key not in last:
             last.clear()
-            slopes = np.array([layout.transforms[n].slope(float(x[i])) for i, n in enumerate(equations.involved)])
-            residual, jacobian = form.evaluate(
-                layout.parameters(x, equations.involved, 1.0), equations.involved, slopes
-            )
-            far, side = _far(equations, layout, x)
+            slopes = np.array([layout.transforms[n].slope(float(x[i])) for i, n in enumerate(involved)])
+            residual, jacobian = form.evaluate(layout.parameters(x, involved, 1.0), slopes)
+            far, side = _far(involved, layout, x)
             last[key] = np.append(residual, far), np.concatenate([jacobian, np.diag(side)])
         return last[key]
 
@@ -141,12 +141,12 @@ def _minimise(form: _WeakForm, layout: Layout, x0: Array, steps: int) -> _Guess 
     return _Guess(result.x, cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)))
 
 
-def _far(equations: ImpliedEquations, layout: Layout, x: Array) -> tuple[Array, Array]:
+def _far(involved: Sequence[int], layout: Layout, x: Array) -> tuple[Array, Array]:
     """Return how far parameters have run away, as residuals, and the derivatives: wide windows do not hold them back.
 
     Where a high derivative is too small to be seen, all others may be multiplied by anything.
     """
-    transforms = [layout.transforms[n] for n in equations.involved]
+    transforms = [layout.transforms[n] for n in involved]
     centre = np.array([transform.centre for transform in transforms])
     away = np.array([transform.away(point) for transform, point in zip(transforms, x.tolist(), strict=True)])
     beyond = np.maximum(away - _LOOSE, 0.0)
@@ -255,6 +255,45 @@ class _WeakForm:
         found, slope = np.concatenate(residuals), np.concatenate(jacobians)
         bad = ~np.isfinite(found) | ~np.isfinite(slope).all(axis=1) | (np.abs(found) > 1e100)
         return np.where(bad, 1e6, found), np.where(bad[:, None], 0.0, slope)
+
+
+@dataclass(frozen=True)
+class _WeakForms:
+    """The integrals over windows of one width in all records together.
+
+    Parameters
+    ----------
+    forms : list of _WeakForm
+        Of each record that holds enough.
+    involved : list of int
+        The learned parameters that occur in any of them.
+    """
+
+    forms: list[_WeakForm]
+    involved: list[int]
+
+    @property
+    def count(self) -> int:
+        """How many residuals there are."""
+        return sum(form.count for form in self.forms)
+
+    def evaluate(self, theta: Array, slopes: Array) -> tuple[Array, Array]:
+        """Return residuals relative to their noise, and derivatives, of all records.
+
+        Parameters
+        ----------
+        theta, slopes : arrays
+            As for each record.
+        """
+        found = [form.evaluate(theta, self.involved, slopes) for form in self.forms]
+        residuals, jacobians = zip(*found, strict=True)
+        return np.concatenate(residuals), np.concatenate(jacobians)
+
+
+def _thin_all(equations: ImpliedEquations) -> list[Series]:
+    """Return all series of a record, thinned."""
+    pairs = zip(equations.series, equations.kinds, strict=True)
+    return [_thin(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
 
 
 def _thin(item: Series) -> Series:
