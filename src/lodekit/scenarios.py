@@ -80,17 +80,20 @@ def simulate_inputs(
     """
     if not fit.measurements.inputs:
         raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
-    is_known = record is not None or start in ("begin", "end")
     # All records share what was learned.
-    fit = fit.part(record) if is_known else fit.parts[0]
+    fit = fit.part(record) if record is not None or start in ("begin", "end") else fit.parts[0]
     texts, single = read_observables(fit, observable)
     times, uncertain = fit.times(t), is_uncertain(parameters)
     mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs), start, uncertain=uncertain)
-    found = [mean, np.sqrt(variance)] if return_std else [mean]
+    return _deliver([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
+
+
+def _deliver(found: Sequence[Array], times: Array, *, single: bool) -> Any:
+    """Return one array or several, checked; of a single observable without its axis."""
     for part in found:
         check_finite(part, times)
     shown = [part[:, 0] if single else part for part in found]
-    return tuple(shown) if return_std else shown[0]
+    return tuple(shown) if len(shown) > 1 else shown[0]
 
 
 def _simulate(

@@ -197,7 +197,7 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     assert isinstance(pool, Pool)
     joined = np.concatenate(values)
     x, u = pool.summaries
-    assert (x.count, x.scale, x.learned) == (21, x.spread, True)
+    assert (x.count, x.scale, x.learned) == (21, x.spread, 9)
     assert [x.mean, x.spread, x.known_noise] == pytest.approx([joined.mean(), joined.std(), 0.1])
     assert (u.count, u.scale, u.known_noise) == (1, 4.0, 0.5)
     assert (pool.size, pool.distinct, pool.names) == (22, 22, ("x", "u"))

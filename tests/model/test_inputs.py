@@ -208,7 +208,7 @@ def test_a_lamp_over_a_plate_is_what_least_squares_find() -> None:
     assert best[:3] == pytest.approx([69.5, 11.42, 19.57], rel=1e-3)
     for name, value in zip(("tau", "y0", "K"), best, strict=False):
         assert gp.parameters_[name].value == pytest.approx(value, rel=5e-3)
-    assert any("neighbouring residuals resemble each other" in text for text in gp.warnings_)
+    assert any("residuals of y are correlated" in text for text in gp.warnings_)
 
 
 @pytest.mark.skipif(not BOARD.exists(), reason="the records of real plants are not here")

@@ -130,9 +130,7 @@ def fit(
         restarts=restarts,
         random_state=seed,
     )
-    if product.notes and not quiet:
-        _say(f"{product.source}: {'; '.join(product.notes)}")
-    paths = _write(product, folder, figures=figures)
+    paths = _write(product, folder, figures=figures, notes=not quiet)
     _finish(product, paths, as_json=as_json, quiet=quiet)
 
 
@@ -183,8 +181,15 @@ def _folder(data: str) -> Path:
 
 
 def _write(
-    product: Product, folder: Path, *, figures: bool = True, data: Mapping[str, Any] | None = None
+    product: Product,
+    folder: Path,
+    *,
+    figures: bool = True,
+    notes: bool = False,
+    data: Mapping[str, Any] | None = None,
 ) -> dict[str, Path]:
+    if notes and product.notes:
+        _say(f"{product.source}: {'; '.join(product.notes)}")
     results = compute_results(product, figures=figures, data=data)
     for remark in results.remarks:
         _say(remark)

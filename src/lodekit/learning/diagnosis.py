@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.observations import Series
+from lodekit.data.records import padded
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import find_innovations
 from lodekit.inference.engine import Posterior
@@ -246,7 +247,8 @@ class Evidence:
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
         found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
-        for run in runs_of(self.measurements.series):
+        every = padded(self.measurements, self.prior.noise.observables).series
+        for run in runs_of(every):
             values = find_innovations(DenseData.of(self.prior, run), hyper)
             if values is None:
                 return None
@@ -255,7 +257,7 @@ class Evidence:
             return None
         times: dict[str, NDArray[np.float64]] = {}
         values_of: dict[str, NDArray[np.float64]] = {}
-        for k, item in enumerate(self.measurements.series):
+        for k, item in enumerate(every):
             times[item.observable] = np.concatenate([run[k].times for run, _ in found])
             values_of[item.observable] = np.concatenate([values[k] for _, values in found])
         return Innovations(times, values_of)
@@ -283,7 +285,7 @@ def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
         low, high = float(times[first]), float(times[first + _RUN - 1])
         run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
         after = high
-        if all(len(item.times) for item in run):
+        if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
             yield run
 
 

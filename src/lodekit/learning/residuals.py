@@ -110,19 +110,19 @@ class Check:
         """
         found = self.whiteness
         if found is None:
-            return f"{self.name} has too few residuals to tell whether they are independent"
+            return f"{self.title} has too few residuals to tell whether they are independent"
         kind = "innovations" if found.innovations else "residuals"
         if not self.is_correlated:
-            text = f"{kind} of {self.name} look like independent noise (lag 1: {self.memory:.2f})"
+            text = f"{kind} of {self.title} look like independent noise (lag 1: {self.memory:.2f})"
         elif self.memory > 0.0:
             text = (
-                f"{kind} of {self.name} are correlated ({self._strongest}): the equations miss something "
+                f"{kind} of {self.title} are correlated ({self._strongest}): the equations miss something "
                 f"{self._pace(time_unit)}, or errors are not independent; {self._effect(widening)}"
             )
         else:
             text = (
-                f"{kind} of {self.name} swing from one side to the other ({self._strongest}): the measurements are not "
-                "independent, or the curve follows their noise; where the noise is known, give noise_std"
+                f"{kind} of {self.title} swing from one side to the other ({self._strongest}): the measurements are "
+                "not independent, or the curve follows their noise; where the noise is known, give noise_std"
             )
         for name in found.linked:
             link = found.links[name]
