@@ -22,6 +22,9 @@ _FEW_STEPS = 6
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
 _ROUNDS, _WORTH = 3, 1e-9
+#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains more
+#: has next to no noise, and no end.
+_MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
@@ -73,7 +76,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         Minus the Hessian of the objective there.
     """
     best = optimum
-    for number in range(_ROUNDS if objective.layout.learned else 1):
+    for number in range(_ROUNDS + _MORE_ROUNDS if objective.layout.learned else 1):
         best = put_at_walls(objective, best)
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
@@ -82,6 +85,8 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
             found, curvature, promise = _Climber(chart, best).polish(curvature)
         gain, best = found.value - best.value, found
         if not promise > _WORTH or (number and gain < _WORTH):
+            break
+        if number >= _ROUNDS - 1 and not _SLOW[0] < gain < _SLOW[1]:
             break
     return put_at_walls(objective, best), curvature
 
