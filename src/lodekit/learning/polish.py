@@ -16,13 +16,15 @@ __all__ = ["polish"]
 Array = NDArray[np.float64]
 #: How many steps there are at most on one scale, and how long each may be there; and how many while each gains that.
 _STEPS, _LONGEST, _MOST_STEPS, _FAST = 12, 1.0, 20, 1e-2
-#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough; and what such a step has
-#: to promise: the deviation of what the data do without goes on shrinking for ever.
-_FEW_STEPS, _ENOUGH = 6, 1e-7
+#: Where no parameter is learned, valleys are wide, and one scale and so many steps are enough.
+_FEW_STEPS = 6
 #: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
 _ROUNDS, _WORTH = 3, 1e-9
+#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains more
+#: has next to no noise, and no end.
+_MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
@@ -45,7 +47,7 @@ _FAR = 0.03
 #: Curvatures that differ by more than this, after each entry was scaled, are measured again in their own directions.
 _NARROW = 1e-2
 #: How often it is measured in its own axes where gradients have few digits, before anything else is.
-_AXES = 2
+_AXES = 3
 #: Differences go so far in standard errors, and no farther than that on the scale of the search.
 _SHARE, _REACH = 0.03, 3e-4
 #: Rounding errors of the gradient that ask for wider differences: so many times wider, up to that on the scale of the
@@ -74,15 +76,17 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         Minus the Hessian of the objective there.
     """
     best = optimum
-    for number in range(_ROUNDS if objective.layout.learned else 1):
+    for number in range(_ROUNDS + _MORE_ROUNDS if objective.layout.learned else 1):
         best = put_at_walls(objective, best)
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
         chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
         with np.errstate(all="ignore"):
-            found, curvature, promise = _Climber(chart, best).polish(curvature, 1 if number else _AXES)
+            found, curvature, promise = _Climber(chart, best).polish(curvature)
         gain, best = found.value - best.value, found
         if not promise > _WORTH or (number and gain < _WORTH):
+            break
+        if number >= _ROUNDS - 1 and not _SLOW[0] < gain < _SLOW[1]:
             break
     return put_at_walls(objective, best), curvature
 
@@ -134,31 +138,23 @@ class _Climber:
         y[self.inner] = np.clip(y[self.inner] + move, self.low, self.high)
         return y
 
-    def polish(self, curvature: Array, most: int) -> tuple[Optimum, Array, float]:
-        """Return the optimum, minus the Hessian there, and what another step promises to gain.
-
-        Parameters
-        ----------
-        curvature : array, shape (n, n)
-            Minus the Hessian on the scale of the search.
-        most : int
-            How often it is measured along its own axes before the first step.
-        """
+    def polish(self, curvature: Array) -> tuple[Optimum, Array, float]:
+        """Return the optimum, minus the Hessian there, and what another step promises to gain."""
         whole = self.chart.from_search(curvature, self.y, self.slope)
         part = whole[np.ix_(self.inner, self.inner)]
         roots, is_narrow = _axes(part)
         noise = self.noise(roots)
-        for _ in range(most if noise > _QUIET else int(is_narrow)):
+        for _ in range(_AXES if noise > _QUIET else int(is_narrow)):
             # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
             old, (part, roots) = roots, self.measure(part, roots, noise)
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.noise(roots)
-        idle, enough = 0, _GAIN if self.parameters else _ENOUGH
+        idle = 0
         for number in range(_MOST_STEPS if self.parameters else _FEW_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
-            least = max(enough, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2)
+            least = max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2)
             if not np.isfinite(promise) or promise < least:
                 break
             before = self.best.value
