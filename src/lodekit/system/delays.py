@@ -10,7 +10,7 @@ from lodekit.system.forms import LinearForm
 from lodekit.system.signals import Signal
 from lodekit.system.tree import Call
 
-__all__ = ["Delayed", "delay_form", "delayed_names", "need_inputs"]
+__all__ = ["Delayed", "channel_of", "delay_form", "delayed_names", "need_inputs"]
 
 
 class Delayed(str):
@@ -44,6 +44,11 @@ class Delayed(str):
 
     def __reduce__(self) -> tuple[type[Delayed], tuple[str, Scalar]]:
         return Delayed, (self.channel, self.time)
+
+
+def channel_of(name: str) -> str:
+    """Return the channel that a name stands for, delayed or not."""
+    return name.channel if isinstance(name, Delayed) else name
 
 
 def delay_form(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:

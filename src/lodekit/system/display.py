@@ -102,7 +102,7 @@ def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [
         ("Equations", list(facts.equations)),
-        ("Channels", [", ".join(facts.channels)]),
+        ("Channels", [", ".join(facts.plain_channels)]),
     ]
     if facts.parameters:
         blocks.append(("Parameters", [_parameter_line(name, p) for name, p in facts.parameters.items()]))
@@ -178,7 +178,7 @@ def to_dict(facts: Facts) -> dict[str, Any]:
         modes.append(entry)
     return {
         "equations": list(facts.equations),
-        "channels": list(facts.channels),
+        "channels": list(facts.plain_channels),
         "parameters": {
             name: {"positive": p.positive, "bounds": _finite(p.bounds), "fixed": p.fixed, "start": p.start}
             for name, p in facts.parameters.items()

@@ -330,7 +330,7 @@ class Facts(ABC):
         [-c/m, 1],
         [-k/m, 0]]))
         """
-        return find_state_space(self.operator, self.channels, inputs, disturbances)
+        return find_state_space(self.operator, self.forcing, self.channels, inputs, disturbances)
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
 from lodekit.algebra.realization import DrivenRows, reduce_driven
-from lodekit.algebra.reduction import popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.errors import EquationError
-from lodekit.system.delays import Delayed, need_inputs
-from lodekit.system.writing import format_observable, operator_terms, primes
+from lodekit.system.delays import Delayed, channel_of, need_inputs
+from lodekit.system.sides import eliminate
+from lodekit.system.signals import Signal
+from lodekit.system.writing import operator_terms, primes
 
 if TYPE_CHECKING:
     import sympy
@@ -97,7 +98,7 @@ class StateSpace:
     @property
     def channels(self) -> tuple[str, ...]:
         """The channel of each input, without its delay."""
-        return tuple(name.channel if isinstance(name, Delayed) else name for name in self.inputs)
+        return tuple(map(channel_of, self.inputs))
 
     @property
     def delays(self) -> tuple[Scalar, ...]:
@@ -189,14 +190,16 @@ def _either(words: Iterable[str]) -> str:
 
 
 def find_state_space(
-    operator: OperatorMatrix, channels: Sequence[str], inputs: Any, disturbances: Any = ()
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any, disturbances: Any = ()
 ) -> StateSpace:
-    """Return the state space of ``A(d) f = 0`` in which some channels are known.
+    """Return the state space of ``A(d) f = b(t)`` in which some channels are known; b has no part in it.
 
     Parameters
     ----------
     operator : OperatorMatrix
         A.
+    forcing : sequence of Signal
+        b.
     channels : sequence of str
         f.
     inputs : sequence of str, or dict of str to str
@@ -211,8 +214,8 @@ def find_state_space(
             raise EquationError(f"{name!r} is both an input and a disturbance; remove it from one of them")
         if name in need_inputs(channels):
             raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
-    kinds = _with_delays({**kinds, **others}, operator, channels)
-    driven, columns = _reduce(operator, channels, list(kinds))
+    kinds = _with_delays({**kinds, **others}, channels)
+    driven, columns = _reduce(operator, forcing, channels, list(kinds))
     names = [channels[j] for j in columns[: driven.responding]]
     _check_proper(driven, names, kinds)
     found = driven.realize()
@@ -224,25 +227,29 @@ def find_state_space(
     return StateSpace(operator.ring, meanings, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
 
 
-def check_inputs(operator: OperatorMatrix, channels: Sequence[str], inputs: Any) -> list[str]:
+def check_inputs(
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any
+) -> list[str]:
     """Return the names of inputs that can be prescribed all at once, or say why they cannot.
 
     Parameters
     ----------
     operator : OperatorMatrix
         A of ``A(d) f = b(t)``.
+    forcing : sequence of Signal
+        b.
     channels : sequence of str
         f.
     inputs : sequence of str, or dict of str to str
         Names of known channels, or kinds by name.
     """
     kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
-    _reduce(operator, channels, list(_with_delays(kinds, operator, channels)))
+    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels)))
     return list(kinds)
 
 
-def _with_delays(kinds: Mapping[str, str], operator: OperatorMatrix, channels: Sequence[str]) -> dict[str, str]:
-    """Return the kinds with each delayed channel beside its own; what occurs with delays only is left out itself."""
+def _with_delays(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
+    """Return the kinds with those of delayed channels, each after its own."""
     missing = [name for name in need_inputs(channels) if name not in kinds]
     if missing:
         raise EquationError(
@@ -251,13 +258,14 @@ def _with_delays(kinds: Mapping[str, str], operator: OperatorMatrix, channels: S
         )
     found: dict[str, str] = {}
     for name, kind in kinds.items():
-        own: list[str] = [other for other in channels if isinstance(other, Delayed) and other.channel == name]
-        occurs = any(row[channels.index(name)] for row in operator.rows)
-        found.update(dict.fromkeys(([name] if occurs or not own else []) + own, kind))
+        own = (other for other in channels if isinstance(other, Delayed) and other.channel == name)
+        found.update(dict.fromkeys((name, *own), kind))
     return found
 
 
-def _reduce(operator: OperatorMatrix, channels: Sequence[str], inputs: Sequence[str]) -> tuple[DrivenRows, list[int]]:
+def _reduce(
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Sequence[str]
+) -> tuple[DrivenRows, list[int]]:
     """Return the equations with the responding channels first, and where each column stood before."""
     known = {*inputs, *need_inputs(channels)}
     driving = [channels.index(name) for name in inputs]
@@ -266,24 +274,30 @@ def _reduce(operator: OperatorMatrix, channels: Sequence[str], inputs: Sequence[
         raise EquationError("every channel is an input: nothing is left to respond; leave out at least one of them")
     columns = [*responding, *driving]
     driven = reduce_driven(operator.ring, [[row[j] for j in columns] for row in operator.rows], len(responding))
-    _check_ties(driven, inputs)
+    if driven.ties:
+        _refuse_ties(*eliminate(operator, forcing, responding), channels)
     return driven, columns
 
 
-def _check_ties(driven: DrivenRows, inputs: Sequence[str]) -> None:
-    """Raise where the equations say something about the inputs alone."""
-    if not driven.ties:
-        return
-    basis, _ = popov_basis(driven.ring, driven.ties, [0] * driven.driving)
-    texts = [format_observable(driven.ring, row, inputs) for row in basis.values()]
-    involved = [name for j, name in enumerate(inputs) if any(row[j] for row in basis.values())]
-    if len(involved) == 1:
-        what, cure = f"determine the input {involved[0]!r}", f"take {involved[0]!r} out of the inputs"
-    else:
-        what, cure = "tie the inputs to each other", f"take one of {', '.join(involved)} out of the inputs"
+def _refuse_ties(operator: OperatorMatrix, sides: Sequence[Signal], channels: Sequence[str]) -> NoReturn:
+    """Raise an error that says what the equations say about the inputs alone."""
+    texts, involved = [], {}
+    for i, side in enumerate(sides):
+        entries = [operator.coefficients(i, j) for j in range(operator.width)]
+        used = [j for j, entry in enumerate(entries) if entry]
+        if used:
+            factor = operator.ring.rational(1) / entries[used[0]][-1]
+            terms = [([value * factor for value in entries[j]], channels[j]) for j in used]
+            left = join_terms(term for entry, name in terms for term in operator_terms(entry, name))
+            texts.append(f"{left} = {side.scale(factor)}")
+            involved.update(dict.fromkeys(channel_of(channels[j]) for j in used))
+    names = list(involved)
+    what, cure = "tie the inputs to each other", f"take one of {', '.join(names)} out of the inputs"
+    if len(names) == 1:
+        what, cure = f"determine the input {names[0]!r}", f"take {names[0]!r} out of the inputs"
     raise EquationError(
-        f"the equations {what}, whatever the other channels do: they give {' and '.join(texts)} as a known function of "
-        f"time (zero, if no other stands in them). Measured inputs will not satisfy this; {cure}, or remove an equation"
+        f"the equations {what}: they imply {' and '.join(texts)}, whatever the other channels do. Measured inputs "
+        f"will not satisfy this; {cure}, or remove an equation"
     )
 
 

@@ -14,7 +14,7 @@ from flint import fmpq, fmpq_mat, nmod_mat
 
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.quantities import format_powers
-from lodekit.system.delays import Delayed
+from lodekit.system.delays import Delayed, channel_of
 from lodekit.system.identification import Measured
 from lodekit.system.signals import Signal
 
@@ -50,7 +50,7 @@ def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
             if not free and measured.plain[i] is not None:
                 continue
             values = [
-                (value, {name.channel if isinstance(name, Delayed) else name: 1})
+                (value, {channel_of(name): 1})
                 for j, name in enumerate(system.channels)
                 for value in operator.coefficients(i, j)
             ]

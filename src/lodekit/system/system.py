@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -188,22 +189,18 @@ class System(Shown):
     ) -> None:
         self._parameters = dict(parameters)
         plain = order_channels(equations, self._parameters, channels)
-        names = tuple(self._parameters)
+        names, variable = tuple(self._parameters), "d" if "d" not in self._parameters else "D"
         said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, plain, names, symbol)
         self._notes = tuple(dict.fromkeys((*notes, *more)))
         rows, columns = ((), ()) if said is None else (said.rows, said.columns)
         read = read_system(equations, plain, names, basis=rows, columns=columns)
-        self._channels = (*plain, *delayed_names(read.rows))
-        entries = [[row.channels.get(name, []) for name in self._channels] for row in read.rows]
-        variable = "d" if "d" not in self._parameters else "D"
-        self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(self._channels), variable)
-        minus = read.ring.rational(-1)
-        self._forcing = tuple(row.known.scale(minus) for row in read.rows)
+        self._channels = functions = (*plain, *delayed_names(read.rows))
+        entries = [[row.channels.get(name, []) for name in functions] for row in read.rows]
+        self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(functions), variable)
+        self._forcing = tuple(row.known.scale(read.ring.rational(-1)) for row in read.rows)
         # Equations with something substituted have no text of their own yet.
-        self._equations = tuple(
-            equation if equation.text else Equation(equation.left, equation.right, format_row(row, self._channels))
-            for equation, row in zip(equations, read.rows, strict=True)
-        )
+        pairs = zip(equations, read.rows, strict=True)
+        self._equations = tuple(e if e.text else replace(e, text=format_row(row, functions)) for e, row in pairs)
         if any(self._forcing):
             self._check_consistency()
         self._basis = self._choice = None
@@ -222,7 +219,7 @@ class System(Shown):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        said = [state[name] for name in ("equations", "parameters", "channels", "notes")]
+        said = (state[name] for name in ("equations", "parameters", "channels", "notes"))
         self._set(*said, basis=state.get("basis"))
 
     def __eq__(self, other: object) -> bool:
@@ -230,7 +227,7 @@ class System(Shown):
         return isinstance(other, System) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
-        return hash((self.equations, self.channels, tuple(self._parameters)))
+        return hash((self.equations, self._channels))
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -322,12 +319,12 @@ class System(Shown):
         rows = () if self._basis is None else self._basis.rows
         equations, rest, notes, others = substitute(self._equations, self._parameters, values, rows)
         notes = tuple(dict.fromkeys((*self._notes, *notes)))
-        if self._basis is None:
-            return System._from_equations(equations, rest, self.plain_channels, notes)
+        basis = None if self._basis is None else Basis(tuple(others), self._basis.columns)
         try:
-            basis = Basis(tuple(others), self._basis.columns)
             return System._from_equations(equations, rest, self.plain_channels, notes, basis=basis)
         except EquationError as problem:
+            if basis is None:
+                raise
             raise EquationError(
                 f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
             ) from None
@@ -335,7 +332,7 @@ class System(Shown):
     def given(self, inputs: Mapping[str, str] | Iterable[str]) -> System:
         """Return the system of the other channels where some are known, with zero in the place of these.
 
-        Its solutions are what can be added to a response to inputs. It keeps parameters that stand before inputs only.
+        Its solutions can be added to a response to inputs. It keeps parameters that stand before inputs only.
 
         Parameters
         ----------
@@ -345,14 +342,13 @@ class System(Shown):
         Examples
         --------
         >>> import lodekit as lk
-        >>> plant = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
-        >>> plant.equations, plant.channels, list(plant.parameters)
-        (("tau*y' + y - y0 = 0",), ('y',), ['tau', 'y0', 'K'])
+        >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
+        <System of 1 equation in y, parameters tau, y0, K>
         """
-        names = check_inputs(self.operator, self._channels, inputs)
+        names = check_inputs(self._operator, self._forcing, self._channels, inputs)
         equations, basis = without_inputs(self._equations, self._basis, names)
-        channels = [name for name in self.plain_channels if name not in names]
-        reduced = System._from_equations(equations, self._parameters, channels, self._notes)
+        rest = [name for name in self.plain_channels if name not in names]
+        reduced = System._from_equations(equations, self._parameters, rest, self._notes)
         return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 
     def definition(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from flint import ctx as flint_context
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.quantities import Powers
-from lodekit.system.delays import Delayed
+from lodekit.system.delays import Delayed, channel_of
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal
 from lodekit.system.writing import primes
@@ -130,7 +130,7 @@ def terms_of(
         if value:
             whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
             shape = primes(name, order) if name else _time(power)
-            time, channel = Fraction(power - order), name.channel if isinstance(name, Delayed) else name
+            time, channel = Fraction(power - order), channel_of(name)
             terms += _monomials(ring, whole, bottom, {channel: Fraction(1), "t": time}, channel, order, shape)
     inner = []
     for rate in {scalar for wave in known.terms for scalar in (wave.rate, wave.frequency) if scalar}:
