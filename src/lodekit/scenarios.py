@@ -21,7 +21,6 @@ from lodekit.prior.observables import ObservableReader, Observables
 __all__ = ["simulate_inputs"]
 
 Array = NDArray[np.float64]
-_STARTS = ("rest", "begin", "end")
 #: Means are differenced between points so many standard deviations to either side of the estimate.
 _STEP = 0.1
 #: Relative to the largest, what given values say about modes below this is rounding.
@@ -80,20 +79,24 @@ def simulate_inputs(
         raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
     texts, single = read_observables(fit, observable)
     times, uncertain = fit.times(t), is_uncertain(parameters)
-    if not len(times):
-        shape = (0,) if single else (0, len(texts))
-        return (np.zeros(shape), np.zeros(shape)) if return_std else np.zeros(shape)
-    new = _read_inputs(fit, inputs)
-    with np.errstate(all="ignore"):
-        if isinstance(start, str) and start in ("begin", "end"):
-            mean, variance = _go_on(fit, texts, times, new, start, uncertain=uncertain)
-        else:
-            mean, variance = _start_anew(fit, texts, times, new, start, uncertain=uncertain)
+    mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs), start, uncertain=uncertain)
     found = [mean, np.sqrt(variance)] if return_std else [mean]
     for part in found:
         check_finite(part, times)
     shown = [part[:, 0] if single else part for part in found]
     return tuple(shown) if return_std else shown[0]
+
+
+def _simulate(
+    fit: Fit, texts: Sequence[str], times: Array, new: Mapping[str, InputSignal], start: Any, *, uncertain: bool
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), from wherever the system starts."""
+    if not len(times):
+        return np.zeros((0, len(texts))), np.zeros((0, len(texts)))
+    with np.errstate(all="ignore"):
+        if isinstance(start, str) and start in ("begin", "end"):
+            return _go_on(fit, texts, times, new, start, uncertain=uncertain)
+        return _start_anew(fit, texts, times, new, start, uncertain=uncertain)
 
 
 def _go_on(

@@ -205,13 +205,13 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
     times : array, shape (..., n)
     """
     size, count = matrix.shape[-1], times.shape[-1]
-    if size == 1:
-        return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
     longest = xp.max(xp.abs(times)).item() if count else 0.0
     norm = longest * xp.max(xp.sum(xp.abs(matrix), -2)).item()
     if not np.isfinite(norm):
         shape = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(times.shape[:-1]))
         return xp.full((*shape, count, size, size), np.inf, dtype=matrix.dtype, device=matrix.device)
+    if size == 1:
+        return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
     squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
     powers = [xp.broadcast_to(constant(xp, np.eye(size), matrix), matrix.shape)]
     for _ in range(_TAYLOR):

@@ -137,8 +137,7 @@ def read_system_file(path: str | Path) -> SystemFile:
     units = content.get("units", {})
     if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
         raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
-    title = content.get("title", "")
-    if not isinstance(title, str):
+    if not isinstance(title := content.get("title", ""), str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
     unknown = [name for name in units if name not in (*system.plain_channels, *system.parameters, "t")]
     if unknown:
