@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 InputKind = Literal["hold", "linear"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class InputSignal:
     """A function of time between samples: held until the next sample, or linear from sample to sample.
 
@@ -50,12 +50,12 @@ class InputSignal:
     times: Array
     values: Array
     kind: InputKind
-    missing: int = 0
+    missing: int
 
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(InputKind):
-            raise DataError(f"expected the kind of an input as 'hold' or 'linear', got {self.kind!r}")
-        times, values = read_numbers("times of an input", self.times), read_numbers("values of an input", self.values)
+    def __init__(self, times: ArrayLike, values: ArrayLike, kind: InputKind, missing: int = 0) -> None:
+        if kind not in get_args(InputKind):
+            raise DataError(f"expected the kind of an input as 'hold' or 'linear', got {kind!r}")
+        times, values = read_numbers("times of an input", times), read_numbers("values of an input", values)
         if times.ndim != 1 or times.shape != values.shape:
             raise DataError(
                 f"expected one value for each time of an input, got shapes {values.shape} and {times.shape}"
@@ -77,7 +77,8 @@ class InputSignal:
             array.flags.writeable = False
         object.__setattr__(self, "times", times)
         object.__setattr__(self, "values", values)
-        object.__setattr__(self, "missing", int(self.missing) + int((~known).sum()))
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "missing", int(missing) + int((~known).sum()))
 
     def at(self, times: ArrayLike) -> Array:
         """Return the signal at any times, in any order.

@@ -159,7 +159,7 @@ class Table:
         self._exact: Numbers = np.arange(len(distinct))
         self._panels: list[_Panel] = []
         self._nodes = distinct
-        found = self._interpolate() if len(distinct) > _FEW else steps.at(distinct)[0]
+        found = self._interpolate() if len(distinct) > _FEW and steps.states else steps.at(distinct)[0]
         #: Each step as a matrix, shape (u, s, width).
         self.matrices = self._spread(found[None])[0]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import matrix_balance
 
 __all__ = ["StateMatrices", "balance", "observe"]
@@ -33,12 +33,14 @@ class StateMatrices:
     D1: Array
 
     @classmethod
-    def of(cls, F: Array, G: Array, H: Array, D: Array | None = None, D1: Array | None = None) -> Self:
+    def of(
+        cls, F: ArrayLike, G: ArrayLike, H: ArrayLike, D: ArrayLike | None = None, D1: ArrayLike | None = None
+    ) -> Self:
         """Return matrices as floats; ``D`` and ``D1`` are zero where not given.
 
         Parameters
         ----------
-        F, G, H, D, D1 : arrays
+        F, G, H, D, D1 : array-like
             As in the class.
         """
         first, second, third = (np.asarray(matrix, dtype=float) for matrix in (F, G, H))

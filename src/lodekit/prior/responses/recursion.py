@@ -40,10 +40,12 @@ def run_through(
     block : int, optional
         Length of the blocks; chosen where not given.
     """
-    count, size = len(which), max(states.shape[-1], 1)
+    if not states.size:
+        return
+    size = states.shape[-1]
     # Products of matrices of about 48 by 48 are fast; and a length that is no power of two spreads over the cache.
     short, long = (max(4, 48 // size), 61) if block is None else (block, block)
-    if len(factors) == 1 and count:
+    if len(factors) == 1:
         _run_equal(factors[0], states, start, backwards, short)
         return
     now = start
@@ -93,18 +95,20 @@ def _run_equal(factor: Array, states: Array, start: Array, backwards: bool, bloc
     first, rest = _cut(count, block, backwards)
     whole = states[:, first]
     rows = whole.reshape(many, -1, block * size)
-    powers = [np.eye(size)]
-    for _ in range(block):
-        powers.append(powers[-1] @ factor)
-    inside, across = np.zeros((block, size, block, size)), np.stack(powers[1:])
+    powers = np.empty((block + 2, size, size))
+    powers[0] = np.eye(size)
     for i in range(block):
-        inside[i, :, i:] = np.stack(powers[: block - i]).transpose(1, 0, 2)
+        np.matmul(powers[i], factor, out=powers[i + 1])
+    powers[-1] = 0.0
+    apart = np.arange(block) - np.arange(block)[:, None]
     if backwards:  # from the last row of a block to the first
-        inside, across = inside[::-1, :, ::-1], across[::-1]
+        apart = -apart
+    inside = powers[np.where(apart < 0, -1, apart)].transpose(0, 2, 1, 3)
+    across = powers[block:0:-1] if backwards else powers[1:-1]
     local = rows @ inside.reshape(block * size, block * size)
     ends = local[:, :, :size] if backwards else local[:, :, -size:]
     starts = _start_blocks(ends, start, backwards)
-    _run_equal(powers[-1], starts[:, :-1] if backwards else starts[:, 1:], start, backwards, block)
+    _run_equal(powers[block], starts[:, :-1] if backwards else starts[:, 1:], start, backwards, block)
     local += starts @ across.transpose(1, 0, 2).reshape(size, block * size)
     whole[:] = local.reshape(whole.shape)
     _run_equal(factor, states[:, rest], whole[:, 0 if backwards else -1], backwards, block)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.responses.lengths import Table
@@ -34,7 +34,7 @@ class ResponsePlan:
     ----------
     signals : sequence of InputSignal
         One for each column of G; the same signal may stand there twice, with different delays.
-    times : array, shape (n,)
+    times : array-like, shape (n,)
         Where the response is wanted, ascending; times may repeat.
     start : float
         Where the states are zero.
@@ -50,7 +50,7 @@ class ResponsePlan:
     [[0.0, 0.0, 1.055267]]
     """
 
-    def __init__(self, signals: Sequence[InputSignal], times: Array, start: float) -> None:
+    def __init__(self, signals: Sequence[InputSignal], times: ArrayLike, start: float) -> None:
         self.signals, self.start = tuple(signals), float(start)
         self.times = np.asarray(times, dtype=float)
         if np.any(np.diff(self.times) < 0) or not np.isfinite(self.times).all():
@@ -79,7 +79,7 @@ class ResponsePlan:
             self._laid = (key, laid)
         return self._laid[1]
 
-    def respond(self, matrices: StateMatrices, delays: Array | None = None) -> Response:
+    def respond(self, matrices: StateMatrices, delays: ArrayLike | None = None) -> Response:
         """Return the response at given numbers.
 
         Parameters

@@ -153,7 +153,7 @@ def _cut(signal: InputSignal, origin: float, sign: float) -> _Pieces:
 
 def _make_rows(asked: Array, pieces: Sequence[_Pieces], tolerance: float) -> tuple[Array, Numbers | slice]:
     """Return the rows, and which of them are asked for: the start, all times, and breaks where many lie together."""
-    numbers = np.cumsum(np.concatenate([[0.0], asked[:-1]]) < asked)
+    numbers = np.cumsum(np.concatenate([[0.0], asked[:-1]]) < asked, dtype=np.intp)
     rows = np.zeros(numbers[-1] + 1 if len(asked) else 1)
     rows[numbers] = asked
     breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])

@@ -30,6 +30,8 @@ def exponentials(matrices: Array, slopes: Array | None = None) -> tuple[Array, A
     slopes : array, shape (p, k, d, d), optional
         Directions.
     """
+    if not len(matrices):
+        return matrices.copy(), np.zeros((0 if slopes is None else len(slopes), *matrices.shape))
     norms = np.abs(matrices).sum(-1).max(-1, initial=0.0)
     halvings = np.maximum(0, np.ceil(np.log2(np.maximum(norms, 1e-300))) + 1).astype(int)
     shrink = np.ldexp(1.0, -halvings)[:, None, None]
@@ -38,13 +40,16 @@ def exponentials(matrices: Array, slopes: Array | None = None) -> tuple[Array, A
     unit = np.eye(matrices.shape[-1])
     tail, d_tail = np.broadcast_to(unit, X.shape), np.zeros(dX.shape)
     for order in range(_TERMS, 1, -1):
-        d_tail = (dX @ tail + X @ d_tail) / order
+        if len(dX):
+            d_tail = (dX @ tail + X @ d_tail) / order
         tail = unit + X @ tail / order
     E, dE = X @ tail, dX @ tail + X @ d_tail
     for step in range(halvings.max(initial=0)):
         active = halvings > step
-        now, change = E[active], dE[:, active]
-        dE[:, active] = 2.0 * change + change @ now + now @ change
+        now = E[active]
+        if len(dE):
+            change = dE[:, active]
+            dE[:, active] = 2.0 * change + change @ now + now @ change
         E[active] = 2.0 * now + now @ now
     return E + unit, dE
 

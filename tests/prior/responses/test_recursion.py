@@ -1,0 +1,27 @@
+"""The recursion over rows is that of a plain loop, whatever the blocks are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lodekit.prior.responses.recursion import run_through
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("kinds", [1, 3, 2000])
+@pytest.mark.parametrize("block", [None, 2, 7, 64])
+def test_blocks_do_not_matter(backwards: bool, kinds: int, block: int | None) -> None:
+    generator = np.random.default_rng(kinds)
+    factors = 0.97 * np.linalg.qr(generator.standard_normal((kinds, 3, 3)))[0]
+    # A long run of equal steps between different ones.
+    which = generator.integers(0, kinds, 2000)
+    which[500:1400] = 0
+    added, start = generator.standard_normal((2, 2000, 3)), generator.standard_normal((2, 3))
+    expected, now = np.empty(added.shape), start
+    for i in range(1999, -1, -1) if backwards else range(2000):
+        now = now @ factors[which[i]] + added[:, i]
+        expected[:, i] = now
+    found = added.copy()
+    run_through(factors, which, found, start, backwards=backwards, block=block)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
