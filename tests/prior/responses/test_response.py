@@ -30,7 +30,7 @@ SYSTEMS = {
 #: Roots -1 and -1e5.
 STIFF = [[0.0, 1.0], [-1e5, -1e5 - 1.0]]
 #: Binary fractions, so that delays of quarters bring samples and times together exactly.
-TIMES = np.array([-0.75, -0.25, 0.0, 0.125, 0.25, 1.0, 1.0, 1.3, 1.75, 2.5, 2.625, 4.0, 7.5])
+TIMES = np.array([-0.75, -0.25, 0.0, 0.625, 0.875, 1.0, 1.0, 1.3, 1.75, 2.5, 2.625, 4.0, 7.5])
 HELD = ([-0.5, 0.25, 1.0, 2.25, 3.0], [1.0, -0.5, 2.0, 0.75, -1.25], "hold", 0.25)
 #: Many samples between two times: the schedule adds rows for them.
 LINEAR = (
@@ -40,7 +40,7 @@ LINEAR = (
     0.5,
 )
 INPUTS = (HELD, LINEAR)
-START = 0.125
+START = 0.875
 #: Where inputs jump or bend: what reaches an observable through D and D1 has no derivative in the delay there.
 BREAKS = np.concatenate([np.array(given[0]) + given[3] for given in INPUTS])
 
