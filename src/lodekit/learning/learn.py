@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import FitError
+from lodekit.learning.driven import learn_driven
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
@@ -68,6 +69,11 @@ def learn(
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
     guesses = gather_guesses(system, objective, series, generator, inputs)
+    agree = objective.engine.limits.agree
+    if inputs and not layout.processes and layout.learned and known is None:
+        driven = learn_driven(system, objective, series, guesses, generator, _FINE * agree)
+        if driven is not None:
+            return driven
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
     if not starts and known is None:
         reason = find_trouble(objective, guesses[0].theta, generator)
@@ -86,7 +92,6 @@ def learn(
         best = _best(list(Parallel(n_jobs=n_jobs)(tasks)))
     else:
         best = _one_by_one(objective, starts)
-    agree = objective.engine.limits.agree
     return look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree)
 
 
