@@ -32,7 +32,7 @@ _TRIED, _EACH, _MOST = 12, 12, 84
 #: How many of them are followed at first, and how many of these to the end.
 _FOLLOWED, _CHOSEN = 6, 2
 #: How many steps there are, on the thinned record and on the whole, and what a step has to gain there.
-_FIRST_STEPS, _STEPS, _FIRST_GAIN, _GAIN = 12, 40, 0.3, 1e-3
+_FIRST_STEPS, _STEPS, _FIRST_GAIN, _GAIN = 12, 40, 0.3, 1e-2
 #: Two that end this close to each other have met; so often new values are drawn where none have.
 _MET, _ROUNDS = 0.2, 3
 #: One that is this much worse may still have more evidence.

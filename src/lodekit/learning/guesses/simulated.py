@@ -8,7 +8,7 @@ Levels of noise are what is left of each observable: the logarithms of these sum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,10 @@ _NOISE = 0.3
 _DAMPING, _MORE, _LESS, _TRIES = 1e-2, 6.0, 0.2, 6
 #: A step goes no farther than this on the scale of each parameter.
 _LONGEST = 1.5
+#: How far ahead the bend of a valley is measured, as a share of a step, and how large a correction may be.
+_AHEAD, _SMALL = 0.1, 0.75
 #: So far may a parameter get from the size to expect, as a logarithm.
-_FAR = 25.0
+_FAR = 8.0
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,27 @@ class Chart:
         pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
         return np.array([t.size if t.is_unbounded else t.slope(point) for point, t in pairs])
 
-    def shorten(self, z: Array, step: Array) -> Array:
-        """Return a step that goes not too far."""
+    def limits(self, z: Array) -> tuple[Array, Array]:
+        """Return how far each coordinate may be moved at once, down and up."""
         either = np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
         most = np.where(either, 10.0 * _LONGEST * np.maximum(1.0, np.abs(z)), _LONGEST)
-        longest = float(np.max(np.abs(step) / most, initial=0.0))
-        short = step / max(longest, 1.0)
         centres = np.array([t.centre for t in self.layout.transforms.values()])
         low, high = np.where(either, -np.inf, centres - _FAR), np.where(either, np.inf, centres + _FAR)
-        return np.asarray(np.clip(z + short, low, high) - z)
+        return np.maximum(-most, np.minimum(low - z, 0.0)), np.minimum(most, np.maximum(high - z, 0.0))
+
+
+def _solve(held: Array, g: Array, low: Array, high: Array) -> Array:
+    """Return the step that a quadratic approximation asks for within limits: what would go farther goes so far."""
+    step, free = np.zeros(len(g)), np.ones(len(g), dtype=bool)
+    while free.any():
+        right = g[free] + held[np.ix_(free, ~free)] @ step[~free]
+        step[free] = -np.linalg.solve(held[np.ix_(free, free)], right)
+        beyond = free & ((step < low) | (step > high))
+        if not beyond.any():
+            break
+        step[beyond] = np.clip(step[beyond], low[beyond], high[beyond])
+        free &= ~beyond
+    return step
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,16 +265,33 @@ class Simulation:
         """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
         assert here.jacobian is not None
         H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weigh(here)
+        low, high = self.chart.limits(here.z)
         for attempt in range(_TRIES):
             held = H + np.diag(damping * np.maximum(np.diag(H), 1e-3))
-            z = here.z + self.chart.shorten(here.z, -np.linalg.solve(held, g))
+            straight = _solve(held, g, low, high)
+            z = here.z + np.clip(straight + self._bend(here, held, straight), low, high)
             # The first one is taken as a rule, and then its derivatives are wanted.
             there = self.look(z, here.levels, slopes=attempt == 0)
             if there is not None and there.merit < here.merit:
                 there = there if there.jacobian is not None else self.look(z, here.levels, slopes=True)
-                return there, max(damping * _LESS, 1e-9)
+                return there, max(damping * (_LESS if attempt == 0 else 1.0), 1e-9)
             damping *= _MORE
         return None, damping
+
+    def _bend(self, here: Fitted, held: Array, step: Array) -> Array:
+        """Return what a step needs to follow a valley that bends: half of the acceleration along it (geodesic).
+
+        Where that is no small correction, the step is too long for it to mean anything, and it is zero.
+        """
+        assert here.jacobian is not None
+        ahead = self.look(here.z + _AHEAD * step, here.levels, slopes=False)
+        if ahead is None:
+            return np.zeros_like(step)
+        change = (self.weigh(replace(ahead, levels=here.levels)) - self.weigh(here)) / _AHEAD - here.jacobian @ step
+        correction = -np.linalg.solve(held, here.jacobian.T @ change) / _AHEAD
+        scale = np.sqrt(np.diag(held))
+        small = np.linalg.norm(scale * correction) < _SMALL * np.linalg.norm(scale * step)
+        return correction if small else np.zeros_like(step)
 
 
 def _project(B: Array, target: Array) -> tuple[Array, Array]:
