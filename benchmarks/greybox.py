@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from greybox_plants import print_delays, print_kinds, print_plants, respond, steps
+from greybox_plants import print_delays, print_kinds, print_plants, steps
 from greybox_records import print_records
-from scipy.signal import lfilter, ss2tf
+from scipy.signal import cont2discrete, lfilter, ss2tf
 
 import lodekit as lk
 from lodekit.data.inputs import InputKind, InputSignal
@@ -106,7 +106,8 @@ def driven_record(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     u = steps(generator, rows, 10, 60)
     late = np.concatenate([np.full(23, u[0]), np.repeat(u, fine)])[: rows * fine]
     F, G = np.array([[0.0, 1.0], [-0.2, -0.6]]), np.array([[0.0], [0.4]])
-    y = 5.0 + respond(F, G, h / fine, late, np.zeros(2))[::fine, 0] + 0.05 * generator.standard_normal(rows)
+    numerator, denominator, _ = cont2discrete(ss2tf(F, G, np.eye(1, 2), np.zeros((1, 1))), h / fine, "zoh")
+    y = 5.0 + lfilter(numerator[0], denominator, late)[::fine] + 0.05 * generator.standard_normal(rows)
     return h * np.arange(rows), u, y
 
 
