@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import check_count, check_finite, check_memory, check_seed
 from lodekit.data.clock import Clock
-from lodekit.data.measurements import merge
+from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_values
 from lodekit.errors import DataError, LodekitError
@@ -22,7 +22,7 @@ from lodekit.fitted import Fit
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
-from lodekit.prior.observables import Observables
+from lodekit.prior.observables import ObservableReader, Observables
 
 __all__ = [
     "is_uncertain",
@@ -292,7 +292,8 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     t : array-like, shape (n,), or Observations
         Times.
     Y : array (n, channels), dict of observable to array, or DataFrame
-        Measurements in the user's units, NaN for missing ones; left out with Observations.
+        Measurements in the user's units, NaN for missing ones; left out with Observations. Samples of known inputs
+        add to those of the fit.
     noise_std : number, array or dict, optional
         Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
         were fitted.
@@ -306,8 +307,14 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     """
     total, count = 0.0, 0
     clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
-    for series in merge(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0]):
-        observables = fit.observables([series.observable])
+    new = Measurements.of(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0])
+    reader = fit.setup.reader
+    if fit.measurements.inputs:
+        # New samples of an input add to those of the fit.
+        new = new.given({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
+        reader = ObservableReader(fit.system, (fit.measurements + new).inputs)
+    for series in new.series:
+        observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
         slopes = fit.uncertainty.slopes(observables, series.times)[:, :, 0]

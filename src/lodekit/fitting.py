@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.excerpts import decimate, liveliest
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.units import Units
@@ -20,7 +21,7 @@ from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
 from lodekit.learning.polish import polish
-from lodekit.learning.search import Optimum
+from lodekit.learning.search import Optimum, search
 from lodekit.learning.signs import choose_signs
 from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.starts import data_lengthscale
@@ -33,6 +34,8 @@ from lodekit.system.system import System
 __all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit", "prepare"]
 
 Array = NDArray[np.float64]
+#: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
+_LONG, _SHORT = 40_000, 6_000
 
 
 def prepare(
@@ -152,28 +155,60 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     labels : Labels, optional
         None stands for no labels.
     """
-    arguments, measurements = setup.arguments, setup.measurements
+    measurements = setup.measurements
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
         latent.check_order(2 * max(setup.reduced.parametrization.degrees))
-    scatter = measurements.scatter()
+    is_long = setup.case.driven and measurements.size > _LONG and known is None
     with setup.threads():
-        optimum = learn(
-            setup.system,
-            setup.objective,
-            measurements.thumbnail(),
-            inputs=measurements.inputs,
-            restarts=arguments.restarts,
-            random_state=arguments.random_state,
-            n_jobs=arguments.n_jobs,
-            scatter=None if scatter is None else setup.prior.noise.medians(scatter),
-            known=known,
-        )
+        optimum = _learn_long(setup) if is_long else _learn(setup, known)
         curvature = curvature_at(setup.objective, optimum.x)
         optimum, curvature = polish(setup.objective, optimum, curvature)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
     return make_fit(setup, optimum, curvature, labels).diagnosed()
+
+
+def _learn(setup: Setup, known: Array | None) -> Optimum:
+    """Return the best optimum from all starts; from `known` where that is a point."""
+    arguments, measurements = setup.arguments, setup.measurements
+    scatter = measurements.scatter()
+    return learn(
+        setup.system,
+        setup.objective,
+        measurements.thumbnail(),
+        inputs=measurements.inputs,
+        restarts=arguments.restarts,
+        random_state=arguments.random_state,
+        n_jobs=arguments.n_jobs,
+        scatter=None if scatter is None else setup.prior.noise.medians(scatter),
+        known=known,
+    )
+
+
+def _learn_long(setup: Setup) -> Optimum:
+    """Return an optimum for a long record, from the better one of those for two shorter records made of it."""
+    units, names = setup.prior.units, setup.measurements.names
+    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    known = setup.layout.transforms
+    sizes = np.array([known[n].size if n in known else 1.0 for n in range(len(setup.layout.names))])
+    found: list[tuple[float, Array]] = []
+    for shorten in (decimate, liveliest):
+        short = shorten(setup.measurements, _SHORT)
+        if short.names != names:
+            continue
+        try:
+            # Modes, and the response, begin where a piece does.
+            time = replace(units, start=short.window[0])
+            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales, sizes=sizes)
+            x = _learn(own, None).x
+        except FitError:
+            continue
+        found.append((setup.objective.value(x), x))
+    best = max(found, key=lambda item: item[0], default=None)
+    if best is None or not np.isfinite(best[0]):
+        return _learn(setup, None)
+    return search(setup.objective, best[1], trusted=True)
 
 
 def keep_point(

@@ -153,7 +153,7 @@ def _signal(fit: Fit, name: str, given: Any) -> InputSignal:
     if isinstance(given, InputSignal):
         return given
     if _is_number(given):
-        return InputSignal([fit.measurements.window[0]], [float(given)], kind)  # type: ignore[arg-type]
+        return InputSignal([fit.measurements.window[0]], [float(given)], kind)
     if not isinstance(given, Sequence) or len(given) != 2:
         raise LodekitError(f"expected (times, values) or a number for the input {name}, got {type(given).__name__}")
     return InputSignal(fit.times(given[0]), given[1], kind)

@@ -168,7 +168,14 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         drawn, own = sample(fit, at, size, seed, list(fit.system.channels), return_parameters=True)
         return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
 
-    return measure_draws(draw, times, lengths, _breaks(fit))
+    breaks = [_breaks(fit)]
+    driven = fit.prior.observables.driven
+    if driven is not None and fit.system.delayed_channels:
+        # Delays are drawn, too, whatever the times, and each has corners of its own.
+        _, own = sample(fit, times[:1], size, seed, return_parameters=True)
+        theta = np.stack([own[name] for name in fit.layout.names], axis=1)
+        breaks += [driven.corners(each) for each in theta]
+    return measure_draws(draw, times, lengths, np.unique(np.concatenate(breaks)))
 
 
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:

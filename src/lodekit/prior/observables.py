@@ -23,6 +23,7 @@ from lodekit.prior.modes import (
     companion_matrix,
     exponential_basis,
     fundamental_basis,
+    pull_companion,
 )
 from lodekit.system.grammar import parse_expression
 from lodekit.system.linear import Reader
@@ -153,6 +154,35 @@ class Observables:
             parts.append(found)
             d_parts.append(d_found)
         return list(np.concat(parts, -1)), list(np.concat(d_parts, -1).swapaxes(0, 1))
+
+    def pull_modes(
+        self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]
+    ) -> Array:
+        """Return derivatives in the parameters of a weighted sum of the basis functions, shape (p,).
+
+        Parameters
+        ----------
+        values : Coefficients
+        groups : sequence of ModeGroup
+        times : array, shape (n,)
+            Scaled times.
+        weights : sequence of arrays, shape (n, r)
+            One for each observable.
+        """
+        total, start = np.zeros(len(values.table[1])), 0
+        for group in groups:
+            factor, own = self.compiled.factors[group.factor], slice(start, start + group.size)
+            operators = values.values.columns[factor.column], values.slopes.columns[factor.column]
+            slopes = np.stack([part[:, own] for part in weights])
+            if group.root is None:
+                parts = values.values.factors[group.factor], values.slopes.factors[group.factor]
+                total += pull_companion(times, *operators, companion(*parts, factor.multiplicity), slopes)
+            else:
+                root = group.root * self.units.span
+                changes = exponential_basis(np, times, operators[1], root, factor.multiplicity)
+                total += np.tensordot(changes, slopes, 3)
+            start += group.size
+        return total
 
     def exponents(
         self, values: Coefficients, groups: Sequence[ModeGroup], *, signals: bool = True

@@ -88,7 +88,7 @@ def make_grid(times: Array, rates: Sequence[float], lives: Sequence[float]) -> G
     while edges[-1] < stop and len(edges) <= most + 1.0:
         alive = [rate for rate, life in zip(rates, lives, strict=True) if life > edges[-1] - low]
         edges.append(edges[-1] + 2.0 * _TURN / max(*alive, 1e-300, 2.0 * _TURN / max(stop - low, 1e-300)))
-    if not count or len(edges) > most + 1.0:
+    if len(edges) < 2 or len(edges) > most + 1.0:
         return Grid(times[:count], None, count)
     bounds = np.array(edges)
     widths = np.diff(bounds)
@@ -194,7 +194,7 @@ class ModalData:
         """Whether each observable was measured once at every time."""
         return [len(i) == len(self.times) and not (np.diff(i) != 1).any() for i in self.index]
 
-    def rows(self, count: int) -> list[NDArray[np.intp]]:
+    def reached(self, count: int) -> list[NDArray[np.intp]]:
         """Return, for each observable, which of all measurements were made at the first times; `count` of these."""
         ends = [int(np.searchsorted(index, count)) for index in self.index]
         return [np.arange(start, start + end) for start, end in zip(self.edges[:-1], ends, strict=True)]

@@ -89,7 +89,7 @@ class ModalEngine:
         left = np.split(data.values - data.pick(means), data.edges[1:-1])
         target = np.array([float(np.mean(part**2)) or 1.0 for part in left])
         # On the whole record, whatever has died away in it.
-        some = np.linspace(data.scaled_times[0], data.scaled_times[-1], _SOME)
+        some = data.scaled_times[:: len(data.times) // _SOME + 1]
         basis, _ = observables.mode_basis(coefficients, self.prior.groups, some, slopes=False)
         power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if self.prior.groups else np.zeros(0)
         return target, power

@@ -38,9 +38,7 @@ class Regression:
         Of the measured observables.
     grid : Grid
         The nodes that the modes were computed at.
-    d_basis : list of arrays, shape (p, k, r)
-        Derivatives of the modes in the parameters there, for each observable; none where they were not wanted.
-    rows : list of int arrays
+    reached : list of int arrays
         For each observable, the measurements that modes reach.
     design : array, shape (a, r)
         The modes times their prior deviations, in units of the noise, at these measurements.
@@ -60,8 +58,7 @@ class Regression:
 
     coefficients: Coefficients
     grid: Grid
-    d_basis: list[Array]
-    rows: list[NDArray[np.intp]]
+    reached: list[NDArray[np.intp]]
     design: Array
     rest: Array
     deviations: Array
@@ -85,23 +82,23 @@ def solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     hyper : Hyperparameters
     """
     with np.errstate(all="ignore"):
-        return _solve(data, hyper, slopes=False)
+        return _solve(data, hyper)
 
 
-def _solve(data: ModalData, hyper: Hyperparameters, *, slopes: bool) -> Regression | None:
+def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     observables, groups = data.observables, data.prior.groups
     values = observables.evaluate(hyper.theta)
     if not all(np.isfinite(part).all() for part in (*values.factors, *values.columns)):
         return None
     grid = data.grid(values)
-    basis, d_basis = observables.mode_basis(values, groups, grid.nodes, slopes=slopes)
+    basis, _ = observables.mode_basis(values, groups, grid.nodes, slopes=False)
     means, _ = observables.means(values, data.times, slopes=False)
     deviations = np.sqrt(data.noise.variance(hyper.noise))
     roots = data.prior.mode_roots(hyper.mode_deviations)
     known = data.pick(means)
-    rows = data.rows(grid.count)
-    reached = np.concatenate(rows)
-    modes = [grid.spread(part)[index[: len(own)]] for part, index, own in zip(basis, data.index, rows, strict=True)]
+    parts = data.reached(grid.count)
+    reached = np.concatenate(parts)
+    modes = [grid.spread(part)[index[: len(own)]] for part, index, own in zip(basis, data.index, parts, strict=True)]
     design = np.concatenate(modes) * (roots / deviations[reached, None])
     target = (data.values - known) / deviations
     if not np.isfinite(design).all() or not np.isfinite(target).all():
@@ -124,7 +121,7 @@ def _solve(data: ModalData, hyper: Hyperparameters, *, slopes: bool) -> Regressi
     through = float(np.linalg.norm(rest * (np.abs(known) / deviations + np.abs(target))))
     through += float(np.linalg.norm(rest[reached] * fitted))
     error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(target)))
-    return Regression(values, grid, d_basis if slopes else [], rows, design, rest, deviations, mean, root, value, error)
+    return Regression(values, grid, parts, design, rest, deviations, mean, root, value, error)
 
 
 def _triangle(design: Array, target: Array) -> Array:
@@ -146,7 +143,7 @@ def evaluate(data: ModalData, hyper: Hyperparameters) -> Evidence:
     hyper : Hyperparameters
     """
     with np.errstate(all="ignore"):
-        found = _solve(data, hyper, slopes=True)
+        found = _solve(data, hyper)
         if found is None:
             return Evidence.impossible(hyper)
         gradient = _gradient(data, hyper, found)
@@ -161,7 +158,7 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     Minus half the deviance has the derivative ``r mu^T - D A^-1`` in the design, and the rest in the known functions.
     """
     prior, observables, design, rest = data.prior, data.observables, found.design, found.rest
-    reached, inverse = np.concatenate(found.rows), found.inverse_root
+    reached, inverse = np.concatenate(found.reached), found.inverse_root
     covered = design @ (inverse @ inverse.T)
     slopes = rest[reached, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
@@ -171,11 +168,13 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     theta = np.zeros(len(hyper.theta))
     if len(theta):
         in_modes = slopes * (prior.mode_roots(hyper.mode_deviations) / found.deviations[reached, None])
-        parts = np.split(in_modes, np.cumsum([len(own) for own in found.rows])[:-1])
-        for d_basis, part, index in zip(found.d_basis, parts, data.index, strict=True):
+        parts = np.split(in_modes, np.cumsum([len(own) for own in found.reached])[:-1])
+        gathered = []
+        for part, index in zip(parts, data.index, strict=True):
             placed = np.zeros((found.grid.count, part.shape[1]))
             np.add.at(placed, index[: len(part)], part)
-            theta += np.einsum("pkr,kr->p", d_basis, found.grid.gather(placed))
+            gathered.append(found.grid.gather(placed))
+        theta += observables.pull_modes(found.coefficients, prior.groups, found.grid.nodes, gathered)
         theta += observables.pull_means(found.coefficients, data.times, data.place(rest / found.deviations))
     none = np.zeros(0)
     return Hyperparameters(theta, none, none, mode_deviations, noise)

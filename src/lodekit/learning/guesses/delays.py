@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.guesses.implied import ImpliedEquations, parameters_in
-from lodekit.learning.guesses.weak import weak_guesses
+from lodekit.learning.guesses.weak import Integrals, weak_guesses
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
 from lodekit.system.system import System
@@ -50,7 +50,7 @@ def delay_grid(times: Array) -> Array:
     Examples
     --------
     >>> delay_grid(np.arange(11.0)).round(2).tolist()
-    [0.5, 0.75, 1.13, 1.69, 2.53]
+    [0.5, 0.75, 1.12, 1.69, 2.53]
     """
     distinct = np.unique(times)
     if len(distinct) < 3:
@@ -81,12 +81,14 @@ def delay_guesses(
     grid = delay_grid(np.concatenate(measured)).tolist()
     tried = list(product(grid, repeat=len(numbers)))
     tried = [tried[k] for k in np.unique(np.linspace(0, len(tried) - 1, min(len(tried), _MOST)).astype(int))]
-    found = []
+    found: list[Array] = []
+    integrals: Integrals = {}
     for values in tried:
         theta = np.where(np.isnan(layout.fixed), 1.0, layout.fixed)
         theta[numbers] = values
         delays, _ = table.evaluate(theta)
-        for guess in weak_guesses(equations.delayed(delays), layout, generator, _HALVES)[:1]:
+        shifted, near = equations.delayed(delays), found[-1] if found else None
+        for guess in weak_guesses(shifted, layout, generator, _HALVES, near=near, integrals=integrals)[:1]:
             guess[numbers] = values
             found.append(guess)
     return found

@@ -22,9 +22,11 @@ from lodekit.data.observations import Series
 from lodekit.learning.guesses.implied import ImpliedEquations
 from lodekit.learning.transforms import Layout
 
-__all__ = ["bump_integrals", "step_integrals", "weak_guesses"]
+__all__ = ["Integrals", "bump_integrals", "step_integrals", "weak_guesses"]
 
 Array = NDArray[np.float64]
+#: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
+Integrals = dict[tuple[bytes, bool, int, float], Array]
 #: Half widths of windows, as shares of the record, and how many windows there are of each.
 _HALVES, _WINDOWS = (0.25, 0.12, 0.06, 0.03, 0.015, 0.007), 80
 #: A window holds so many measurements at least, and so many are taken of a series at most.
@@ -44,7 +46,13 @@ _GRID = 120
 
 
 def weak_guesses(
-    equations: ImpliedEquations, layout: Layout, generator: np.random.Generator, halves: Sequence[float] = _HALVES
+    equations: ImpliedEquations,
+    layout: Layout,
+    generator: np.random.Generator,
+    halves: Sequence[float] = _HALVES,
+    *,
+    near: Array | None = None,
+    integrals: Integrals | None = None,
 ) -> list[Array]:
     """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
 
@@ -58,16 +66,22 @@ def weak_guesses(
         For the points that least-squares searches start from.
     halves : sequence of float
         Half widths of windows, as shares of the record.
+    near : array, shape (p,), optional
+        Values that the search starts from, where some are known; several are guessed otherwise.
+    integrals : dict, optional
+        Those that were made before, and can be used again; grows.
     """
-    starts = [
-        np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in equations.involved])
-        for attempt in range(_TRIES)
-    ]
+    tried = [] if near is None else [near]
+    for attempt in range(_TRIES if near is None else 0):
+        tried.append(np.zeros(len(layout.names)))
+        for number in equations.involved:
+            tried[-1][number] = layout.guess(number, attempt, generator)
+    starts = [np.array([layout.transforms[n].inverse(float(each[n])) for n in equations.involved]) for each in tried]
     pairs = zip(equations.series, equations.kinds, strict=True)
     series = [_thin(item) if not kind else _thin_input(item, kind, equations.window) for item, kind in pairs]
     found: list[_Guess] = []
     for half in halves:
-        form = _WeakForm.of(equations, series, half)
+        form = _WeakForm.of(equations, series, half, {} if integrals is None else integrals)
         if form is None or form.count < len(equations.involved):
             continue
         # What another width has found is as good a start as any, and needs fewer steps.
@@ -161,7 +175,9 @@ class _WeakForm:
     weights: Array
 
     @classmethod
-    def of(cls, equations: ImpliedEquations, series: Sequence[Series], half: float) -> _WeakForm | None:
+    def of(
+        cls, equations: ImpliedEquations, series: Sequence[Series], half: float, known: Integrals
+    ) -> _WeakForm | None:
         """Return the integrals over windows of a half width, as a share of the record; None where they hold too little.
 
         Parameters
@@ -170,6 +186,8 @@ class _WeakForm:
         series : sequence of Series
             Its series, thinned.
         half : float
+        known : dict
+            Integrals that were made before; grows.
         """
         start, stop = equations.window
         width = half * (stop - start)
@@ -180,16 +198,16 @@ class _WeakForm:
         power = int(equations.order.max()) + 2
         terms = len(equations.order)
         features, noise = np.zeros((_WINDOWS, terms)), np.zeros((_WINDOWS, terms, terms))
-        known: dict[tuple[bytes, bool, int], Array] = {}
         for j, (item, kind) in enumerate(pairs):
             # What an input does between its samples is known.
             level, key, held = 0.0 if kind else _noise(item), item.times.tobytes(), kind == "hold"
             integrals = step_integrals if held else bump_integrals
             for order in range(equations.highest(j) + 1):
-                if (key, held, order) not in known:
-                    known[key, held, order] = (-1.0) ** order * integrals(item.times, centres, width, power, order)
+                if (key, held, order, half) not in known:
+                    made = (-1.0) ** order * integrals(item.times, centres, width, power, order)
+                    known[key, held, order, half] = made
             own = np.flatnonzero(equations.column == j)
-            rows = np.stack([known[key, held, int(equations.order[k])] for k in own])
+            rows = np.stack([known[key, held, int(equations.order[k]), half] for k in own])
             features[:, own] = (rows @ item.values).T
             # Noise of one series correlates all terms in which it occurs.
             noise[:, own[:, None], own] = level**2 * (rows.transpose(1, 0, 2) @ rows.transpose(1, 2, 0))
