@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from greybox_plants import print_delays, print_kinds, print_plants, steps
-from greybox_records import print_records
 from scipy.signal import cont2discrete, lfilter, ss2tf
 
 import lodekit as lk
+from greybox_plants import print_delays, print_kinds, print_plants, steps
+from greybox_records import print_records
 from lodekit.data.inputs import InputKind, InputSignal
 from lodekit.prior.responses.matrices import StateMatrices
 from lodekit.prior.responses.response import ResponsePlan
@@ -106,7 +106,7 @@ def driven_record(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     u = steps(generator, rows, 10, 60)
     late = np.concatenate([np.full(23, u[0]), np.repeat(u, fine)])[: rows * fine]
     F, G = np.array([[0.0, 1.0], [-0.2, -0.6]]), np.array([[0.0], [0.4]])
-    numerator, denominator, _ = cont2discrete(ss2tf(F, G, np.eye(1, 2), np.zeros((1, 1))), h / fine, "zoh")
+    numerator, denominator = ss2tf(*cont2discrete((F, G, np.eye(1, 2), np.zeros((1, 1))), h / fine, "zoh")[:4])
     y = 5.0 + lfilter(numerator[0], denominator, late)[::fine] + 0.05 * generator.standard_normal(rows)
     return h * np.arange(rows), u, y
 

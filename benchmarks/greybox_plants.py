@@ -215,10 +215,14 @@ def print_plants(seeds: int, jobs: int) -> list[dict[str, Any]]:
     rows = run_all(run_plant, seeds, jobs)
     for row in rows:
         held = f"{sum(row['covered'].values())} of {len(row['covered'])}"
-        print(f"  {row['seed']:>3} {row['plant']:<12} {row['below']:9.3f} below, intervals hold {held}, {row['seconds']:.1f} s")
+        print(
+            f"  {row['seed']:>3} {row['plant']:<12} {row['below']:9.3f} below, intervals hold {held}, {row['seconds']:.1f} s"
+        )
     met = np.mean([row["below"] < SAME for row in rows])
     held = share(rows)["all"]
-    print(f"plants: optimum of a search from the truth in {100 * met:.0f} % (at least 95); intervals {100 * held:.1f} % (90 to 98)")
+    print(
+        f"plants: optimum of a search from the truth in {100 * met:.0f} % (at least 95); intervals {100 * held:.1f} % (90 to 98)"
+    )
     return rows
 
 
@@ -227,7 +231,9 @@ def print_delays(seeds: int, jobs: int) -> list[dict[str, Any]]:
     held = {name: round(100 * value, 1) for name, value in share(rows).items()}
     off = [abs(row["found"]["T"] - DELAY) for row in rows]
     seconds = np.mean([row["seconds"] for row in rows])
-    print(f"dead time: {len(rows)} step tests, intervals hold {held} % (90 to 98); T off by {np.median(off):.3f}, {seconds:.2f} s")
+    print(
+        f"dead time: {len(rows)} step tests, intervals hold {held} % (90 to 98); T off by {np.median(off):.3f}, {seconds:.2f} s"
+    )
     return rows
 
 

@@ -60,7 +60,9 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
 
 def fit(system: lk.System, times: Array, inputs: dict[str, Array], outputs: dict[str, Array], **more: Any) -> lk.LODEGP:
     """Return a fit with held inputs, summary included."""
-    gp = lk.LODEGP(system, inputs=dict.fromkeys(inputs, "hold"), random_state=0).fit(times, {**inputs, **outputs}, **more)
+    gp = lk.LODEGP(system, inputs=dict.fromkeys(inputs, "hold"), random_state=0).fit(
+        times, {**inputs, **outputs}, **more
+    )
     gp.summary()
     return gp
 
@@ -149,7 +151,9 @@ def tclab(folder: Path) -> dict[str, Any]:
         for number, name in enumerate(outputs):
             pair = [fit_percentage(T[rows:, number], each[:, number]) for each in (run, theirs[rows:])]
             found[f"{label} {name}"] = pair
-            print(f"       free run over the last 30 %, noise {label}, {name}: {pair[0]:.1f} beside {pair[1]:.1f} points")
+            print(
+                f"       free run over the last 30 %, noise {label}, {name}: {pair[0]:.1f} beside {pair[1]:.1f} points"
+            )
     return found
 
 

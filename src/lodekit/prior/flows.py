@@ -75,9 +75,7 @@ def _powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
     return np.stack(powers), np.stack(slopes)
 
 
-def _table(
-    rows: Array, d_rows: Array, matrix: Array, d_matrix: Array, step: float, length: int
-) -> tuple[Array, Array]:
+def _table(rows: Array, d_rows: Array, matrix: Array, d_matrix: Array, step: float, length: int) -> tuple[Array, Array]:
     """Return rows at equal steps, shape (o, length, m), and derivatives, (p, o, length, m)."""
     powers, d_powers = _powers(step * matrix, step * d_matrix)
     power = np.tensordot(1.0 / _FACTORIALS, powers, axes=1)

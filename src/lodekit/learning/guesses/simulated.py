@@ -204,7 +204,10 @@ class Simulation:
             if not slopes:
                 return Fitted(z, merit, rest, levels, amplitudes) if np.isfinite(merit) else None
             learned = self.chart.layout.learned
-            parts = [(d[learned] + e[learned] @ amplitudes)[:, i] for d, e, i in zip(d_means, d_basis, self.index, strict=True)]
+            parts = [
+                (d[learned] + e[learned] @ amplitudes)[:, i]
+                for d, e, i in zip(d_means, d_basis, self.index, strict=True)
+            ]
             J = -np.concatenate(parts, axis=1).T * self.chart.slopes(z)
             fresh = 1.0 / np.where(np.isnan(self.known), self._each(levels), self.known)
             # With other weights the same modes span another plane, which hardly matters.
