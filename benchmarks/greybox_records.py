@@ -29,7 +29,7 @@ FREE = 1000.0
 
 
 def march(F: Array, drive: Array, times: Array, start: Array) -> Array:
-    """Return states at all times, shape (n, s), where ``x' = F x + drive`` and each row of `drive` holds to the next."""
+    """Return states at all times, shape (n, s), where ``x' = F x + drive``, each row of it held to the next."""
     found, size = [start], len(F)
     steps: dict[float, tuple[Array, Array]] = {}
     for step, held in zip(np.diff(times).tolist(), drive[:-1], strict=True):

@@ -159,7 +159,7 @@ def _affine(thin: Simulation, generator: np.random.Generator) -> NDArray[np.bool
 def _solve_gains(thin: Simulation, z: Array, affine: NDArray[np.bool_]) -> tuple[float, Array] | None:
     """Return how well a simulation does with the best gains and offsets, and its coordinates with these."""
     here = thin.look(z, slopes=bool(affine.any()))
-    if here is None or here.jacobian is None:
+    if here is None or not here.jacobian.size:
         return None if here is None else (here.merit, z)
     J, rest = here.jacobian[:, affine], thin.weigh(here)
     step = -np.linalg.lstsq(J, rest, rcond=1e-9)[0]
@@ -183,7 +183,7 @@ def _climb(objective: Objective, whole: Simulation, found: Fitted, tolerance: fl
     noise = np.array([float(np.sqrt(np.mean(levels[groups == g] ** 2))) for g in range(layout.noise_levels)])
     hyper = Hyperparameters(whole.chart.outward(found.z), np.zeros(0), np.zeros(0), layout.fix_modes(modes), noise)
     x0 = layout.pack(hyper)
-    if found.jacobian is None or not np.isfinite(objective.value(x0)):
+    if not np.isfinite(objective.value(x0)):
         return None
     blocks, curvature = layout.blocks, np.zeros(layout.size)
     curvature[blocks.mode_deviations] = _BEND

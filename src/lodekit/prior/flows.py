@@ -24,7 +24,7 @@ _ROWS, _EACH = 64, 4
 def flow_of_rows(
     rows: Array, d_rows: Array, matrix: Array, d_matrix: Array, times: Array
 ) -> tuple[Array, Array] | None:
-    """Return ``w exp(M s)`` for some rows w, shape (o, n, m), and derivatives, (p, o, n, m); None where it does not pay.
+    """Return ``w exp(M s)`` for rows w, shape (o, n, m), and derivatives, (p, o, n, m); None where it does not pay.
 
     Parameters
     ----------

@@ -295,7 +295,7 @@ def pull_companion(times: Array, operators: Array, d_operators: Array, system: C
     weights, d_weights = _slopes_of_weights(operators, d_operators, system)
     fast = flow_of_rows(weights, d_weights, system.matrix, system.d_matrix, times) if len(system.matrix) > 1 else None
     if fast is not None:
-        return np.einsum("onm,ponm->p", slopes, fast[1])
+        return np.asarray(np.einsum("onm,ponm->p", slopes, fast[1]))
     scaled = system.matrix.T * times[:, None, None]
     if not np.isfinite(scaled).all():
         return np.full(len(system.d_matrix), np.nan)

@@ -49,9 +49,8 @@ class Chart:
 
     def inward(self, theta: Array) -> Array:
         """Return the coordinates of the learned parameters, from all parameters."""
-        return np.array([
-            theta[n] / t.size if t.is_unbounded else t.inverse(float(theta[n])) for n, t in self.layout.transforms.items()
-        ])  # fmt: skip
+        pairs = self.layout.transforms.items()
+        return np.array([theta[n] / t.size if t.is_unbounded else t.inverse(float(theta[n])) for n, t in pairs])
 
     def outward(self, z: Array) -> Array:
         """Return all parameters at some coordinates."""
@@ -104,8 +103,9 @@ class Fitted:
         The noise of each observable, scaled.
     amplitudes : array, shape (r,)
         Of the modes.
-    jacobian : array, shape (m, parameters), or None
-        Derivatives of what is left, with amplitudes that follow, in the coordinates; in units of the noise.
+    jacobian : array, shape (m, parameters), or (m, 0)
+        Derivatives of what is left, with amplitudes that follow, in the coordinates, in units of the noise; without
+        columns where they were not wanted.
     """
 
     z: Array
@@ -113,7 +113,7 @@ class Fitted:
     rest: Array
     levels: Array
     amplitudes: Array
-    jacobian: Array | None = None
+    jacobian: Array
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,11 @@ class Simulation:
             rest = (target - B @ amplitudes) / weights
             merit, levels = self._merit(rest)
             if not slopes:
-                return Fitted(z, merit, rest, levels, amplitudes) if np.isfinite(merit) else None
+                J = np.zeros((len(rest), 0))
+                return Fitted(z, merit, rest, levels, amplitudes, J) if np.isfinite(merit) else None
             learned = self.chart.layout.learned
-            parts = [
-                (d[learned] + e[learned] @ amplitudes)[:, i]
-                for d, e, i in zip(d_means, d_basis, self.index, strict=True)
-            ]
+            pairs = zip(d_means, d_basis, self.index, strict=True)
+            parts = [(d[learned] + e[learned] @ amplitudes)[:, i] for d, e, i in pairs]
             J = -np.concatenate(parts, axis=1).T * self.chart.slopes(z)
             fresh = 1.0 / np.where(np.isnan(self.known), self._each(levels), self.known)
             # With other weights the same modes span another plane, which hardly matters.
@@ -254,8 +253,9 @@ class Simulation:
             A merit that ends the search.
         """
         here, damping = self.look(z, slopes=True), _DAMPING
-        for _ in range(steps if here is not None else 0):
-            assert here is not None
+        if here is None:
+            return None
+        for _ in range(steps):
             there, damping = self._step(here, damping)
             if there is None:
                 break
@@ -266,7 +266,6 @@ class Simulation:
 
     def _step(self, here: Fitted, damping: float) -> tuple[Fitted | None, float]:
         """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
-        assert here.jacobian is not None
         H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weigh(here)
         low, high = self.chart.limits(here.z)
         for attempt in range(_TRIES):
@@ -276,7 +275,7 @@ class Simulation:
             # The first one is taken as a rule, and then its derivatives are wanted.
             there = self.look(z, here.levels, slopes=attempt == 0)
             if there is not None and there.merit < here.merit:
-                there = there if there.jacobian is not None else self.look(z, here.levels, slopes=True)
+                there = there if there.jacobian.size else self.look(z, here.levels, slopes=True)
                 return there, max(damping * (_LESS if attempt == 0 else 1.0), 1e-9)
             damping *= _MORE
         return None, damping
@@ -286,7 +285,6 @@ class Simulation:
 
         Where that is no small correction, the step is too long for it to mean anything, and it is zero.
         """
-        assert here.jacobian is not None
         ahead = self.look(here.z + _AHEAD * step, here.levels, slopes=False)
         if ahead is None:
             return np.zeros_like(step)
@@ -294,7 +292,7 @@ class Simulation:
         correction = -np.linalg.solve(held, here.jacobian.T @ change) / _AHEAD
         scale = np.sqrt(np.diag(held))
         small = np.linalg.norm(scale * correction) < _SMALL * np.linalg.norm(scale * step)
-        return correction if small else np.zeros_like(step)
+        return np.asarray(correction if small else np.zeros_like(step))
 
 
 def _project(B: Array, target: Array) -> tuple[Array, Array]:
