@@ -178,6 +178,7 @@ def _learn(setup: Setup, known: Array | None) -> Optimum:
         setup.objective,
         measurements.thumbnail(),
         inputs=measurements.inputs,
+        record=None if measurements.sums is not None else measurements.series,
         restarts=arguments.restarts,
         random_state=arguments.random_state,
         n_jobs=arguments.n_jobs,

@@ -10,7 +10,7 @@ from scipy.linalg import expm
 
 import greybox_records
 from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
-from lodekit.prior.flows import flow_of_rows
+from lodekit.prior.flows import flow_of_weights
 
 RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -23,7 +23,7 @@ def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> No
     generator = np.random.default_rng(0)
     M, dM = generator.standard_normal((3, 3)) - 2.0 * np.eye(3), generator.standard_normal((2, 3, 3))
     w, dw, times = generator.standard_normal((2, 3)), generator.standard_normal((2, 2, 3)), generator.uniform(0, 9, 40)
-    found = flow_of_rows(w, dw, M, dM, times)
+    found = flow_of_weights(w, dw, M, dM, times)
     assert found is not None
     values, slopes = found
     for k, s in enumerate(times):

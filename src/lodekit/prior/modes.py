@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CompiledObservables
-from lodekit.prior.flows import flow_of_rows
+from lodekit.prior.flows import flow_of_weights
 from lodekit.prior.responses.transitions import exponentials
 
 __all__ = [
@@ -264,7 +264,7 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
     weights = _weights(operators, _rows(xp, matrix, operators.shape[-1]))
     if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
         none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
-        fast = flow_of_rows(weights, none[0], matrix, none[1], times)
+        fast = flow_of_weights(weights, none[0], matrix, none[1], times)
         if fast is not None:
             return fast[0]
     return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
@@ -293,7 +293,9 @@ def pull_companion(times: Array, operators: Array, d_operators: Array, system: C
         The weights.
     """
     weights, d_weights = _slopes_of_weights(operators, d_operators, system)
-    fast = flow_of_rows(weights, d_weights, system.matrix, system.d_matrix, times) if len(system.matrix) > 1 else None
+    fast = (
+        flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if len(system.matrix) > 1 else None
+    )
     if fast is not None:
         return np.asarray(np.einsum("onm,ponm->p", slopes, fast[1]))
     scaled = system.matrix.T * times[:, None, None]
@@ -320,7 +322,7 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
     """
     size = len(system.matrix)
     weights, d_weights = _slopes_of_weights(operators, d_operators, system)
-    fast = flow_of_rows(weights, d_weights, system.matrix, system.d_matrix, times) if size > 1 else None
+    fast = flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if size > 1 else None
     if fast is not None:
         return fast
     flow = exponentials_of_matrix(np, system.matrix, times)

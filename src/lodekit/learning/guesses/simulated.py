@@ -127,6 +127,8 @@ class Simulation:
     chart : Chart
     times : array, shape (n,)
         All different times, ascending.
+    scaled : array, shape (n,)
+        The same, scaled.
     index : list of int arrays
         For each observable, which times it was measured at.
     values : array, shape (m,)
