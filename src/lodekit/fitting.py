@@ -148,6 +148,7 @@ def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
         objective,
         [part.thumbnail() for part in parts_of(measurements)],
         inputs=[part.inputs for part in parts_of(measurements)],
+        record=measurements.series or None,
         restarts=arguments.restarts,
         random_state=arguments.random_state,
         n_jobs=arguments.n_jobs,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import FitError
+from lodekit.learning.driven import learn_driven
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
@@ -27,6 +28,8 @@ _MET = 0.1
 _FINE, _COARSE = 1e-5, 1e-2
 #: How many steps there are at most, on the first search and on those that look where they lead.
 _STEPS, _FEWER = 500, 80
+#: So many rows of a long record are simulated at first, or more until inputs change by this share of what they do.
+_OPENING, _LIVELY = 2000, 0.5
 
 
 def learn(
@@ -40,6 +43,7 @@ def learn(
     scatter: Array | None = None,
     known: Array | None = None,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
+    record: Sequence[Series] | None = None,
 ) -> Optimum:
     """Return the best optimum of the log evidence, plus the log prior where parameters have priors.
 
@@ -62,33 +66,54 @@ def learn(
         than it ends.
     inputs : sequence of dict of str to InputSignal, optional
         Channels that are known for all times, in each record.
+    record : sequence of Series, optional
+        All measurements, where there is one record, and it is in memory.
     """
     layout = objective.layout
     if layout.size == 0:
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
     guesses = gather_guesses(system, objective, records, generator, inputs)
-    series = [item for record in records for item in record]
+    series = [item for own in records for item in own]
+    agree, signals = objective.engine.limits.agree, inputs[0] if inputs and len(records) == 1 else {}
+    if signals and not layout.processes and layout.learned and known is None:
+        first = _opening(record or series, signals)
+        driven = learn_driven(system, objective, first, guesses, generator, _FINE * agree)
+        if driven is not None:
+            return driven
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
     if not starts and known is None:
         reason = find_trouble(objective, guesses[0].theta, generator)
-        raise FitError(
-            "no start gives a finite evidence; "
-            + (reason or "give start= values near the truth, or check the units of the data")
-        )
+        advice = reason or "give start= values near the truth, or check the units of the data"
+        raise FitError(f"no start gives a finite evidence; {advice}")
     if known is not None:
         found = search(objective, known)
         better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > found.value]
         return _best([found, *([_one_by_one(objective, better)] if better else [])])
-    if n_jobs not in (None, 1):
-        from joblib import Parallel, delayed
-
-        tasks = (delayed(search)(objective, start.x, trusted=start.is_trusted) for start in starts)
-        best = _best(list(Parallel(n_jobs=n_jobs)(tasks)))
-    else:
-        best = _one_by_one(objective, starts)
-    agree = objective.engine.limits.agree
+    best = _in_parallel(objective, starts, n_jobs) if n_jobs not in (None, 1) else _one_by_one(objective, starts)
     return look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree)
+
+
+def _in_parallel(objective: Objective, starts: list[Start], n_jobs: int | None) -> Optimum:
+    """Return the best optimum of starts that are followed at the same time."""
+    from joblib import Parallel, delayed
+
+    tasks = (delayed(search)(objective, start.x, trusted=start.is_trusted) for start in starts)
+    return _best(list(Parallel(n_jobs=n_jobs)(tasks)))
+
+
+def _opening(record: Sequence[Series], inputs: Mapping[str, InputSignal]) -> list[Series]:
+    """Return the first part of a long record, in which inputs do about as much as in all of it."""
+    count = _OPENING
+    times = np.unique(np.concatenate([item.times for item in record]))
+    while count < len(times):
+        stop = times[count - 1]
+        parts = [(signal.values[signal.times <= stop], signal.values) for signal in inputs.values()]
+        if all(np.std(part) >= _LIVELY * np.std(whole) for part, whole in parts if len(part)):
+            break
+        count *= 2
+    stop = times[min(count, len(times)) - 1]
+    return [item.take(np.flatnonzero(item.times <= stop)) for item in record]
 
 
 def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:

@@ -22,8 +22,8 @@ _FEW_STEPS = 6
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
 _ROUNDS, _WORTH = 3, 1e-9
-#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains more
-#: has next to no noise, and no end.
+#: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
+#: more has next to no noise, and no end.
 _MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CompiledObservables
+from lodekit.prior.flows import flow_of_weights
 from lodekit.prior.responses.transitions import exponentials
 
 __all__ = [
@@ -261,6 +262,11 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
     matrix : array, shape (..., m, m)
     """
     weights = _weights(operators, _rows(xp, matrix, operators.shape[-1]))
+    if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
+        none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
+        fast = flow_of_weights(weights, none[0], matrix, none[1], times)
+        if fast is not None:
+            return fast[0]
     return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
 
 
@@ -287,6 +293,11 @@ def pull_companion(times: Array, operators: Array, d_operators: Array, system: C
         The weights.
     """
     weights, d_weights = _slopes_of_weights(operators, d_operators, system)
+    fast = (
+        flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if len(system.matrix) > 1 else None
+    )
+    if fast is not None:
+        return np.asarray(np.einsum("onm,ponm->p", slopes, fast[1]))
     scaled = system.matrix.T * times[:, None, None]
     if not np.isfinite(scaled).all():
         return np.full(len(system.d_matrix), np.nan)
@@ -310,18 +321,41 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
     system : Companion
     """
     size = len(system.matrix)
-    flow = exponentials_of_matrix(np, system.matrix, times)
     weights, d_weights = _slopes_of_weights(operators, d_operators, system)
+    fast = flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if size > 1 else None
+    if fast is not None:
+        return fast
+    flow = exponentials_of_matrix(np, system.matrix, times)
     slopes = _see(np, d_weights, flow)
     if size == 1:
         slopes += (times[:, None] * _see(np, weights, flow)) * system.d_matrix[:, None]
         return _see(np, weights, flow), slopes
-    for p, slope in enumerate(system.d_matrix):
-        if slope.any():
-            block = np.zeros((2 * size, 2 * size))
-            block[:size, :size] = block[size:, size:] = system.matrix
-            # The derivative is linear in the slope, whose unit is the user's: at the size of one it costs no digits.
-            unit = float(np.max(np.abs(slope)))
-            block[:size, size:] = slope / unit
-            slopes[p] += unit * _see(np, weights, exponentials_of_matrix(np, block, times)[:, :size, size:])
+    moving = np.flatnonzero(system.d_matrix.any(axis=(1, 2)))
+    slopes[moving] += _see(np, weights, _flow_slopes(system.matrix, system.d_matrix[moving], times))
     return _see(np, weights, flow), slopes
+
+
+def _flow_slopes(matrix: Array, d_matrix: Array, times: Array) -> Array:
+    """Return derivatives of ``exp(M s)`` along some directions of M, shape (p, n, m, m).
+
+    Taylor sum and squarings are differentiated as they stand: ``d(E E) = dE E + E dE``.
+    """
+    count, size = d_matrix.shape[:2]
+    norm = float(np.max(np.abs(times), initial=0.0)) * float(np.max(np.sum(np.abs(matrix), axis=0)))
+    if not np.isfinite(norm):
+        return np.full((count, len(times), size, size), np.inf)
+    # Derivatives are linear in the directions, whose units are the user's: at the size of one they cost no digits.
+    units = np.max(np.abs(d_matrix), axis=(1, 2))[:, None, None, None]
+    directions = d_matrix / units[:, 0]
+    squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
+    powers, slopes = [np.eye(size)], [np.zeros_like(directions)]
+    for _ in range(_TAYLOR):
+        slopes.append(slopes[-1] @ matrix + powers[-1] @ directions)
+        powers.append(powers[-1] @ matrix)
+    weights = (times / 2.0**squarings)[:, None] ** _ORDERS / _FACTORIALS
+    flow = (weights @ np.stack(powers).reshape(_TAYLOR + 1, -1)).reshape(-1, size, size)
+    found = (weights @ np.stack(slopes, axis=1).reshape(count, _TAYLOR + 1, -1)).reshape(count, -1, size, size)
+    for _ in range(squarings):
+        found = found @ flow + flow @ found
+        flow = flow @ flow
+    return np.asarray(units * found)

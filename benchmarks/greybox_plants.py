@@ -1,0 +1,244 @@
+"""Simulated plants that held inputs drive, with known truth: networks, step tests with dead time, hold or linear.
+
+Outputs are made by exact steps with matrix exponentials; nothing here uses the responses of the library.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.linalg import expm
+from threadpoolctl import threadpool_limits
+
+import lodekit as lk
+
+Array = NDArray[np.float64]
+NOISE, ROWS = 0.03, 400
+#: A search from nothing has found the optimum where its log evidence is no lower than this, beside one from the truth.
+SAME = 0.1
+DELAY = 2.3
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A state space with its equations.
+
+    Parameters
+    ----------
+    name : str
+    equations : list of str
+    values : dict of str to float
+        True parameters; all positive.
+    states : list of str
+        Channels that are the states, in order; those that are no channels are empty.
+    F, G : arrays, shapes (s, s) and (s, 1)
+    hidden : str
+        The state that is not measured.
+    """
+
+    name: str
+    equations: list[str]
+    values: dict[str, float]
+    states: list[str]
+    F: Array
+    G: Array
+    hidden: str
+
+    def system(self, starts: dict[str, float] | None = None) -> lk.System:
+        """Return the system, with values to start from where they are given."""
+        made = {n: lk.Parameter(positive=True, start=None if starts is None else starts[n]) for n in self.values}
+        return lk.System(self.equations, parameters=made)
+
+
+def chain(size: int, generator: np.random.Generator) -> Plant:
+    """Return a chain of stores: the input feeds the first one, the last one loses to the outside."""
+    rate = {f"p{i}": float(generator.lognormal(0.0, 0.5)) for i in range(2, size + 1)}
+    rate |= {f"q{i}": float(generator.lognormal(0.0, 0.5)) for i in range(1, size + 1)}
+    rate["b"] = float(generator.lognormal(0.0, 0.5))
+    F, equations = np.zeros((size, size)), []
+    for i in range(1, size + 1):
+        terms = []
+        if i > 1:
+            terms.append(f"p{i}*(x{i - 1} - x{i})")
+            F[i - 1, i - 2] += rate[f"p{i}"]
+            F[i - 1, i - 1] -= rate[f"p{i}"]
+        right = f"(x{i + 1} - x{i})" if i < size else f"(0 - x{i})"
+        terms.append(f"q{i}*{right}")
+        F[i - 1, i - 1] -= rate[f"q{i}"]
+        if i < size:
+            F[i - 1, i] += rate[f"q{i}"]
+        equations.append(f"x{i}' = " + " + ".join(terms) + (" + b*u" if i == 1 else ""))
+    names = [f"x{i}" for i in range(1, size + 1)]
+    hidden = names[int(generator.integers(1, size - 1))] if size > 2 else names[0]
+    G = np.zeros((size, 1))
+    G[0] = rate["b"]
+    return Plant(f"chain of {size}", equations, rate, names, F, G, hidden)
+
+
+def oscillator(size: int, generator: np.random.Generator) -> Plant:
+    """Return a mass on a spring, with an actuator where there are three states, or coupled to another with four."""
+    k, c = float(generator.lognormal(0.0, 0.4)), float(0.3 * generator.lognormal(0.0, 0.4))
+    b = float(generator.lognormal(0.0, 0.4))
+    if size == 2:
+        F, G = np.array([[0.0, 1.0], [-k, -c]]), np.array([[0.0], [b]])
+        return Plant("oscillator", ["x' = v", "v' = b*u - k*x - c*v"], {"k": k, "c": c, "b": b}, ["x", "v"], F, G, "v")
+    if size == 3:
+        tau = float(0.7 * generator.lognormal(0.0, 0.3))
+        F = np.array([[0.0, 1.0, 0.0], [-k, -c, b], [0.0, 0.0, -1 / tau]])
+        equations = ["x'' = b*w - k*x - c*x'", "tau*w' + w = u"]
+        values = {"k": k, "c": c, "b": b, "tau": tau}
+        return Plant("actuated", equations, values, ["x", "", "w"], F, np.array([[0.0], [0.0], [1 / tau]]), "w")
+    s, r, d = (float(generator.lognormal(0.0, 0.4)) for _ in range(3))
+    d *= 0.3
+    F = np.zeros((4, 4))
+    F[0, 1] = F[2, 3] = 1.0
+    F[1], F[3] = [-k - s, -c, s, 0.0], [r, 0.0, -r, -d]
+    equations = ["x'' = b*u - k*x - c*x' + s*(y - x)", "y'' = r*(x - y) - d*y'"]
+    values = {"k": k, "c": c, "b": b, "s": s, "r": r, "d": d}
+    return Plant("two masses", equations, values, ["x", "", "y", ""], F, np.array([[0.0], [b], [0.0], [0.0]]), "y")
+
+
+def draw_plant(seed: int) -> Plant:
+    """Return one of the random plants: 2 to 5 states, stores or masses."""
+    generator = np.random.default_rng([seed, 1])
+    size = 2 + seed % 4
+    return oscillator(size, generator) if size < 5 and seed // 4 % 2 else chain(size, generator)
+
+
+def steps(generator: np.random.Generator, rows: int, shortest: int, longest: int) -> Array:
+    """Return an input that is set to random levels at random times."""
+    found: list[float] = []
+    while len(found) < rows:
+        found += [float(generator.uniform(-1.0, 1.0))] * int(generator.integers(shortest, longest + 1))
+    return np.array(found[:rows])
+
+
+def respond(F: Array, G: Array, h: float, u: Array, start: Array, kind: str = "hold") -> Array:
+    """Return states at equal steps, shape (n, s), for an input that is held, or straight, between its samples."""
+    size = len(F)
+    block = np.zeros((size + 2, size + 2))
+    block[:size, :size], block[:size, size], block[size, size + 1] = F, G[:, 0], 1.0
+    whole, found = expm(h * block), [start]
+    for now, after in pairwise(u.tolist()):
+        slope = (after - now) / h if kind == "linear" else 0.0
+        found.append(whole[:size, :size] @ found[-1] + whole[:size, size] * now + whole[:size, size + 1] * slope)
+    return np.array(found)
+
+
+def covered(gp: lk.LODEGP, truth: dict[str, float]) -> dict[str, bool]:
+    """Return for each parameter whether its interval holds the truth."""
+    return {n: bool(gp.parameters_[n].interval[0] <= truth[n] <= gp.parameters_[n].interval[1]) for n in truth}
+
+
+def run_plant(seed: int) -> dict[str, Any]:
+    """Fit a random plant from nothing and from the truth."""
+    plant, generator = draw_plant(seed), np.random.default_rng([seed, 2])
+    roots = np.linalg.eigvals(plant.F)
+    slowest = 1.0 / np.min(np.abs(roots.real))
+    h = 10.0 * slowest / ROWS
+    u = steps(generator, ROWS, 4, 40)
+    free = respond(plant.F, plant.G, h, u, np.zeros(len(plant.F)))
+    x = respond(plant.F, plant.G, h, u, free.std(axis=0) * generator.standard_normal(len(plant.F)))
+    seen = {n: x[:, j] for j, n in enumerate(plant.states) if n and n != plant.hidden}
+    data = {n: values + NOISE * values.std() * generator.standard_normal(ROWS) for n, values in seen.items()}
+    t = h * np.arange(ROWS)
+    with threadpool_limits(1):
+        begin = time.process_time()
+        gp = lk.LODEGP(plant.system(), inputs={"u": "hold"}, random_state=seed).fit(t, {**data, "u": u})
+        seconds = time.process_time() - begin
+        best = lk.LODEGP(plant.system(plant.values), inputs={"u": "hold"}, random_state=seed).fit(t, {**data, "u": u})
+    below = best.log_evidence_ - gp.log_evidence_
+    return {
+        "plant": plant.name, "seed": seed, "below": below, "seconds": seconds, "covered": covered(gp, plant.values),
+        "values": plant.values, "found": {n: gp.parameters_[n].value for n in plant.values},
+    }  # fmt: skip
+
+
+def run_delay(seed: int) -> dict[str, Any]:
+    """Fit a step test with dead time."""
+    generator = np.random.default_rng([seed, 3])
+    rows, K, tau = 100, float(generator.lognormal(0.0, 0.5)), float(8.0 * generator.lognormal(0.0, 0.4))
+    u = np.zeros(rows)
+    u[10:], u[60:] = 1.0, 0.4
+    fine = 10
+    held = np.repeat(u, fine)
+    late = np.concatenate([np.zeros(int(DELAY * fine)), held])[: rows * fine]
+    y = respond(np.array([[-1 / tau]]), np.array([[K / tau]]), 1.0 / fine, late, np.zeros(1))[::fine, 0]
+    y += NOISE * K * generator.standard_normal(rows)
+    free = lk.Parameter(positive=True)
+    system = lk.System("tau*y' + y = K*delay(u, T)", parameters={"tau": free, "K": free, "T": free})
+    with threadpool_limits(1):
+        begin = time.process_time()
+        gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=seed).fit(np.arange(float(rows)), {"y": y, "u": u})
+        seconds = time.process_time() - begin
+    truth = {"tau": tau, "K": K, "T": DELAY}
+    found = {n: gp.parameters_[n].value for n in truth}
+    return {"seed": seed, "covered": covered(gp, truth), "found": found, "truth": truth, "seconds": seconds}
+
+
+def run_kind(seed: int) -> dict[str, Any]:
+    """Let the evidence decide what an input does between its samples."""
+    generator = np.random.default_rng([seed, 4])
+    rows, kind = 150, ("hold", "linear")[seed % 2]
+    a, c = (float(generator.lognormal(0.0, 0.4)) for _ in range(2))
+    F, G = np.array([[0.0, 1.0], [-a, -(a + 1.0) * c]]), np.array([[0.0], [a * 2.0]])
+    u = np.cumsum(generator.standard_normal(rows)) * 0.3 if seed // 2 % 2 else generator.standard_normal(rows)
+    y = respond(F, G, 0.3, u, np.zeros(2), kind)[:, 0]
+    y += NOISE * y.std() * generator.standard_normal(rows)
+    free = lk.Parameter(positive=True)
+    system = lk.System("y'' + d*y' + k*y = b*u", parameters=dict.fromkeys("dkb", free))
+    with threadpool_limits(1):
+        begin = time.process_time()
+        gp = lk.LODEGP(system, inputs={"u": "auto"}, random_state=seed).fit(0.3 * np.arange(rows), {"y": y, "u": u})
+        seconds = time.process_time() - begin
+    chosen = gp.fit_.measurements.inputs["u"].kind
+    return {"seed": seed, "right": chosen == kind, "by": gp.fit_.preference["u"], "seconds": seconds}
+
+
+def run_all(run: Callable[[int], dict[str, Any]], seeds: int, jobs: int) -> list[dict[str, Any]]:
+    return list(Parallel(n_jobs=jobs)(delayed(run)(seed) for seed in range(seeds)))
+
+
+def share(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return in how many of all cases each interval holds the truth, and all together."""
+    names = sorted({name for row in rows for name in row["covered"]})
+    found = {n: float(np.mean([row["covered"][n] for row in rows if n in row["covered"]])) for n in names}
+    return {**found, "all": float(np.mean([held for row in rows for held in row["covered"].values()]))}
+
+
+def print_plants(seeds: int, jobs: int) -> list[dict[str, Any]]:
+    rows = run_all(run_plant, seeds, jobs)
+    for row in rows:
+        held = f"{sum(row['covered'].values())} of {len(row['covered'])}"
+        line = f"{row['seed']:>3} {row['plant']:<12} {row['below']:9.3f} below, intervals hold {held}"
+        print(f"  {line}, {row['seconds']:.1f} s")
+    met = np.mean([row["below"] < SAME for row in rows])
+    inside = 100 * share(rows)["all"]
+    print(f"plants: optimum of a search from the truth in {100 * met:.0f} % (at least 95)")
+    print(f"        intervals hold the truth in {inside:.1f} % (90 to 98)")
+    return rows
+
+
+def print_delays(seeds: int, jobs: int) -> list[dict[str, Any]]:
+    rows = run_all(run_delay, seeds, jobs)
+    held = {name: round(100 * value, 1) for name, value in share(rows).items()}
+    off = [abs(row["found"]["T"] - DELAY) for row in rows]
+    seconds = np.mean([row["seconds"] for row in rows])
+    print(f"dead time: {len(rows)} step tests, intervals hold {held} % (90 to 98)")
+    print(f"           T off by {np.median(off):.3f} samples, {seconds:.2f} s each")
+    return rows
+
+
+def print_kinds(seeds: int, jobs: int) -> list[dict[str, Any]]:
+    rows = run_all(run_kind, seeds, jobs)
+    right = sum(row["right"] for row in rows)
+    seconds = np.mean([row["seconds"] for row in rows])
+    print(f"hold or linear: right in {right} of {len(rows)} (at least 95 of 100), {seconds:.2f} s each")
+    return rows

@@ -1,0 +1,77 @@
+"""Searches where known inputs drive all that was measured: from nothing to the optimum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+import greybox_records
+from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
+from lodekit.prior.flows import flow_of_weights
+
+RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(not (RECORDS / name).exists(), reason="the real record is not here")
+
+
+def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> None:
+    generator = np.random.default_rng(0)
+    M, dM = generator.standard_normal((3, 3)) - 2.0 * np.eye(3), generator.standard_normal((2, 3, 3))
+    w, dw, times = generator.standard_normal((2, 3)), generator.standard_normal((2, 2, 3)), generator.uniform(0, 9, 40)
+    found = flow_of_weights(w, dw, M, dM, times)
+    assert found is not None
+    values, slopes = found
+    for k, s in enumerate(times):
+        np.testing.assert_allclose(values[:, k], w @ expm(s * M), atol=1e-12)
+        for p in range(2):
+            block = np.block([[M, dM[p]], [np.zeros((3, 3)), M]])
+            expected = dw[p] @ expm(s * M) + w @ expm(s * block)[:3, 3:]
+            np.testing.assert_allclose(slopes[p, :, k], expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 6])
+def test_a_random_plant_with_a_hidden_state_is_found_from_nothing(seed: int) -> None:
+    found = run_plant(seed)
+    assert found["below"] < SAME
+    for name, value in found["values"].items():
+        assert found["found"][name] == pytest.approx(value, rel=20 * NOISE)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_dead_time_between_samples_is_found(seed: int) -> None:
+    found = run_delay(seed)
+    assert found["found"]["T"] == pytest.approx(found["truth"]["T"], abs=0.5)
+    assert found["found"]["tau"] == pytest.approx(found["truth"]["tau"], rel=0.2)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_evidence_tells_held_from_straight(seed: int) -> None:
+    found = run_kind(seed)
+    assert found["right"]
+    assert found["by"] > 10.0
+
+
+@needs(greybox_records.LAMP)
+def test_the_lamp_is_found_as_by_least_squares() -> None:
+    found = greybox_records.lamp(RECORDS)
+    assert found["apart"] < 5e-3
+    assert found["told"]
+
+
+@needs(greybox_records.TCLAB)
+def test_two_hidden_heaters_are_found_as_by_least_squares() -> None:
+    found = greybox_records.tclab(RECORDS)
+    assert found["left"] < 1.005 * found["witness"]
+
+
+@needs(greybox_records.SCHOOL)
+def test_the_school_is_found_and_what_data_do_not_tell_is_said() -> None:
+    found = greybox_records.school(RECORDS)
+    assert found["training"] <= 0.37
+    assert found["test"] <= 0.345
+    assert found["open"] == ["Rea"]
