@@ -25,8 +25,8 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.fitted import Arguments
-from lodekit.fitting import prepare
 from lodekit.inference.engine import Engine
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 
 Array = NDArray[np.float64]

@@ -27,13 +27,13 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.fitted import Arguments
-from lodekit.fitting import prepare
 from lodekit.inference.dense import DenseEngine
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on
 from lodekit.inference.dense.evidence import evaluate
 from lodekit.inference.spectral import SpectralEngine
 from lodekit.inference.spectral.batch import evaluate_batch
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 
 Array = NDArray[np.float64]

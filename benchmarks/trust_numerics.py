@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.fitted import Arguments, Setup
-from lodekit.fitting import prepare
 from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.simulation import simulate
 

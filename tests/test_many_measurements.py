@@ -12,11 +12,11 @@ import lodekit as lk
 from lodekit.data import sources
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import read_observations
-from lodekit.fitting import prepare
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.inference.spectral.evaluation import solve
+from lodekit.preparing import prepare
 from lodekit.prior.latents import Matern
 from tests.inference.fitted import solution_table
 
@@ -272,7 +272,7 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert "leave out device=" in message(prior="channels", engine="dense", device="cpu")
     assert "use latent='se'" in message(prior="channels", latent="matern-7/2")
     assert "'latent' or 'channels'" in message(prior="paper")
-    assert "'dense' or 'spectral'" in message(engine="fast")
+    assert "'dense', 'spectral' or 'modal'" in message(engine="fast")
     assert "tolerance" in message(tolerance=0.0)
     assert "tolerance" in message(tolerance=True)
     rough = lk.LODEGP(HEATING.system, latent="matern-7/2", restarts=1).fit(times, table)

@@ -14,24 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import check_count, check_finite, check_memory, check_seed
 from lodekit.data.clock import Clock
-from lodekit.data.measurements import merge
+from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_values
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.learning.sentences import MODES
-from lodekit.learning.summary import format_summary
 from lodekit.prior.equations import equation_terms
-from lodekit.prior.observables import Observables
+from lodekit.prior.observables import ObservableReader, Observables
 
 __all__ = [
+    "is_uncertain",
     "log_evidence",
     "method_of_fit",
     "predict",
+    "read_observables",
     "residual",
     "sample",
     "score",
-    "summary",
 ]
 
 Array = NDArray[np.float64]
@@ -66,6 +65,7 @@ def predict(
     return_cov: bool = False,
     *,
     parameters: str = "uncertain",
+    record: str | int | None = None,
 ) -> Any:
     """Return the posterior mean, and standard deviations or covariances on request.
 
@@ -82,6 +82,8 @@ def predict(
         Whether standard deviations, or covariances, are wanted as well.
     parameters : {"uncertain", "fixed"}
         Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
+    record : str or int, optional
+        Which record, by its name, or by its number counted from zero; needed where there are several.
 
     Returns
     -------
@@ -99,25 +101,32 @@ def predict(
     >>> speed.shape, std.shape
     ((2,), (2,))
     """
-    texts, single = _read_observables(fit, observable)
-    times, observables, uncertain = fit.times(t), fit.observables(texts), _is_uncertain(parameters)
+    fit = fit.part(record)
+    texts, single = read_observables(fit, observable)
+    times, observables, uncertain = fit.times(t), fit.observables(texts), is_uncertain(parameters)
     if not len(times):
         shape = (0,) if single else (0, len(texts))
         return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
     with np.errstate(all="ignore"):
-        mean = fit.posterior.mean(observables, times)
-        found: list[Array] = [mean[:, 0] if single else mean]
-        slopes, left = np.zeros((0, *mean.shape)), fit.share_left if uncertain else 1.0
-        if uncertain and (return_std or return_cov):
-            slopes = fit.uncertainty.slopes(observables, times)
-        if return_std:
-            std = np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0))
-            found.append(std[:, 0] if single else std)
-        if return_cov:
-            check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
-            covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
-            found.append(covariance[:, 0, :, 0] if single else covariance)
-    return _deliver(found, times)
+        parts = _moments(fit, observables, times, uncertain, return_std, return_cov)
+    return _deliver([part[:, 0, :, 0] if part.ndim == 4 else part[:, 0] for part in parts] if single else parts, times)
+
+
+def _moments(
+    fit: Fit, observables: Observables, times: Array, uncertain: bool, return_std: bool, return_cov: bool
+) -> list[Array]:
+    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o)."""
+    mean = fit.posterior.mean(observables, times)
+    found = [mean]
+    slopes, left = np.zeros((0, *mean.shape)), fit.share_left if uncertain else 1.0
+    if uncertain and (return_std or return_cov):
+        slopes = fit.uncertainty.slopes(observables, times)
+    if return_std:
+        found.append(np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)))
+    if return_cov:
+        check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
+        found.append(fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0)))
+    return found
 
 
 def _deliver(found: Sequence[Array], times: Array) -> Any:
@@ -136,6 +145,7 @@ def sample(
     *,
     parameters: str = "uncertain",
     return_parameters: bool = False,
+    record: str | int | None = None,
 ) -> Any:
     """Return functions drawn from the posterior, without noise and in the user's units.
 
@@ -157,6 +167,8 @@ def sample(
         for each function.
     return_parameters : bool
         Whether the parameters of the system are wanted as well, of each function.
+    record : str or int, optional
+        As in `predict`. With the same seed, functions of different records have the same parameters.
 
     Returns
     -------
@@ -172,9 +184,9 @@ def sample(
     >>> drawn.shape, own["a"].shape
     ((5, 3, 1), (5,))
     """
-    texts, single = _read_observables(fit, observable)
-    times, observables = fit.times(t), fit.observables(texts)
-    uncertain = _is_uncertain(parameters)
+    fit = fit.part(record)
+    texts, single = read_observables(fit, observable)
+    times, observables, uncertain = fit.times(t), fit.observables(texts), is_uncertain(parameters)
     check_count("size", size)
     check_seed(random_state)
     check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
@@ -206,7 +218,13 @@ def _draw(
 
 
 def residual(
-    fit: Fit, t: ArrayLike, *, samples: int = 0, random_state: int | None = None, relative: bool = False
+    fit: Fit,
+    t: ArrayLike,
+    *,
+    samples: int = 0,
+    random_state: int | None = None,
+    relative: bool = False,
+    record: str | int | None = None,
 ) -> Array:
     """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
 
@@ -223,6 +241,8 @@ def residual(
         Seed of the samples.
     relative : bool
         Whether what is left is divided by the sum of the sizes of the terms of its equation.
+    record : str or int, optional
+        As in `predict`.
 
     Returns
     -------
@@ -235,6 +255,7 @@ def residual(
     >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
     True
     """
+    fit = fit.part(record)
     equations, times = equation_terms(fit.system), fit.times(t)
     if not samples:
         mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
@@ -282,7 +303,9 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
     return found.value
 
 
-def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None) -> float:
+def score(
+    fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None, *, record: str | int | None = None
+) -> float:
     """Return the mean log predictive density of new measurements: noise, and the uncertainty of all that was learned.
 
     Parameters
@@ -290,10 +313,13 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     t : array-like, shape (n,), or Observations
         Times.
     Y : array (n, channels), dict of observable to array, or DataFrame
-        Measurements in the user's units, NaN for missing ones; left out with Observations.
+        Measurements in the user's units, NaN for missing ones; left out with Observations. Samples of known inputs
+        add to those of the fit.
     noise_std : number, array or dict, optional
         Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
         were fitted.
+    record : str or int, optional
+        The record that they belong to, as in `predict`.
 
     Examples
     --------
@@ -302,10 +328,17 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     >>> gp.score([1.5], {"x": [1.5]}) > gp.score([1.5], {"x": [9.0]})
     True
     """
+    fit = fit.part(record)
     total, count = 0.0, 0
     clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
-    for series in merge(read_values(fit.system.channels, t, Y, noise_std, clock)[0]):
-        observables = fit.observables([series.observable])
+    new = Measurements.of(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0])
+    reader = fit.setup.reader
+    if fit.measurements.inputs:
+        # New samples of an input add to those of the fit.
+        new = new.given({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
+        reader = ObservableReader(fit.system, (fit.measurements + new).inputs)
+    for series in new.series:
+        observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
         slopes = fit.uncertainty.slopes(observables, series.times)[:, :, 0]
@@ -318,45 +351,24 @@ def score(fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any =
     return total / count
 
 
-def summary(fit: Fit) -> str:
-    """Return the result as a table in text: parameters with standard errors and intervals, all else that was learned.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    >>> print(gp.summary().splitlines()[0].strip())
-    LODE-GP Results
-    """
-    title = [
-        ("Channels", str(len(fit.system.channels))),
-        ("Observations", str(fit.setup.engine.size)),
-        ("Free functions", str(fit.system.free_functions)),
-        ("Log evidence", f"{fit.log_evidence:.3f}"),
-        ("Converged", "yes" if fit.converged else "no"),
-        ("Engine", fit.choice.name),
-    ]
-    fixed = " (fixed)" if fit.arguments.mode_deviation is not None else ""
-    others: dict[str, float | str] = {
-        f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
-    }
-    others |= {f"noise ({name})": value for name, value in fit.noise.items()}
-    others |= {f"explained of {name}": f"{max(share, 0.0):.1%}" for name, share in fit.diagnosis.explained.items()}
-    notes = (*fit.diagnosis.notes, *fit.notes)
-    return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
-
-
-def _is_uncertain(parameters: str) -> bool:
-    """Return whether the uncertainty of what was learned counts."""
+def is_uncertain(parameters: str) -> bool:
+    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
     if parameters not in ("uncertain", "fixed"):
         raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
     return parameters == "uncertain"
 
 
-def _read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """Return observables as texts, and whether a single one was asked for."""
+def read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """Return observables as texts, and whether a single one was asked for.
+
+    Parameters
+    ----------
+    fit : Fit
+    observable : str or sequence of str, optional
+        What the user gave; all channels where it is None.
+    """
     if observable is None:
-        return list(fit.system.channels), False
+        return list(fit.system.plain_channels), False
     if isinstance(observable, str):
         return [observable], True
     if not isinstance(observable, Iterable):

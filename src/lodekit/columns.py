@@ -18,33 +18,62 @@ if TYPE_CHECKING:
 
     from lodekit.model import LODEGP
 
-__all__ = ["add_columns", "date_column", "format_columns", "predict_columns", "sample_columns"]
+__all__ = [
+    "add_columns",
+    "date_column",
+    "format_columns",
+    "predict_columns",
+    "sample_columns",
+    "simulate_columns",
+]
 
 #: How many times are predicted at once.
 _BLOCK = 5000
 
 
-def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None) -> dict[str, Any]:
+def predict_columns(
+    gp: LODEGP,
+    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
+    names: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Return times, dates where there are any, and means with standard deviations, as columns.
+
+    Where there are several records, the first column names them.
 
     Parameters
     ----------
     gp : LODEGP
         Fitted.
-    times : array, shape (n,)
+    times : array, shape (n,), or dict of str to array
+        Of the only record, or by the name of a record.
     names : sequence of str, optional
         Observables; the channels by default.
     """
+    if isinstance(times, Mapping):
+        parts = [(record, _predict(gp, own, names, record)) for record, own in times.items()]
+        return _stack_records(parts) if len(gp.records_) > 1 else parts[0][1]
+    return _predict(gp, times, names, None)
+
+
+def _stack_records(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the tables of several records as one, below each other, with a column of their names."""
+    columns: dict[str, Any] = {"record": [record for record, own in parts for _ in own["t"]]}
+    add_columns(columns, {name: [cell for _, own in parts for cell in own[name]] for name in parts[0][1]})
+    return columns
+
+
+def _predict(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None, record: str | None) -> dict[str, Any]:
+    """Return the predictions of one record as columns."""
     import numpy as np
 
-    names = list(gp.system.channels) if names is None else names
+    names = list(gp.system.plain_channels) if names is None else names
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     # In blocks, so that memory does not grow with the number of times.
     blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
     with waiting("predicting", len(blocks)) as advance:
         parts = []
         for block in blocks:
-            parts.append(gp.predict(block, names, return_std=True))
+            parts.append(gp.predict(block, names, return_std=True, record=record))
             advance()
     mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
     for number, name in enumerate(names):
@@ -53,7 +82,12 @@ def predict_columns(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str]
 
 
 def sample_columns(
-    gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None = None, *, size: int = 1, seed: int = 0
+    gp: LODEGP,
+    times: NDArray[np.float64] | Mapping[str, NDArray[np.float64]],
+    names: Sequence[str] | None = None,
+    *,
+    size: int = 1,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Return functions drawn from the posterior as columns: a number for each, times, dates, channels, and parameters.
 
@@ -63,7 +97,8 @@ def sample_columns(
     ----------
     gp : LODEGP
         Fitted.
-    times : array, shape (n,)
+    times : array, shape (n,), or dict of str to array
+        Of the only record, or by the name of a record.
     names : sequence of str, optional
         Observables; the channels by default.
     size : int
@@ -71,8 +106,23 @@ def sample_columns(
     seed : int
         Of the draws.
     """
-    names = list(gp.system.channels) if names is None else names
-    drawn, own = gp.sample(times, size, seed, names, return_parameters=True)
+    if isinstance(times, Mapping):
+        parts = [(record, _sample(gp, own, names, size, seed, record)) for record, own in times.items()]
+        return _stack_records(parts) if len(gp.records_) > 1 else parts[0][1]
+    return _sample(gp, times, names, size, seed, None)
+
+
+def _sample(
+    gp: LODEGP,
+    times: NDArray[np.float64],
+    names: Sequence[str] | None,
+    size: int,
+    seed: int,
+    record: str | None,
+) -> dict[str, Any]:
+    """Return functions of one record as columns."""
+    names = list(gp.system.plain_channels) if names is None else names
+    drawn, own = gp.sample(times, size, seed, names, return_parameters=True, record=record)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
     dates = date_column(gp.labels_, times)
     columns |= {name: values * size for name, values in dates.items()}
@@ -80,6 +130,28 @@ def sample_columns(
         add_columns(columns, {name: drawn[:, :, number].ravel().tolist()})
     learned = [gp.fit_.layout.names[number] for number in gp.fit_.layout.learned]
     add_columns(columns, {name: own[name].repeat(len(times)).tolist() for name in learned})
+    return columns
+
+
+def simulate_columns(
+    gp: LODEGP, times: NDArray[np.float64], inputs: Mapping[str, Any], start: str | Mapping[str, float] = "rest"
+) -> dict[str, Any]:
+    """Return how a model responds to new inputs, with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    times : array, shape (n,)
+    inputs, start
+        As in `LODEGP.simulate`.
+    """
+    names = list(gp.system.plain_channels)
+    mean, std = gp.simulate(times, inputs, start, names, return_std=True)
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
+    for number, name in enumerate(names):
+        own = {name: mean[:, number].tolist()}
+        add_columns(columns, own if name in inputs else {**own, f"std({name})": std[:, number].tolist()})
     return columns
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,106 +14,35 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
-from lodekit.inference.choice import Choice, choose
-from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.data.observations import Series
+from lodekit.data.records import FIRST, find_record, parts_of
+from lodekit.inference.choice import Choice
+from lodekit.inference.engine import Posterior
+from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.objective import Objective
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, find_warnings
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
-from lodekit.learning.verdicts import Structure, Verdict, apply_verdicts
+from lodekit.learning.verdicts import Verdict, apply_verdicts
+from lodekit.learning.widening import Leftover, find_widening
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
-from lodekit.threads import one_thread
 
 __all__ = ["Arguments", "Fit", "Labels", "Setup"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Setup:
-    """Everything that is settled before anything is learned.
-
-    Parameters
-    ----------
-    system : System
-        What is fitted.
-    arguments : Arguments
-        How it is fitted.
-    measurements : Measurements
-        What it is fitted to.
-    choice : Choice
-        The kind of the engine, and why it was taken.
-    engine : Engine
-        Computes the log evidence and the posterior; it holds the prior.
-    layout : Layout
-        Where everything that is learned stands in the vector that is searched.
-    case : Case
-        What the engine was chosen for.
-    """
-
-    system: System
-    arguments: Arguments
-    measurements: Measurements
-    choice: Choice
-    engine: Engine
-    layout: Layout
-    case: Case
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.engine.prior
-
-    @cached_property
-    def objective(self) -> Objective:
-        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
-        return Objective(self.engine, self.layout, dict(self.system.parameters))
-
-    @cached_property
-    def reader(self) -> ObservableReader:
-        """The reader of observables of the system."""
-        return ObservableReader(self.system)
-
-    @cached_property
-    def structure(self) -> Structure:
-        """What the equations say about what can be learned from what was measured."""
-        return Structure(self.system, self.measurements.names)
-
-    def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
-        """Return the log evidence of a few other measurements of the same observables.
-
-        Parameters
-        ----------
-        measurements : Measurements
-            In memory.
-        hyper : Hyperparameters
-            In the units of the prior.
-        """
-        case = replace(self.case, size=measurements.size, in_memory=True, device=None)
-        return choose("dense", case).kind.make(self.prior, measurements, case).value(hyper)
-
-    def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters, in the form that keeps its digits."""
-        return self.engine.posterior(hyper)
-
-    def threads(self) -> AbstractContextManager[None]:
-        """Return a context in which linear algebra uses one thread, or all where matrices are large.
-
-        Threads that wait for each other make small matrices slower, much slower on a busy machine.
-        """
-        return nullcontext() if self.engine.is_threaded else one_thread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +65,10 @@ class Fit:
         What was found out about the files or the DataFrame that were read.
     diagnosis : Diagnosis
         What is to be known before it is believed.
+    preference : dict of str to float
+        For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
+    whole : Fit, optional
+        Where this is one record of several: the fit to all of them, which has all that they share.
 
     Examples
     --------
@@ -153,6 +85,38 @@ class Fit:
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
+    preference: Mapping[str, float] = field(default_factory=dict)
+    whole: Fit | None = None
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """The names of the records."""
+        if self.whole is not None:
+            return tuple(name for name, own in self.whole.setup.parts.items() if own is self.setup)
+        return tuple(self.setup.parts) or (FIRST,)
+
+    @cached_property
+    def parts(self) -> tuple[Fit, ...]:
+        """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
+        if not isinstance(self.posterior, RecordsPosterior):
+            return (self,)
+        both = zip(self.setup.parts.items(), self.posterior.parts, strict=True)
+        return tuple(
+            replace(
+                self, setup=own, posterior=posterior, notes=(), diagnosis=self.diagnosis.of_record(name), whole=self
+            )
+            for (name, own), posterior in both
+        )
+
+    def part(self, record: object = None) -> Fit:
+        """Return the fit as one record sees it.
+
+        Parameters
+        ----------
+        record : str, int or None
+            Its name, or its number counted from zero; None stands for the only one.
+        """
+        return self.parts[find_record(self.records, record)]
 
     def diagnosed(self, known: Mapping[str, Verdict] | None = None, *, is_searched: bool = True) -> Fit:
         """Return the fit with its diagnosis, computed from all else.
@@ -165,19 +129,35 @@ class Fit:
             Whether anything was.
         """
         with self.setup.threads():
-            hyper = self.hyperparameters
-            evidence = Evidence(
-                self.system,
-                self.setup.objective,
-                self.optimum,
-                self.information,
-                self.posterior,
-                self.measurements,
-                self.typical_noise,
-                lambda measurements: self.setup.evidence_on(measurements, hyper),
-            )
+            evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
+            if any(check.has_memory for check in found.checks) and not self.prior.processes:
+                parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
+                usable = [part for part in parts if len(part.times)]
+                found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """All that a diagnosis looks at, of this fit and of each of several records."""
+        return Evidence(
+            self.system,
+            self.setup.objective,
+            self.optimum,
+            self.information,
+            self.posterior,
+            self.measurements,
+            self.typical_noise,
+            lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+            {name: part.evidence for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
+        )
+
+    def _leftover(self, item: Series) -> Leftover:
+        """Return the residuals of one observable, and how the curve there moves with what was learned."""
+        left = self.evidence.remainder(item)
+        noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
+        places = np.searchsorted(item.times, left.times)
+        return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
 
     @property
     def converged(self) -> bool:
@@ -227,7 +207,8 @@ class Fit:
     @cached_property
     def share_left(self) -> float:
         """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
-        return share_left(self.layout, self.setup.engine.size, self.optimum.at_bound)
+        size = (self.whole or self).setup.engine.size
+        return share_left(self.layout, size, self.optimum.at_bound)
 
     @cached_property
     def information(self) -> Array:
@@ -242,16 +223,38 @@ class Fit:
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """What everything learned could be as well, and what that does to predictions."""
-        return Uncertainty(self.setup.objective, self.optimum, self.information, self.setup.posterior)
+        objective = (self.whole or self).setup.objective
+        is_part = self.whole is not None
+        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, is_part=is_part)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The parameters of the system with standard errors and intervals, by name."""
+        if self.whole is not None:
+            return self.whole.estimates
         optimum, points = self.optimum, self.measurements.distinct
         with self.setup.threads():
             freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
-        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom)
+        wider = np.array([self.diagnosis.widening.get(self.layout.names[k], 1.0) for k in self.layout.learned])
+        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom, wider)
         return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
+
+    @cached_property
+    def parameter_covariance(self) -> Array:
+        """The covariance of all parameters in the user's units, shape (p, p); widened like their standard errors.
+
+        Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
+        determine, such as a ratio, has its own.
+        """
+        layout, found = self.layout, np.zeros((len(self.layout.names),) * 2)
+        steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
+        wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
+        scale = np.array(steps) * np.array(wider)
+        count = len(layout.learned)
+        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[:count, :count] * np.outer(
+            scale, scale
+        )
+        return found
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -261,24 +264,27 @@ class Fit:
     @cached_property
     def described(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
-        return describe_hyperparameters(self.prior, self.hyperparameters, self.system.channels)
+        return describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced.channels)
 
     @cached_property
     def warnings(self) -> list[str]:
         """Sentences that users should read before they believe the fit; none where nothing is wrong."""
+        if self.whole is not None:
+            return self.whole.warnings
         found = find_warnings(
-            self.system,
+            self.setup.reduced,
             self.posterior,
             self.layout,
             self.optimum,
             self.estimates,
             self.diagnosis,
             self.measurements.names,
+            self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
-        if self.measurements.sums is None and self.prior.latents:
-            found += warn_of_steps(self.measurements.series, self.noise, self.system.channels)
-        return found
+        for part in self.parts if self.prior.latents else ():
+            found += warn_of_steps(part.measurements.series, self.noise, self.system.plain_channels)
+        return list(dict.fromkeys(found))
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units.
@@ -317,6 +323,22 @@ class Fit:
         known = typical_noise(self.measurements.summaries, observable)
         return known if not np.isnan(known) else max(self.noise.values(), default=0.0)
 
+    def describe_inputs(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, signal in self.measurements.inputs.items():
+            every = [part.inputs[name] for part in parts_of(self.measurements)]
+            samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
+            found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
+            if name in self.preference:
+                found[name]["advantage"] = float(self.preference[name])
+        return found
+
+    @property
+    def input_notes(self) -> list[str]:
+        """What is known of each input, in a sentence each."""
+        return [_input_sentence(name, **known) for name, known in self.describe_inputs().items()]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""
 
@@ -334,13 +356,40 @@ class Fit:
                 }
                 for name, estimate in self.estimates.items()
             },
+            "inputs": self.describe_inputs(),
             "noise": dict(self.noise),
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),
             "observations": int(self.setup.engine.size),
+            **({"records": self._describe_records()} if self.setup.parts else {}),
             "converged": bool(self.converged),
             "engine": str(self.choice),
             "explained": dict(self.diagnosis.explained),
+            **Findings.of(self.diagnosis, self.labels.units.get("t", "")).to_dict(),
             "warnings": list(self.warnings),
             "remarks": list(self.diagnosis.notes),
         }
+
+    def _describe_records(self) -> dict[str, Any]:
+        """Return what is to be said of each of several records, as plain values."""
+        return {
+            name: {
+                "observations": int(part.setup.engine.size),
+                "window": list(part.measurements.window),
+                "log_evidence": float(part.log_evidence),
+                "explained": dict(part.diagnosis.explained),
+            }
+            for name, part in zip(self.records, self.parts, strict=True)
+        }
+
+
+def _input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
+    between = "held" if kind == "hold" else "straight lines"
+    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
+    if missing:
+        what = "kept unchanged" if kind == "hold" else "bridged"
+        text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
+    if advantage is not None:
+        other = "straight lines" if kind == "hold" else "held values"
+        text += f"; more likely than {other} by {advantage:.1f} nats"
+    return text

@@ -8,45 +8,38 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.excerpts import decimate, liveliest
 from lodekit.data.measurements import Measurements, check_later
 from lodekit.data.noise import EXACT
-from lodekit.data.units import Units
-from lodekit.errors import FitError, LodekitError
+from lodekit.data.records import Pool, Record, find_record, parts_of
+from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
-from lodekit.inference.choice import choose
-from lodekit.inference.engine import Case
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.learn import learn
 from lodekit.learning.objective import Objective
 from lodekit.learning.polish import polish
-from lodekit.learning.search import Optimum
+from lodekit.learning.search import Optimum, search
 from lodekit.learning.signs import choose_signs
-from lodekit.learning.sizes import expected_scales, parameter_sizes
-from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.learning.verdicts import Verdict
-from lodekit.prior.observables import ObservableReader
-from lodekit.prior.prior import make_prior
+from lodekit.preparing import prepare
 from lodekit.system.system import System
 
-__all__ = ["extend", "fit_measurements", "keep_point", "make_fit", "prepare"]
+__all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit"]
 
 Array = NDArray[np.float64]
 #: Known noise below this share of the spread of the data is approached from above, through these.
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
+#: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
+_LONG, _SHORT = 40_000, 6_000
 
 
-def prepare(
-    system: System,
-    arguments: Arguments,
-    measurements: Measurements,
-    *,
-    time: Units | None = None,
-    scales: Mapping[str, float] | None = None,
-    sizes: Array | None = None,
-) -> Setup:
-    """Return everything that is settled before anything is learned: engine, prior and layout.
+def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
+    """Return a fit in which everything is learned, what inputs do between their samples included where that is open.
+
+    Inputs whose kind is open are all held, or all straight lines, whatever is more likely; where there are several,
+    each alone may then change.
 
     Parameters
     ----------
@@ -54,38 +47,36 @@ def prepare(
     arguments : Arguments
         Checked already.
     measurements : Measurements
-    time : Units, optional
-        Whose scaled time is kept, from an earlier fit; that of the data otherwise.
-    scales : dict of str to float, optional
-        The scales of observables that are kept, from an earlier fit; those of the data otherwise.
-    sizes : array, shape (p,), optional
-        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
+    labels : Labels, optional
+        None stands for no labels.
     """
-    latents = arguments.latents(system)
-    on_channels = arguments.prior == "channels" and bool(latents)
-    case = Case(
-        size=measurements.size,
-        latents=latents,
-        exact=measurements.has_exact_values,
-        on_channels=on_channels,
-        in_memory=measurements.sums is None,
-        tolerance=arguments.tolerance,
-        device=arguments.device,
-    )
-    choice = choose(arguments.engine, case)
-    reader = ObservableReader(system)
-    start, stop = measurements.window
-    # What is zero throughout has the size that the equations give it.
-    kept = expected_scales(system, measurements.summaries, stop - start or 1.0) | dict(scales or {})
-    prior = make_prior(measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=kept)
-    engine = AccurateEngine(choice.kind.make(prior, measurements, case), choice, measurements, case)
-    names = prior.observables.compiled.parameters
-    own = parameter_sizes(system, measurements.summaries, prior.units.span) if sizes is None else sizes
-    fixed, transforms = parameter_transforms(names, system.parameters, own)
-    counts = prior.processes, len(prior.groups), prior.noise.count
-    deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
-    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
-    return Setup(system, arguments, measurements, choice, engine, layout, case)
+    kinds = arguments.known_inputs(system)
+    opened = [name for name, kind in kinds.items() if kind == "auto"]
+    if not opened:
+        return fit_measurements(prepare(system, arguments, measurements), labels=labels)
+
+    def attempt(chosen: Mapping[str, str]) -> Fit:
+        own = measurements.given({**kinds, **chosen})
+        return fit_measurements(prepare(system, arguments, own), labels=labels)
+
+    both = [dict.fromkeys(opened, kind) for kind in ("linear", "hold")]
+    found = [(attempt(both[0]), both[0])]
+    try:
+        found.append((attempt(both[1]), both[1]))
+    except EquationError:
+        # A jump would make some channel infinite: nothing is left to choose.
+        return found[0][0]
+    if len(opened) > 1:
+        best = max(found, key=lambda item: item[0].log_evidence)[1]
+        for name in opened:
+            other = {**best, name: "hold" if best[name] == "linear" else "linear"}
+            found.append((attempt(other), other))
+    fit, chosen = max(found, key=lambda item: item[0].log_evidence)
+    preference = {}
+    for name in opened:
+        rivals = [other.log_evidence for other, kind in found if kind[name] != chosen[name]]
+        preference[name] = fit.log_evidence - max(rivals)
+    return replace(fit, preference=preference)
 
 
 def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | None = None) -> Fit:
@@ -99,29 +90,16 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     labels : Labels, optional
         None stands for no labels.
     """
-    arguments, measurements = setup.arguments, setup.measurements
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
-        latent.check_order(2 * max(setup.system.parametrization.degrees))
-    scatter, series = measurements.scatter(), measurements.thumbnail()
-
-    def find(objective: Objective, known: Array | None) -> tuple[Optimum, Array]:
-        optimum = learn(
-            setup.system,
-            objective,
-            series,
-            restarts=arguments.restarts,
-            random_state=arguments.random_state,
-            n_jobs=arguments.n_jobs,
-            scatter=None if scatter is None else setup.prior.noise.medians(scatter),
-            known=known,
-        )
-        return polish(objective, optimum, curvature_at(objective, optimum.x))
-
+        latent.check_order(2 * max(setup.reduced.parametrization.degrees))
+    # Of several records, each may be short.
+    is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
     with setup.threads():
         for objective in soften(setup) if known is None else ():
-            known = find(objective, known)[0].x
-        optimum, curvature = find(setup.objective, known)
+            known = _polished(objective, _learn(setup, objective, known))[0].x
+        found = _learn_long(setup) if is_long and known is None else _learn(setup, setup.objective, known)
+        optimum, curvature = _polished(setup.objective, found)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
     return make_fit(setup, optimum, curvature, labels).diagnosed()
@@ -138,23 +116,69 @@ def soften(setup: Setup) -> list[Objective]:
     setup : Setup
     """
     kept, scales = setup.measurements, setup.prior.noise.scales
-    if kept.sums is not None or not setup.layout.learned:
+    if setup.parts or kept.is_summed or not setup.layout.learned:
         return []
     shares = np.concatenate([item.std / scale for item, scale in zip(kept.series, scales, strict=True)])
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT))
     least = float(np.median(shares))
     found = []
     for share in _SOFTER[3.0 * least < _SOFTER] if least < _LITTLE else ():
-        softer = Measurements(
-            [
-                replace(item, std=np.where(item.learned, np.nan, np.maximum(item.std, share * scale)))
-                for item, scale in zip(kept.series, scales, strict=True)
-            ]
-        )
+        series = [
+            replace(item, std=np.where(item.learned, np.nan, np.maximum(item.std, share * scale)))
+            for item, scale in zip(kept.series, scales, strict=True)
+        ]
+        softer = replace(kept, series=series)
         case = replace(setup.case, exact=False)
         engine = AccurateEngine(setup.choice.kind.make(setup.prior, softer, case), setup.choice, softer, case)
         found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
     return found
+
+
+def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
+    """Return an optimum after last steps towards it, and the curvature there."""
+    return polish(objective, optimum, curvature_at(objective, optimum.x))
+
+
+def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
+    """Return the best optimum from all starts; from `known` where that is a point."""
+    arguments, measurements = setup.arguments, setup.measurements
+    scatter = measurements.scatter()
+    return learn(
+        setup.system,
+        objective,
+        [part.thumbnail() for part in parts_of(measurements)],
+        inputs=[part.inputs for part in parts_of(measurements)],
+        restarts=arguments.restarts,
+        random_state=arguments.random_state,
+        n_jobs=arguments.n_jobs,
+        scatter=None if scatter is None else setup.prior.noise.medians(scatter),
+        known=known,
+    )
+
+
+def _learn_long(setup: Setup) -> Optimum:
+    """Return an optimum for a long record, from the better one of those for two shorter records made of it."""
+    units, names = setup.prior.units, setup.measurements.names
+    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    known = setup.layout.transforms
+    sizes = np.array([known[n].size if n in known else 1.0 for n in range(len(setup.layout.names))])
+    found: list[tuple[float, Array]] = []
+    for shorten in (decimate, liveliest):
+        short = shorten(setup.measurements, _SHORT)
+        if short.names != names:
+            continue
+        try:
+            # Modes, and the response, begin where a piece does.
+            time = replace(units, start=short.window[0])
+            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales, sizes=sizes)
+            x = _learn(own, own.objective, None).x
+        except FitError:
+            continue
+        found.append((setup.objective.value(x), x))
+    best = max(found, key=lambda item: item[0], default=None)
+    if best is None or not np.isfinite(best[0]):
+        return _learn(setup, setup.objective, None)
+    return search(setup.objective, best[1], trusted=True)
 
 
 def keep_point(
@@ -178,7 +202,14 @@ def keep_point(
     return make_fit(setup, optimum, curvature, labels).diagnosed(verdicts, is_searched=False)
 
 
-def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, relearn: bool = True) -> Fit:
+def extend(
+    fit: Fit,
+    new: Measurements,
+    arguments: Arguments | None = None,
+    *,
+    relearn: bool = True,
+    record: object = None,
+) -> Fit:
     """Return a fit to more measurements; what was learned so far is where the search starts.
 
     Parameters
@@ -191,26 +222,50 @@ def extend(fit: Fit, new: Measurements, arguments: Arguments | None = None, *, r
         How to go on; those of the fit by default.
     relearn : bool
         Whether everything is learned anew, or kept as it is.
+    record : str, int or None
+        The record that they belong to, or the name of a new one; None stands for the only one.
     """
     if arguments is not None and arguments.prior != fit.arguments.prior:
         raise LodekitError(
             f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "
             "learned for one says nothing about the other; call fit with all measurements"
         )
-    check_later(fit.measurements, new)
+    if arguments is not None and (arguments.inputs or {}) != (fit.arguments.inputs or {}):
+        raise LodekitError(
+            f"inputs were changed from {fit.arguments.inputs} to {arguments.inputs} after the fit; call fit with all "
+            "measurements"
+        )
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    new = new.given(kinds, required=False) if kinds else new
     units = fit.prior.units
     scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
-    setup = prepare(fit.system, arguments or fit.arguments, fit.measurements + new, time=units, scales=scales)
+    joined = _add_to_record(fit, new, record)
+    starts = {name: part.prior.units.start for name, part in zip(fit.records, fit.parts, strict=True)}
+    setup = prepare(fit.system, arguments or fit.arguments, joined, time=units, scales=scales, starts=starts)
     old = fit.hyperparameters
     hyper = replace(old, noise=setup.prior.noise.carried_over(fit.prior.noise, old.noise))
     x = setup.layout.pack(hyper)
     if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
         # The posterior says what is wrong.
-        posterior = setup.engine.posterior(setup.layout.unpack(x))
-        posterior.mean(setup.prior.observables, np.array(setup.measurements.window))
+        for part in setup.parts.values() or (setup,):
+            posterior = part.engine.posterior(setup.layout.unpack(x))
+            posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if relearn and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
     return keep_point(setup, x, fit.labels, fit.diagnosis.verdicts)
+
+
+def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
+    """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
+    if isinstance(new, Pool):
+        raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
+    records = [Record(name, part.measurements) for name, part in zip(fit.records, fit.parts, strict=True)]
+    if isinstance(record, str) and record not in fit.records:
+        return Pool.together([*records, Record(record, new)])
+    place = find_record(fit.records, record)
+    check_later(records[place].measurements, new)
+    records[place] = replace(records[place], measurements=records[place].measurements + new)
+    return Pool.together(records)
 
 
 def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | None = None) -> Fit:

@@ -200,6 +200,8 @@ class _Writer:
     def _derivative(self, operand: Expression, order: int) -> str:
         if not order:
             return self._factor(operand)
+        if isinstance(operand, Call) and operand.function == "delay":
+            return self._delayed(self._derivative(operand.arguments[0], order), operand)
         base = self.write(operand) if isinstance(operand, Name) else _bracket(self.write(operand))
         if order in _PRIMES:
             # Primes are raised in every font; as a superscript they would be raised, and made small, twice.
@@ -215,9 +217,17 @@ class _Writer:
             # A number counts the t before it anew: diff(x, t, 2).
             orders = [int(part.value) - 1 if isinstance(part, Number) else 1 for part in rest]
             return self._derivative(first, sum(orders))
+        if node.function == "delay":
+            return self._delayed(self._factor(first), node)
         argument = self.write(first)
         if node.function == "sqrt":
             return f"<msqrt>{argument}</msqrt>"
         if node.function == "exp":
             return f"<msup><mi>e</mi>{_row(argument)}</msup>"
         return f"<mi>{escape(node.function)}</mi><mo>&#x2061;</mo>{_bracket(argument)}"
+
+    def _delayed(self, content: str, node: Call) -> str:
+        """Return something at an earlier time, as a function of t."""
+        later = node.arguments[1]
+        shown = _bracket(self.write(later)) if isinstance(later, Sum | Negative) else self.write(later)
+        return f"{content}<mo>&#x2061;</mo>{_bracket(f'<mi>t</mi>{_MINUS}{shown}')}"

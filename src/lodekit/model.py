@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, storage
+from lodekit import answers, figures, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
+from lodekit.estimator import get_params, set_params, sklearn_tags
 from lodekit.fitted import Arguments, Fit
-from lodekit.fitting import extend, fit_measurements, prepare
+from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
+from lodekit.scenarios import simulate_inputs
+from lodekit.summary import summary
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
+from lodekit.validation import validate
+from lodekit.verdict import diagnose
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
@@ -39,7 +43,7 @@ class LODEGP:
         equations: canonical, with hyperparameters in the channels' units.
     noise : {"channel", "shared"}
         One learned level of noise for each observable, or one number for all of them, each in its own unit.
-    engine : {"auto", "dense", "spectral"}
+    engine : {"auto", "dense", "spectral", "modal"}
         How the log evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
         measurements; ``engine_`` says what was used, and why.
     tolerance : float
@@ -57,6 +61,9 @@ class LODEGP:
     mode_deviation : float, optional
         The prior deviation of every mode, in the unit of the function p of the mode; learned where not given. The
         paper's modes have 1.
+    inputs : dict of str to {"hold", "linear", "auto"}, optional
+        Channels that somebody set, known for all times from their samples: held until the next sample, or straight
+        lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
 
     Examples
     --------
@@ -87,6 +94,7 @@ class LODEGP:
         n_jobs: int | None = None,
         device: str | None = None,
         mode_deviation: float | None = None,
+        inputs: Mapping[str, str] | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
@@ -99,6 +107,7 @@ class LODEGP:
         self.n_jobs = n_jobs
         self.device = device
         self.mode_deviation = mode_deviation
+        self.inputs = inputs
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -120,44 +129,6 @@ class LODEGP:
         model.fit_ = fit
         return model
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the estimator, as scikit-learn does.
-
-        Parameters
-        ----------
-        deep : bool
-            Has no effect; scikit-learn passes it.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
-        3
-        """
-        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
-        return {name: getattr(self, name) for name in names}
-
-    def set_params(self, **arguments: Any) -> LODEGP:
-        """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
-
-        Parameters
-        ----------
-        **arguments
-            By name, as the estimator is made with.
-
-        Examples
-        --------
-        >>> import lodekit as lk
-        >>> lk.LODEGP(lk.System("x' = v")).set_params(restarts=3).restarts
-        3
-        """
-        known = self.get_params()
-        for name, value in arguments.items():
-            if name not in known:
-                raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
     def __repr__(self) -> str:
         return f"LODEGP({self.system!r}, latent={self.latent!r}, noise={self.noise!r})"
 
@@ -174,6 +145,7 @@ class LODEGP:
             raise LodekitError(f"expected a System, got {type(self.system).__name__}; try LODEGP(System(...))")
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
+        found.known_inputs(self.system)
         return found
 
     def fit(
@@ -185,15 +157,18 @@ class LODEGP:
         time: str | None = None,
         columns: Mapping[str, Any] | None = None,
         dt: float | None = None,
+        records: str | None = None,
     ) -> LODEGP:
         """Return the estimator itself, with parameters, hyperparameters and noise learned from measurements.
 
         Parameters
         ----------
-        t : array-like, shape (n,), Observations, Statistics, path, list of paths, DataFrame, Series, or Source
-            Times, in any order; repeated times are fine. A path, pattern or list of CSV and Parquet files, or a
-            DataFrame of any library, Dask included, holds times and values in columns, which are found by name;
-            files may be larger than memory, and an index may hold the times. Dates become seconds since the first one.
+        t : array-like, shape (n,), Observations, Statistics, path, DataFrame, Series, Source, or a list of these
+            Times, in any order; repeated times are fine. A path or pattern of CSV and Parquet files, or a DataFrame of
+            any library, Dask included, holds times and values in columns, which are found by name; files may be larger
+            than memory, and an index may hold the times. Dates become seconds since the first one. A list holds several
+            records, ``[(t1, Y1), (t2, Y2)]``, files or DataFrames: they share all that is learned, each has functions
+            and an initial state of its own. Several files of one record are a pattern, or a list in the list.
         Y : array (n, channels), dict of observable to array, or DataFrame
             NaN, or masked, for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t`
             holds them.
@@ -207,12 +182,13 @@ class LODEGP:
             time, ``std(f1)`` the known noise of f1.
         dt : float, optional
             The time between two rows of a file or DataFrame that has no time.
+        records : str, optional
+            The column of a file or DataFrame that says which record a line belongs to.
 
         Returns
         -------
         self : LODEGP
-            With ``parameters_``, ``hyperparameters_``, ``noise_``, ``log_evidence_``, ``converged_``, ``engine_``; all
-            of them come from ``fit_``, the fit as one value.
+            With ``parameters_``, ``noise_``, ``log_evidence_`` and more; all comes from ``fit_``, the fit as one value.
 
         Examples
         --------
@@ -220,11 +196,14 @@ class LODEGP:
         >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
         >>> gp.engine_
         'dense: 4 measurements; exact, and fast up to 200'
+        >>> walks = [([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]}), ([0, 1, 2], {"x": [5.0, 4.1, 2.9]})]
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(walks)
+        >>> gp.records_, gp.predict([0.5], record=1).shape
+        (('0', '1'), (1, 2))
         """
         arguments = self._arguments()
-        source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt)
-        setup = prepare(self.system, arguments, source.measurements)
-        fit = fit_measurements(setup, labels=Labels.read(source.labels))
+        source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt, records=records)
+        fit = fit_record(self.system, arguments, source.measurements, Labels.read(source.labels))
         # Whoever has read a source has seen its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self
@@ -238,6 +217,7 @@ class LODEGP:
         time: str | None = None,
         columns: Mapping[str, Any] | None = None,
         relearn: bool = True,
+        record: str | int | None = None,
     ) -> LODEGP:
         """Return the estimator itself, fitted to more measurements; the search starts from what was learned so far.
 
@@ -248,6 +228,8 @@ class LODEGP:
             from the same origin.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
+        record : str or int, optional
+            The record that they belong to; a name that is not there makes a new record. Needed where there are several.
 
         Examples
         --------
@@ -255,6 +237,8 @@ class LODEGP:
         >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
         >>> gp.update([4, 5], {"x": [4.1, 5.0]}).fit_.measurements.size
         6
+        >>> gp.update([0, 1, 2], {"x": [5.0, 4.1, 2.9]}, record="back").records_
+        ('0', 'back')
         """
         fit, arguments = self.fit_, self._arguments()
         if self.system.definition() != fit.system.definition():
@@ -265,13 +249,13 @@ class LODEGP:
         if source.origin != since and source.origin is not None:
             expected = "times as numbers, like those of the fit" if since is None else f"dates counted from {since}"
             raise DataError(f"expected {expected}, got dates counted from {source.origin}")
-        self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn)
+        self.fit_ = extend(fit, source.measurements, arguments, relearn=relearn, record=record)
         return self
 
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
         options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
-        return read_source(t, Y, self.system.channels, noise_std=noise_std, **options)
+        return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property
     def parameters_(self) -> dict[str, Estimate]:
@@ -302,6 +286,11 @@ class LODEGP:
     def engine_(self) -> str:
         """The engine that was used, and why."""
         return str(self.fit_.choice)
+
+    @property
+    def records_(self) -> tuple[str, ...]:
+        """The names of the records: of files, cells of a column, or numbers from zero; ``"0"`` where there is one."""
+        return self.fit_.records
 
     @property
     def warnings_(self) -> list[str]:
@@ -356,27 +345,28 @@ class LODEGP:
         """
         return cls.from_fit(storage.load_fit(path))
 
+    get_params = get_params
+    set_params = set_params
+    __sklearn_tags__ = sklearn_tags
     save = method_of_fit(storage.save_fit)
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
     residual = method_of_fit(answers.residual)
+    validate = method_of_fit(validate)
+    diagnose = method_of_fit(diagnose)
+    state_space = method_of_fit(plant.state_space)
+    transfer_function = method_of_fit(plant.transfer_function)
     certificate = method_of_fit(certificate)
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
-    summary = method_of_fit(answers.summary)
+    simulate = method_of_fit(simulate_inputs)
+    summary = method_of_fit(summary)
     plot = method_of_fit(figures.plot)
     plot_parameters = method_of_fit(figures.plot_parameters)
     plot_residual = method_of_fit(figures.plot_residual)
     plot_evidence = method_of_fit(figures.plot_evidence)
     plot_modes = method_of_fit(figures.plot_modes)
     plot_spectrum = method_of_fit(figures.plot_spectrum)
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=True, multi_output=True),
-            regressor_tags=RegressorTags(),
-            input_tags=InputTags(one_d_array=True, two_d_array=False, allow_nan=False),
-        )
+    plot_residuals = method_of_fit(figures.plot_residuals)
+    plot_bode = method_of_fit(figures.plot_bode)
+    plot_step = method_of_fit(figures.plot_step)

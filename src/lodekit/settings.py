@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -19,6 +19,7 @@ __all__ = ["Arguments"]
 
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
+_INPUTS = ("hold", "linear", "auto")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Arguments:
         Where PyTorch computes; NumPy does otherwise.
     mode_deviation : float, optional
         Of all modes, where it is not learned.
+    inputs : dict of str to {"hold", "linear", "auto"}, optional
+        Channels that are known for all times from their samples, and what they do between these.
     """
 
     latent: str | Sequence[str] = "se"
@@ -59,6 +62,7 @@ class Arguments:
     n_jobs: int | None = None
     device: str | None = None
     mode_deviation: float | None = None
+    inputs: Mapping[str, str] | None = None
 
     def check(self) -> None:
         """Raise where an argument is not what it should be."""
@@ -77,6 +81,33 @@ class Arguments:
         check_seed(self.random_state)
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
+
+    def known_inputs(self, system: System) -> dict[str, str]:
+        """Return what each known input does between its samples, by name; raise where that is no input of a system.
+
+        Parameters
+        ----------
+        system : System
+        """
+        if self.inputs is None:
+            return {}
+        if not isinstance(self.inputs, Mapping):
+            raise LodekitError(
+                f'expected inputs as a dict of channels, such as {{"u": "hold"}}, got {type(self.inputs).__name__}'
+            )
+        for name, kind in self.inputs.items():
+            if name not in system.plain_channels:
+                raise LodekitError(
+                    f"inputs names {name!r}, which is no channel; expected some of {', '.join(system.plain_channels)}"
+                )
+            if kind not in _INPUTS:
+                raise LodekitError(
+                    f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
+                    f"{kind!r}"
+                )
+        if len(self.inputs) == len(system.plain_channels):
+            raise LodekitError("all channels are inputs; expected at least one that responds to them")
+        return dict(self.inputs)
 
     def latents(self, system: System) -> tuple[Latent, ...]:
         """Return the covariance of each free function of a system, in order; raise where their number is wrong.

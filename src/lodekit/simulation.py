@@ -67,7 +67,7 @@ def simulate(
     length = span / 5 if lengthscale is None else float(lengthscale)
     if not np.isfinite(length) or length <= 0:
         raise LodekitError(f"expected a lengthscale above zero, got {lengthscale}")
-    names = list(observable or system.channels)
+    names = list(observable or system.plain_channels)
     units = Units(float(times.min()), span, np.ones(len(names)))
     observables = ObservableReader(system).compile(names, units)
     theta = np.array([_value(system, name, values or {}) for name in observables.compiled.parameters])

@@ -10,24 +10,28 @@ from typing import Any
 import numpy as np
 
 from lodekit.archive import StorageError, pack, unpack
+from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.records import Pool, Record
 from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
 from lodekit.fitted import Arguments, Fit, Setup
-from lodekit.fitting import make_fit, prepare
+from lodekit.fitting import make_fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
+from lodekit.preparing import prepare
 from lodekit.system.system import System
 from lodekit.version import __version__
 
 __all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
-FORMAT = 4
-#: Format 2 held the negative of the log evidence; format 3 had no checksum.
-_READABLE = (2, 3, FORMAT)
+FORMAT = 5
+#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record.
+_READABLE = (2, 3, 4, FORMAT)
+_UNCHECKED = (2, 3)
 _MARK = "lodekit-model"
 #: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
 #: round otherwise, and near-singular matrices make more of that; any other number in the file moves it further.
@@ -54,16 +58,18 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     True
     """
     units, optimum = fit.prior.units, fit.optimum
-    data, arrays = _pack_measurements(fit.measurements)
+    data, arrays = _pack_records(fit)
     arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}
     state = {
         "system": fit.system.definition(),
-        "arguments": fit.arguments.to_dict(),
+        # Models without inputs stay readable for versions that know of none.
+        "arguments": {k: v for k, v in fit.arguments.to_dict().items() if k != "inputs" or v},
         "labels": fit.labels.to_dict(),
         "scaling": [units.start, units.span],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
         "sizes": {fit.layout.names[number]: each.size for number, each in fit.layout.transforms.items()},
         "diagnosis": fit.diagnosis.to_dict(),
+        "preference": {name: float(value) for name, value in fit.preference.items()},
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
     pack(path, {"kind": _MARK, "format": FORMAT, "version": __version__, **state, **data}, arrays)
@@ -75,17 +81,17 @@ def load_fit(path: str | Path) -> Fit:
     Parameters
     ----------
     path : str or Path
-        The file, of this format or one of the two before.
+        The file, of this format or one of the three before.
     """
     state, arrays = _read_state(path)
     try:
-        measurements = _unpack_measurements(state, arrays)
+        measurements, starts = _unpack_records(state, arrays)
         start, span = state["scaling"]
         arguments = Arguments(**state["arguments"])
         system = System.from_definition(state["system"])
         time, scales = Units(start, span, np.zeros(0)), state["scales"]
         sizes = _read_sizes(state, system, measurements)
-        setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes)
+        setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes, starts=starts)
         x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
         size = setup.layout.size
         kinds = {array.dtype.kind for array in arrays.values()}
@@ -100,6 +106,7 @@ def load_fit(path: str | Path) -> Fit:
         value = _checked_value(setup, x, None if state["format"] == 2 else value, state, path)
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
         fit = make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
+        fit = replace(fit, preference=dict(state.get("preference", {})))
         # Earlier versions did not save what was found out about a fit.
         known = state.get("diagnosis")
         return fit.diagnosed() if known is None else replace(fit, diagnosis=Diagnosis.from_dict(known))
@@ -133,7 +140,7 @@ def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path} has format {state.get('format')}, and this version of lodekit reads formats {known} and {FORMAT}; "
             "load it with the version that wrote it"
         )
-    if state["format"] == FORMAT and not is_checked:
+    if state["format"] not in _UNCHECKED and not is_checked:
         raise StorageError(f"{path} was changed after it was saved: its checksum is missing")
     return state, arrays
 
@@ -148,6 +155,32 @@ def _read_sizes(state: Mapping[str, Any], system: System, measurements: Measurem
     return np.array([known.get(name, 1.0) for name in system.operator.ring.parameters])
 
 
+def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the measurements of all records as plain values and arrays; one alone as earlier formats have it."""
+    if len(fit.parts) == 1:
+        return _pack_measurements(fit.measurements)
+    packed: list[dict[str, Any]] = []
+    arrays: dict[str, Any] = {}
+    for number, (name, part) in enumerate(zip(fit.records, fit.parts, strict=True)):
+        data, own = _pack_measurements(part.measurements)
+        packed.append({"name": name, "start": part.prior.units.start, **data})
+        arrays |= {f"record_{number}_{key}": array for key, array in own.items()}
+    return {"records": packed}, arrays
+
+
+def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tuple[Measurements, dict[str, float]]:
+    """Return what `_pack_records` took apart, and when each of several records starts."""
+    if "records" not in state:
+        return _unpack_measurements(state, arrays), {}
+    records, starts = [], {}
+    for number, data in enumerate(state["records"]):
+        prefix = f"record_{number}_"
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        records.append(Record(str(data["name"]), _unpack_measurements(data, own)))
+        starts[str(data["name"])] = float(data["start"])
+    return Pool.together(records), starts
+
+
 def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return measurements, or sums over them, as plain values and arrays."""
     sums = measurements.sums
@@ -156,7 +189,11 @@ def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict
     arrays: dict[str, Any] = {}
     for i, item in enumerate(measurements.series):
         arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
-    return {"observables": list(measurements.names)}, arrays
+    inputs = []
+    for i, (name, signal) in enumerate(measurements.inputs.items()):
+        inputs.append({"name": name, "kind": signal.kind, "missing": signal.missing})
+        arrays |= {f"input_times_{i}": signal.times, f"input_values_{i}": signal.values}
+    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays
 
 
 def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
@@ -166,4 +203,10 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     data = Observations()
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
-    return Measurements.of(data)
+    inputs = {
+        each["name"]: InputSignal(
+            arrays[f"input_times_{i}"], arrays[f"input_values_{i}"], each["kind"], each["missing"]
+        )
+        for i, each in enumerate(state.get("inputs", ()))
+    }
+    return replace(Measurements.of(data), inputs=inputs)

@@ -5,7 +5,7 @@ The command line prints what these functions return; a web page can show it. Not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ __all__ = [
     "compute_results",
     "describe_fit",
     "fit_file",
+    "read_inputs",
     "read_model",
     "set_parameters",
     "write_results",
@@ -41,6 +42,7 @@ MODEL = "model.lodekit"
 _NAMES = {
     *("report.html", "predictions.csv", MODEL, "data.csv"),
     *("channels.png", "residual.png", "parameters.png", "modes.png"),
+    *("residuals.png", "bode.png", "step.png"),
 }
 #: How many times the table of predictions has.
 _GRID = 400
@@ -86,12 +88,13 @@ class Results:
 
 def fit_file(
     file: SystemFile,
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, Any] | None = None,
     header: bool | None = None,
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
+    records: str | None = None,
     command: str = "",
     **arguments: Any,
 ) -> Product:
@@ -101,10 +104,11 @@ def fit_file(
     ----------
     file : SystemFile
         As `lodekit.read_system_file` returns it.
-    data : str or Path
-        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``.
-    columns, header, dt, window
-        How files are read, as in `lodekit.data.planning.Request`; columns go before what the system file says.
+    data : str or Path, or a sequence of them
+        A CSV or Parquet file, or a pattern such as ``logs/*.parquet``; each of several is a record of its own.
+    columns, header, dt, window, records
+        How files are read, as in `lodekit.data.planning.Request`; columns and records go before what the system file
+        says.
     command : str
         The command that makes it again, for the report; messages speak of its options then.
     **arguments
@@ -130,13 +134,16 @@ def fit_file(
     given = {name: value for name, value in arguments.items() if value is not None}
     gp = LODEGP(file.system, **{**_settings(file), **given})
     known = {**file.columns, **(columns or {})}
-    source = _read_data(file, data, columns=known, header=header, dt=dt, window=window, in_shell=bool(command))
+    paths = [data] if isinstance(data, str | Path) else list(data)
+    how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
+    source = _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=bool(command), **how)
     labels = gp.fit(source).labels_
     gp.fit_ = replace(gp.fit_, labels=Labels(file.title, {**labels["units"], **file.units}, labels["origin"]))
-    return Product(gp, Path(data).name if Path(data).exists() else str(data), command, source.notes)
+    named = ", ".join(Path(path).name if Path(path).exists() else str(path) for path in paths)
+    return Product(gp, named, command, source.notes)
 
 
-def _read_data(file: SystemFile, data: str | Path, **how: Any) -> Source:
+def _read_data(file: SystemFile, data: Any, **how: Any) -> Source:
     """Return the measurements of a system file: in its units, with the noise that it says."""
     from lodekit.data.sources import read_source
     from lodekit.prior.observables import ObservableReader
@@ -144,9 +151,9 @@ def _read_data(file: SystemFile, data: str | Path, **how: Any) -> Source:
 
     return read_source(
         data,
-        channels=file.system.channels,
+        channels=file.system.plain_channels,
         noise_std=file.noise if isinstance(file.noise, dict) else None,
-        units={name: unit for name, unit in file.units.items() if name in (*file.system.channels, "t")},
+        units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
         check=ObservableReader(file.system).read,
         check_units=unit_check(file.system, file.units),
         **how,
@@ -160,6 +167,7 @@ def _settings(file: SystemFile) -> dict[str, Any]:
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
         "prior": file.prior,
         "mode_deviation": file.mode_deviation,
+        "inputs": dict(file.inputs) or None,
     }
 
 
@@ -185,7 +193,7 @@ def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping
                 parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
             except LodekitError as problem:
                 raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
-    equations, channels, basis = list(system.equations), system.channels, system.basis
+    equations, channels, basis = list(system.equations), system.plain_channels, system.basis
     return replace(file, system=System(equations, parameters=parameters, channels=channels, basis=basis))
 
 
@@ -226,6 +234,31 @@ def read_model(path: str | Path) -> LODEGP:
     return LODEGP.load(place / MODEL)
 
 
+def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
+    """Return times and values of the inputs of a model from a file, counted as those of its fit.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted, with known inputs.
+    path : str or Path
+        A CSV or Parquet file.
+    """
+    from datetime import datetime
+
+    from lodekit.data.sources import read_source
+
+    known = list(gp.fit_.measurements.inputs)
+    if not known:
+        raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
+    origin = gp.labels_["origin"]
+    since = datetime.fromisoformat(origin) if origin else None
+    found = read_source(str(path), channels=known, since=since, units=gp.labels_["units"]).measurements
+    if found.sums is not None:
+        raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
+    return {item.observable: (item.times, item.values) for item in found.series if item.observable in known}
+
+
 def compute_results(product: Product, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> Results:
     """Compute report, predictions and figures of a fit; nothing is written yet.
 
@@ -254,7 +287,8 @@ def compute_results(product: Product, *, figures: bool = True, data: Mapping[str
             notes=product.notes,
         )
         advance(1, "predictions")
-        times = np.linspace(*gp.fit_.measurements.surroundings, _GRID)
+        parts = zip(gp.records_, gp.fit_.parts, strict=True)
+        times = {record: np.linspace(*part.measurements.surroundings, _GRID) for record, part in parts}
         contents["predictions.csv"] = format_columns(predict_columns(gp, times))
         if figures:
             advance(1, "figures")
@@ -300,8 +334,14 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
-    if gp.system.modes:
+    if gp.fit_.setup.reduced.modes:
         drawn["modes.png"] = gp.plot_modes
+    if gp.fit_.measurements.sums is None:
+        drawn["residuals.png"] = gp.plot_residuals
+    if gp.fit_.measurements.inputs:
+        drawn["bode.png"] = gp.plot_bode
+        if not gp.state_space().D1.any():
+            drawn["step.png"] = gp.plot_step
     return {name: to_png(draw()) for name, draw in drawn.items()}, ""
 
 

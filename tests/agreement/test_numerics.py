@@ -15,8 +15,8 @@ import pytest
 import lodekit as lk
 from lodekit.errors import AccuracyError
 from lodekit.fitted import Arguments, Setup
-from lodekit.fitting import prepare
 from lodekit.inference.accurate import TRUSTED
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.simulation import simulate
 from tests.witness import Witness

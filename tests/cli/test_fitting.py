@@ -30,7 +30,7 @@ def test_fit_prints_a_summary_and_writes_everything(fitted: Fitted) -> None:
     names = {path.name for path in Path(fitted.model).iterdir()}
     assert names == {
         *("report.html", "model.lodekit", "predictions.csv"),
-        *("channels.png", "parameters.png", "residual.png"),
+        *("channels.png", "parameters.png", "residual.png", "residuals.png"),
     }
     page = (Path(fitted.model) / "report.html").read_text(encoding="utf-8")
     assert "<h1>A heater</h1>" in page
@@ -333,3 +333,68 @@ def test_a_real_record_whose_input_is_known(tmp_path: Path) -> None:
     for name, reference in {"K": 19.6, "tau": 69.5, "y0": 11.4}.items():
         low, high = found[name].interval
         assert low < reference < high, name
+
+
+def write_runs(folder: Path) -> None:
+    """Write three records of a first-order lag, each in a file and all in one, and the system file."""
+    generator = np.random.default_rng(0)
+    every = ["run,t,y,u"]
+    for number, (state, rate) in enumerate(((0.0, 0.6), (3.0, 0.9), (-2.0, 0.4)), 1):
+        t = np.linspace(0.0, 12.0, 25)
+        size = 2.0 / (1.0 + (3.0 * rate) ** 2)
+        y = size * (np.sin(rate * t) - 3.0 * rate * np.cos(rate * t)) + (state + 3.0 * size * rate) * np.exp(-t / 3.0)
+        table = np.stack([t, y, np.sin(rate * t)], axis=1)
+        table[:, 1:] += 0.02 * generator.standard_normal((25, 2))
+        rows = [",".join(map(repr, row)) for row in table.tolist()]
+        (folder / f"run{number}.csv").write_text("\n".join(["t,y,u", *rows]) + "\n")
+        every += [f"{number},{row}" for row in rows]
+    (folder / "all.csv").write_text("\n".join(every) + "\n")
+    (folder / "lag.toml").write_text("equations = [\"tau*y' + y = K*u\"]\nparameters = ['tau', 'K']\n")
+
+
+def test_several_files_are_several_records(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    done = run("fit", "lag.toml", "run1.csv", "run2.csv", "run3.csv", "--out", "fit", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert {name: each["observations"] for name, each in content["records"].items()} == {
+        f"run{k}.csv": 50 for k in (1, 2, 3)
+    }
+    assert content["parameters"]["tau"]["value"] == pytest.approx(3.0, rel=0.05)
+    assert content["notes"][0].startswith("3 records, each with functions and an initial state of its own: run1.csv,")
+    with (tmp_path / "fit" / "predictions.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {name: sum(row["record"] == name for row in rows) for name in content["records"]} == dict.fromkeys(
+        content["records"], 400
+    )
+    page = (tmp_path / "fit" / "report.html").read_text(encoding="utf-8")
+    assert "The channels, record run2.csv" in page
+    # A column that tells records apart gives the same fit.
+    text = (tmp_path / "lag.toml").read_text()
+    (tmp_path / "column.toml").write_text('records = "run"\n' + text)
+    for arguments in (("lag.toml", "all.csv", "--records", "run"), ("column.toml", "all.csv")):
+        again = run("fit", *arguments, "--out", "again", "--json", "--no-figures", cwd=tmp_path)
+        same = json.loads(again.stdout)
+        assert list(same["records"]) == ["1", "2", "3"]
+        assert same["log_evidence"] == pytest.approx(content["log_evidence"], abs=1e-6)
+    refused = run("fit", "lag.toml", "all.csv", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--records COLUMN" in refused.stderr
+
+
+def test_commands_on_a_model_take_one_record_or_all(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    run("fit", "lag.toml", "run1.csv", "run2.csv", "--out", "fit", "-q", "--no-figures", cwd=tmp_path)
+    every = run("predict", "fit", "--n", "3", cwd=tmp_path).stdout.splitlines()
+    assert every[0] == "record,t,y,std(y),u,std(u)"
+    assert [line.split(",")[0] for line in every[1:]] == ["run1.csv"] * 3 + ["run2.csv"] * 3
+    one = run("predict", "fit", "--n", "3", "--record", "run2.csv", cwd=tmp_path).stdout.splitlines()
+    assert one[1:] == every[4:]
+    drawn = run("sample", "fit", "--n", "2", "--size", "2", cwd=tmp_path).stdout.splitlines()
+    assert drawn[0] == "record,sample,t,y,u,tau,K"
+    assert len(drawn) == 9
+    assert run("check", "fit", "--n", "50", cwd=tmp_path).returncode == 0
+    assert "at 50 times" in run("check", "fit", "--n", "50", "--record", "run1.csv", cwd=tmp_path).stdout
+    wrong = run("predict", "fit", "--record", "run9.csv", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "expected one of the records run1.csv, run2.csv, got 'run9.csv'" in wrong.stderr

@@ -26,6 +26,7 @@ CALLS = {
     "sample": ("sample", "heating-fit", "--n", "3"),
     "check": ("check", "heating-fit", "--json"),
     "simulate": ("simulate", HEATING, "--param", "a,b", "--set", "a=3,b=1", "--n", "3"),
+    "validate": ("validate", "heating-fit", "missing.csv"),
     "catalog": ("catalog", "three-tank"),
 }
 #: These take longer; where they are tested, it is in a process of their own. So is a fit that goes well, below.

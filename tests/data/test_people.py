@@ -81,9 +81,15 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "lazy": (lambda: read(T, pl.LazyFrame({"x": X})), r"got LazyFrame; call collect\(\)"),
     "lazy alone": (lambda: read(pl.LazyFrame({"t": T, "x": X})), r"got LazyFrame; call collect\(\)"),
     "a time beside times": (lambda: read(T, pandas.DataFrame({"t": T, "x": X})), "got a column t as well"),
-    "two frames": (lambda: read([pandas.DataFrame({"t": T, "x": X})] * 2), "expected one record"),
-    "a path and a frame": (lambda: read(["a.csv", pandas.DataFrame({"t": T, "x": X})]), "expected one record"),
-    "two records": (lambda: read([(T, X), (T, X)]), "expected one record"),
+    "a frame and values": (
+        lambda: read([(T, X), pandas.DataFrame({"t": T, "x": X})]),
+        "a list of records that are all files and tables, or all times with values.*got DataFrame as number 1",
+    ),
+    "a record and a number": (lambda: read([(T, X), 3.0]), "got float as number 1"),
+    "two records and noise": (lambda: read([(T, X), (T, X)], noise_std=X), "one noise_std for several records"),
+    "noise twice": (lambda: read([(T, X, 0.1), (T, X)], noise_std=0.1), "record 0 has its own noise"),
+    "numbers and dates": (lambda: read([(T, X), (DATES, X)]), "record 1: expected times as in the first record"),
+    "an empty record": (lambda: read([(T, X), (T, np.nan * X)]), "record 1: expected at least one measurement"),
     "times alone": (lambda: read(T), "expected values beside the times"),
     "dates of two kinds": (lambda: read([DAY, DAY.replace(tzinfo=UTC)], [1, 2]), "dates of one kind"),
     "no date": (lambda: read(np.array(["2026-03-01", "NaT"], dtype="datetime64[s]"), [1, 2]), "a time in every row"),
@@ -192,7 +198,9 @@ def test_times_are_nearly_in_order_and_more_than_two(
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_files_that_overlap_are_several_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+def test_files_that_overlap_are_no_pieces_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
     monkeypatch.setattr(sources, "LARGE", 0 if large else 10**6)
 
     def write(name: str, header: str, first: int) -> None:
@@ -231,7 +239,7 @@ def test_rows_without_a_time_are_a_step_apart(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the table has a column time; leave out dt"):
         read(frame.rename({"u": "time"}), dt=1)
     with pytest.raises(DataError, match="expected one table with --dt, got 2"):
-        read([tmp_path / "a.csv", tmp_path / "one.csv"], dt=1, in_shell=True)
+        read([[tmp_path / "a.csv", tmp_path / "one.csv"]], dt=1, in_shell=True)
     with pytest.raises(DataError, match="dt= is about columns"):
         read(T, X, dt=1)
 

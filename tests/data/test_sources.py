@@ -33,7 +33,7 @@ def test_size_decides_and_files_count_together(tmp_path: Path, monkeypatch: pyte
         assert not is_sums(path)
         assert is_sums(write(tmp_path / f"more.{ending}", make_table(101)))
         write(tmp_path / f"two.{ending}", {name: part + 99.0 for name, part in make_table(1).items()})
-        assert is_sums([path, tmp_path / f"two.{ending}"])
+        assert is_sums([[path, tmp_path / f"two.{ending}"]])
     assert not is_sums(pl.DataFrame(table))
     assert is_sums(pl.DataFrame(make_table(101)))
 

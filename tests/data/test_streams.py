@@ -50,8 +50,8 @@ def test_several_files_add_up_and_each_counts_once(tmp_path: Path, form: str) ->
     ]
     source: Any = {
         "pattern": str(tmp_path / "*"),
-        "list": paths,
-        "overlapping": [str(tmp_path / "*.parquet"), paths[0], paths[1]],
+        "list": [paths],
+        "overlapping": [[str(tmp_path / "*.parquet"), paths[0], paths[1]]],
     }[form]
     whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     assert_same(read_sums(source), in_memory(whole))

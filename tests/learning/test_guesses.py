@@ -12,12 +12,12 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements, merge
 from lodekit.data.observations import Series
 from lodekit.fitted import Setup
-from lodekit.fitting import prepare
 from lodekit.learning.guesses.decays import decay_guesses, oscillations
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.guesses.implied import implied_equations
 from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
 from lodekit.learning.starts import data_lengthscale
+from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 
 SEED = 0
@@ -44,7 +44,7 @@ def test_the_weak_form_tells_a_double_integrator_in_any_unit(time: float, place:
     setup, series = set_up(PUSHED, pushed_mass(time, place))
     equations = implied_equations(setup.system, series, setup.layout)
     assert equations is not None
-    best = weak_guesses(equations, setup.layout, np.random.default_rng(SEED))[0]
+    best = weak_guesses([equations], setup.layout, np.random.default_rng(SEED))[0]
     assert best / (place / time**2) == pytest.approx([4.0, -1.0], rel=0.2)
 
 
@@ -121,7 +121,7 @@ def test_driven_systems_have_no_oscillations_of_their_own_to_look_for() -> None:
 def test_blind_guesses_are_always_there_and_what_users_say_is_kept() -> None:
     system = lk.System("y'' = K*u + c", parameters={"K": lk.Parameter(), "c": lk.Parameter(start=7.0)})
     setup, series = set_up(system, pushed_mass())
-    guesses = gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))
+    guesses = gather_guesses(system, setup.objective, [series], np.random.default_rng(SEED))
     assert {guess.family for guess in guesses} == {"weak", "smoothed", "blind"}
     assert all(guess.theta[list(setup.layout.names).index("c")] == 7.0 for guess in guesses)
 
@@ -132,7 +132,7 @@ def test_a_guess_that_does_nothing_has_a_sensible_one_beside_it() -> None:
     system = lk.System("m*x'' + c*x' + x = u", parameters=dict.fromkeys("mc", lk.Parameter(positive=True)))
     x = np.sin(t)
     setup, series = set_up(system, lk.Observations().add(t, "x", x).add(t, "u", x + 0.5 * np.cos(t)))
-    guesses = gather_guesses(system, setup.objective, series, np.random.default_rng(SEED))
+    guesses = gather_guesses(system, setup.objective, [series], np.random.default_rng(SEED))
     far = {
         guess.family: min(
             max(abs(each.inverse(other.theta[n]) - each.centre) for n, each in setup.layout.transforms.items())

@@ -107,7 +107,7 @@ def test_one_file_by_two_names_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("t,x\n0,0.0\n1,0.9\n2,2.1\n3,3.0\n")
     (tmp_path / "link.csv").symlink_to(path)
-    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit([path, f"{tmp_path}/./log.csv", tmp_path / "link.csv"])
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit([[path, f"{tmp_path}/./log.csv", tmp_path / "link.csv"]])
     assert gp.fit_.measurements.size == 4
     with pytest.raises(lk.LodekitError, match="name too long"):
         lk.LODEGP(WALK).fit("t,x\n" + "0,0.0\n" * 900)

@@ -29,3 +29,12 @@ def test_files_of_format_two_load(name: str) -> None:
     # Format 2 held the negative of what is maximised; levels of noise had no prior then.
     more = gp.fit_.setup.objective.log_prior(gp.fit_.optimum.x)[0]
     assert gp.fit_.optimum.value == pytest.approx(evidence + more, rel=1e-8)
+
+
+def test_files_of_one_record_load() -> None:
+    gp = lk.LODEGP.load(SAVED / "format-4-dense.lodekit")
+    assert gp.log_evidence_ == pytest.approx(2.626659821, rel=1e-8)
+    assert gp.parameters_["a"].value == pytest.approx(0.456438418824)
+    np.testing.assert_allclose(gp.predict([2.5], record=0)[0], [1.2738442556, 0.7062410034], rtol=1e-6)
+    assert gp.records_ == ("0",)
+    assert [check.record for check in gp.fit_.diagnosis.checks] == ["", ""]

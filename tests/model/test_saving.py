@@ -28,7 +28,7 @@ def test_save_and_load_give_the_same_model(heated: lk.LODEGP, tmp_path: Path) ->
     assert loaded.summary() == heated.summary()
     assert [item.name for item in tmp_path.iterdir()] == ["heating.lodekit"]
     with zipfile.ZipFile(path) as archive:
-        assert json.loads(archive.read("model.json"))["format"] == 4
+        assert json.loads(archive.read("model.json"))["format"] == 5
 
 
 def test_files_that_are_no_models_are_refused(heated: lk.LODEGP, tmp_path: Path) -> None:

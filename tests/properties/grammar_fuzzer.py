@@ -21,6 +21,7 @@ PIECES = [
         "sin(",
         "cos(",
         "sqrt(",
+        "delay(",
         "pi",
         "**",
         "==",

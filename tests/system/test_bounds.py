@@ -106,15 +106,14 @@ def test_what_could_exhaust_a_machine_is_answered_or_refused(name: str, answers:
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
-    """Return how many polynomials the eliminations of some work have made."""
-    steps, trim = [0], vars(reduction)["trim"]
+    """Return how many vectors the eliminations of some work have made."""
+    steps, cancel = [0], vars(reduction)["_cancel"]
 
-    def counted(polynomial: list[object]) -> list[object]:
+    def counted(*arguments: object) -> object:
         steps[0] += 1
-        found: list[object] = trim(polynomial)
-        return found
+        return cancel(*arguments)
 
-    monkeypatch.setattr(reduction, "trim", counted)
+    monkeypatch.setattr(reduction, "_cancel", counted)
     work()
     return steps[0]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.answers import predict, sample
 from lodekit.arguments import check_seed
-from lodekit.certificate.measure import Measured, measure_curve, measure_draws
+from lodekit.certificate.measure import Measured, join_measured, measure_curve, measure_draws
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
 
-__all__ = ["ROUNDING", "Certificate", "certificate", "measure_mean"]
+__all__ = ["ROUNDING", "Certificate", "certificate", "join_certificates", "measure_mean"]
 
 Array = NDArray[np.float64]
 #: A relative residual above this is more than rounding.
@@ -97,7 +97,14 @@ def _describe(found: Measured) -> str:
     return f"at most {found.residual:.1e}; differentiation alone explains {found.uncertainty:.1e}"
 
 
-def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, random_state: int | None = 0) -> Certificate:
+def certificate(
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    samples: int = 3,
+    random_state: int | None = 0,
+    record: str | int | None = None,
+) -> Certificate:
     """Return what was proved about the equations, and what the returned curves leave of them, in one printable object.
 
     Parameters
@@ -109,6 +116,8 @@ def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, rando
         How many functions drawn from the posterior are measured beside its mean.
     random_state : int, optional
         Seed of the samples.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default.
 
     Examples
     --------
@@ -127,8 +136,13 @@ def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, rando
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 0:
         raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
     check_seed(random_state)
+    if len(fit.parts) > 1 and record is None:
+        return join_certificates(
+            [certificate(part, t, samples=samples, random_state=random_state) for part in fit.parts]
+        )
+    fit = fit.part(record)
     mean = measure_mean(fit, t)
-    identities = fit.system.verify()
+    identities = fit.setup.reduced.verify()
     if not samples:
         return Certificate(identities, mean)
     try:
@@ -136,6 +150,21 @@ def certificate(fit: Fit, t: ArrayLike | None = None, *, samples: int = 3, rando
     except LodekitError as problem:
         return Certificate(identities, mean, why=str(problem))
     return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.learned))
+
+
+def join_certificates(parts: Sequence[Certificate]) -> Certificate:
+    """Return the certificates of all records as one: what holds for it holds for each.
+
+    Parameters
+    ----------
+    parts : sequence of Certificate
+    """
+    if len(parts) == 1:
+        return parts[0]
+    drawn = [part.samples for part in parts if part.samples is not None]
+    why = next((part.why for part in parts if part.why), "")
+    samples = join_measured(drawn) if len(drawn) == len(parts) else None
+    return replace(parts[0], mean=join_measured([part.mean for part in parts]), samples=samples, why=why)
 
 
 def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
@@ -152,7 +181,9 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
-    return measure_curve(_written(fit), lambda at: predict(fit, at), times, fit.prior.units.span, _breaks(fit))
+    return measure_curve(
+        _written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit)
+    )
 
 
 def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
@@ -163,10 +194,17 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         lengths = [mean.length / 8.0]
 
     def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
-        drawn, own = sample(fit, at, size, seed, return_parameters=True)
+        drawn, own = sample(fit, at, size, seed, list(fit.system.channels), return_parameters=True)
         return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
 
-    return measure_draws(draw, times, lengths, _breaks(fit))
+    breaks = [_breaks(fit)]
+    driven = fit.prior.observables.driven
+    if driven is not None and fit.system.delayed_channels:
+        # Delays are drawn, too, whatever the times, and each has corners of its own.
+        _, own = sample(fit, times[:1], size, seed, return_parameters=True)
+        theta = np.stack([own[name] for name in fit.layout.names], axis=1)
+        breaks += [driven.corners(each) for each in theta]
+    return measure_draws(draw, times, lengths, np.unique(np.concatenate(breaks)))
 
 
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
@@ -180,5 +218,12 @@ def _is_rough(fit: Fit) -> bool:
 
 
 def _breaks(fit: Fit) -> Array:
-    """Return where the mean may be less smooth than elsewhere: at the measurements, where the prior is rough."""
-    return fit.measurements.times() if _is_rough(fit) else np.zeros(0)
+    """Return where curves may be less smooth than elsewhere.
+
+    At jumps and corners of known inputs, and, where the prior is rough, at the measurements.
+    """
+    found = [fit.measurements.times()] if _is_rough(fit) else []
+    driven = fit.prior.observables.driven
+    if driven is not None:
+        found.append(driven.corners(fit.hyperparameters.theta))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0)

@@ -12,7 +12,7 @@ from lodekit.certificate.pieces import Pieces, make_pieces
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
 
-__all__ = ["Measured", "measure_curve", "measure_draws"]
+__all__ = ["Measured", "join_measured", "measure_curve", "measure_draws"]
 
 Array = NDArray[np.float64]
 #: How often the length of pieces is halved at most.
@@ -65,6 +65,18 @@ class Measured:
     def uncertainty(self) -> float:
         """By how much `residual` can be wrong."""
         return float(np.max(self.apart, initial=0.0))
+
+
+def join_measured(parts: Sequence[Measured]) -> Measured:
+    """Return what several curves leave of the same equations, each at times of its own, as one.
+
+    Parameters
+    ----------
+    parts : sequence of Measured
+    """
+    times = np.concatenate([part.times for part in parts])
+    left, apart = np.concatenate([part.left for part in parts]), np.concatenate([part.apart for part in parts])
+    return Measured(times, left, apart, min(part.length for part in parts))
 
 
 def measure_curve(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.system.grammar import parse_expression
 from lodekit.system.tree import (
     Call,
     Derivative,
@@ -75,12 +76,12 @@ class Jet:
 
     def reciprocal(self) -> Jet:
         """Return one over a constant."""
-        return Jet.constant(1.0 / self._number(), len(self.values))
+        return Jet.constant(1.0 / self.number(), len(self.values))
 
     def apply(self, function: str) -> Jet:
         """Return exp, sin, cos or sqrt of a constant, or of a straight line in time."""
         if not np.any(self.values[1:]):
-            return Jet.constant(float(getattr(np, function)(self._number())), len(self.values))
+            return Jet.constant(float(getattr(np, function)(self.number())), len(self.values))
         argument, slope = self.values[0], self.values[1]
         parts = []
         for order in range(len(self.values)):
@@ -91,7 +92,8 @@ class Jet:
                 parts.append(np.sin(argument + turn) * slope**order)
         return Jet.of(np.stack(parts))
 
-    def _number(self) -> float:
+    def number(self) -> float:
+        """Return the value of a constant."""
         if np.any(self.values[1:]) or self.values[0].size != 1:
             raise LodekitError("expected a constant where an equation divides or takes a power")
         return float(self.values[0].item())
@@ -113,6 +115,7 @@ class WrittenEquations:
     equations : sequence of Equation
         As parsed, in the order of the system.
     channels : sequence of str
+        With delayed ones, such as ``delay(u, T)``, where these occur.
     parameters : mapping of str to float
         Values of the parameters.
     """
@@ -195,10 +198,26 @@ class WrittenEquations:
                 return self._jet(node.operand, times, curves).derivative(order)
             case Power():
                 return self._jet(node.base, times, curves).derivative(order)
-            case Call(function="D") | Call(function="diff"):
-                return self._jet(node.arguments[0], times, curves).derivative(order)
             case Call():
-                return self._jet(node.arguments[0], times, curves).apply(node.function)
+                return self._call(node, times, curves)
+
+    def _call(self, node: Call, times: Array, curves: Array) -> Jet:
+        if node.function == "delay":
+            return self._delayed(node.arguments[1], times, curves)._jet(node.arguments[0], times, curves)
+        inner = self._jet(node.arguments[0], times, curves)
+        return inner.derivative(self._order(node)) if node.function in ("D", "diff") else inner.apply(node.function)
+
+    def _delayed(self, time: Expression, times: Array, curves: Array) -> WrittenEquations:
+        """Return the same equations where the names of channels mean these channels at an earlier time."""
+        late = self._jet(time, times, curves).number()
+        channels = [""] * len(self.channels)
+        for place, name in enumerate(self.channels):
+            call = parse_expression(name) if name.startswith("delay(") else None
+            if isinstance(call, Call) and isinstance(call.arguments[0], Name):
+                own = self._jet(call.arguments[1], times, curves).number()
+                if math.isclose(own, late, rel_tol=1e-9):
+                    channels[place] = call.arguments[0].name
+        return replace(self, channels=channels)
 
     def _power(self, node: Power, times: Array, curves: Array) -> Jet:
         exponent = round(self._jet(node.exponent, times, curves).values[0].item())
@@ -213,6 +232,8 @@ class WrittenEquations:
             return Jet.constant(self.parameters[name], len(curves))
         if name in self.channels:
             return Jet.of(curves[..., list(self.channels).index(name)])
+        if name not in ("t", "pi"):
+            raise LodekitError(f"expected {name!r} among the channels {', '.join(filter(None, self.channels))}")
         if name == "t":
             line = np.zeros((len(curves), 1, len(times)))
             line[0] = times

@@ -1,6 +1,6 @@
 """The command line: one module for each kind of command, listed here in the order of the help."""
 
-from lodekit.cli import fitting, reproduction, systems, using
+from lodekit.cli import fitting, reproduction, systems, using, validating
 from lodekit.cli.app import app
 from lodekit.cli.app import run as main
 
@@ -14,6 +14,7 @@ for _command in (
     using.sample,
     using.check,
     using.simulate,
+    validating.validate,
     systems.catalog,
     fitting.demo,
     reproduction.reproduce,

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.text import Text
 
 from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, OutOption, ParamOption, read_names
-from lodekit.cli.inputs import deliver, read_numbers
+from lodekit.cli.inputs import deliver, read_numbers, read_pairs
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder
 from lodekit.system import catalog as examples
-from lodekit.system.files import format_system_file, read_system_file
+from lodekit.system.files import SystemFile, format_system_file, read_system_file
 from lodekit.workflow import Product, compute_results, describe_fit, fit_file, set_parameters, write_results
 
 __all__ = ["demo", "fit", "init"]
@@ -39,7 +39,14 @@ StepOption = Annotated[
 ]
 FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
 LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
+RecordsOption = Annotated[
+    str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
+]
 NoiseOption = Annotated[str | None, typer.Option("--noise", help="One level for all (shared), or for each (channel).")]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
+]
 DeviationOption = Annotated[
     float | None, typer.Option("--mode-deviation", help="The prior deviation of every mode; learned otherwise.")
 ]
@@ -67,13 +74,17 @@ def init(
 
 def fit(
     system: Annotated[Path, typer.Argument(help="System file (.toml); lodekit init writes one.")],
-    data: Annotated[str, typer.Argument(help="CSV or Parquet file, or a pattern such as 'logs/*.parquet'.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+    ],
     out: FolderOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
     dt: StepOption = None,
     first: FirstOption = None,
     last: LastOption = None,
+    records: RecordsOption = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[list[str] | None, typer.Option("--start", help="Where the search starts: --start tau=10.")] = None,
     noise: NoiseOption = None,
@@ -81,7 +92,10 @@ def fit(
     prior: Annotated[str | None, typer.Option("--prior", help="latent, or channels.")] = None,
     basis: BasisOption = None,
     deviation: DeviationOption = None,
-    engine: Annotated[str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral.")] = "auto",
+    given: InputOption = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal.")
+    ] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
@@ -95,11 +109,8 @@ def fit(
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
-    file = set_parameters(read_system_file(system), known, starts)
-    if basis:
-        file = replace(file, system=file.system.with_basis(read_names(basis)))
-    folder = _folder(data) if out is None else out
+    file = _read_file(system, values, start, basis)
+    folder = _folder(data[0]) if out is None else out
     check_folder(folder)
     product = fit_file(
         file,
@@ -108,19 +119,26 @@ def fit(
         header=header,
         dt=dt,
         window=(first, last),
+        records=records,
         command=shlex.join(["lodekit", *sys.argv[1:]]),
         noise=noise,
         latent=latent,
         prior=prior,
         mode_deviation=deviation,
+        inputs={**file.inputs, **read_pairs(given or [], "--input")} or None,
         engine=engine,
         restarts=restarts,
         random_state=seed,
     )
-    if product.notes and not quiet:
-        _say(f"{product.source}: {'; '.join(product.notes)}")
-    paths = _write(product, folder, figures=figures)
+    paths = _write(product, folder, figures=figures, notes=not quiet)
     _finish(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _read_file(system: Path, values: list[str] | None, start: list[str] | None, basis: list[str] | None) -> SystemFile:
+    """Return a system file with what options say about its parameters and its free functions."""
+    known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
+    file = set_parameters(read_system_file(system), known, starts)
+    return replace(file, system=file.system.with_basis(read_names(basis))) if basis else file
 
 
 def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
@@ -163,8 +181,15 @@ def _folder(data: str) -> Path:
 
 
 def _write(
-    product: Product, folder: Path, *, figures: bool = True, data: Mapping[str, Any] | None = None
+    product: Product,
+    folder: Path,
+    *,
+    figures: bool = True,
+    notes: bool = False,
+    data: Mapping[str, Any] | None = None,
 ) -> dict[str, Path]:
+    if notes and product.notes:
+        _say(f"{product.source}: {'; '.join(product.notes)}")
     results = compute_results(product, figures=figures, data=data)
     for remark in results.remarks:
         _say(remark)

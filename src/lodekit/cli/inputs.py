@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lodekit.data.clock import Clock
     from lodekit.model import LODEGP
 
-__all__ = ["deliver", "read_numbers", "read_times"]
+__all__ = ["deliver", "read_numbers", "read_pairs", "read_times"]
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
@@ -45,8 +45,30 @@ def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
     return found
 
 
-def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None) -> NDArray[np.float64]:
-    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for; the window of the data by default.
+def read_pairs(options: Sequence[str], what: str) -> dict[str, str]:
+    """Return words by name from texts such as ``u=hold``, several in one text separated by commas.
+
+    Parameters
+    ----------
+    options : sequence of str
+    what : str
+        The option, for messages.
+    """
+    found: dict[str, str] = {}
+    for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
+        name, separator, word = (part.strip() for part in text.partition("="))
+        if not separator or not name or not word:
+            raise LodekitError(f"expected {what} CHANNEL=hold, or =linear, or =auto, got {text!r}")
+        if name in found:
+            raise LodekitError(f"{what} names {name!r} twice")
+        found[name] = word
+    return found
+
+
+def read_times(
+    gp: LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default.
 
     Parameters
     ----------
@@ -58,14 +80,21 @@ def read_times(gp: LODEGP, start: str | None, stop: str | None, count: int, at: 
         How many times, evenly spaced.
     at : Path or None
         A file of times.
+    record : str or None
+        The record that is asked for; None for all.
     """
-    import numpy as np
-
+    names = gp.records_ if record is None else gp.fit_.part(record).records
     if at is not None:
         if start is not None or stop is not None:
             raise LodekitError("expected --at FILE, or --from and --to, got both")
-        return _read_file(gp, at)
-    first, last = gp.fit_.measurements.window
+        return dict.fromkeys(names, _read_file(gp, at))
+    return {name: _read_grid(gp, name, start, stop, count) for name in names}
+
+
+def _read_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, count: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    first, last = gp.fit_.part(record).measurements.window
     clock = _clock(gp)
     low = first if start is None else clock.read_edge(start, "--from")
     high = last if stop is None else clock.read_edge(stop, "--to")

@@ -11,10 +11,10 @@ import typer
 
 from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
 from lodekit.cli.inputs import deliver, read_numbers, read_times
-from lodekit.columns import add_columns, format_columns, predict_columns, sample_columns
+from lodekit.columns import add_columns, format_columns, predict_columns, sample_columns, simulate_columns
 from lodekit.errors import LodekitError
 from lodekit.system import catalog as examples
-from lodekit.workflow import check_parameters, read_model
+from lodekit.workflow import check_parameters, read_inputs, read_model
 
 __all__ = ["check", "predict", "sample", "simulate"]
 
@@ -26,6 +26,7 @@ FromOption = Annotated[str | None, typer.Option("--from", help="First time; the 
 ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
 CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
 AtOption = Annotated[Path | None, typer.Option("--at", help="A file with a column of times.")]
+RecordOption = Annotated[str | None, typer.Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
     list[str] | None,
     typer.Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.'),
@@ -39,6 +40,7 @@ def predict(
     count: CountOption = 200,
     at: AtOption = None,
     observable: ObservableOption = None,
+    record: RecordOption = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +49,7 @@ def predict(
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
     gp = read_model(model)
-    times = read_times(gp, start, stop, count, at)
+    times = read_times(gp, start, stop, count, at, record)
     columns = predict_columns(gp, times, observable or None)
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
 
@@ -59,6 +61,7 @@ def sample(
     count: CountOption = 200,
     at: AtOption = None,
     observable: ObservableOption = None,
+    record: RecordOption = None,
     size: Annotated[int, typer.Option("--size", min=1, help="How many functions.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")] = 0,
     out: OutOption = None,
@@ -68,10 +71,11 @@ def sample(
     Example: lodekit sample log-fit --size 3 --seed 1
     """
     gp = read_model(model)
-    times = read_times(gp, start, stop, count, at)
-    names = observable or list(gp.system.channels)
-    if size * len(times) * len(names) > _MOST:
-        raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {size * len(times) * len(names):,}")
+    times = read_times(gp, start, stop, count, at, record)
+    names = observable or list(gp.system.plain_channels)
+    total = size * len(names) * sum(map(len, times.values()))
+    if total > _MOST:
+        raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {total:,}")
     columns = sample_columns(gp, times, names, size=size, seed=seed)
     deliver(format_columns(columns), out)
 
@@ -81,14 +85,18 @@ def check(
     start: FromOption = None,
     stop: ToOption = None,
     count: CountOption = 1000,
+    record: RecordOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show that a model satisfies its equations: what is proved exactly, and what is measured on its curves.
 
     The exit code is 1 where the measured residual is more than rounding.
     """
+    from lodekit.certificate.certify import join_certificates
+
     gp = read_model(model)
-    found = gp.certificate(read_times(gp, start, stop, count, None))
+    times = read_times(gp, start, stop, count, None, record)
+    found = join_certificates([gp.certificate(own, record=name) for name, own in times.items()])
     if as_json:
         content = {
             "identities": list(found.identities),
@@ -105,7 +113,10 @@ def check(
 
 
 def simulate(
-    source: Annotated[str, typer.Argument(help="Name in the catalog, a system file (.toml), or equations.")],
+    source: Annotated[
+        str, typer.Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
+    ],
+    inputs: Annotated[Path | None, typer.Argument(help="For a MODEL: a file with times and its inputs.")] = None,
     start: Annotated[float | None, typer.Option("--from", help="First time.")] = None,
     stop: Annotated[float | None, typer.Option("--to", help="Last time.")] = None,
     count: CountOption = 100,
@@ -116,12 +127,21 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of draws and noise.")] = 0,
     param: ParamOption = None,
+    state: Annotated[
+        str, typer.Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
+    ] = "rest",
     out: OutOption = None,
 ) -> None:
     """Make data to try things on: the solution of a catalog example, or a draw from the prior of a system, as CSV.
 
-    Example: lodekit simulate heating --from -5 --to 5 --n 25 --noise 0.02 --out heating.csv
+    With a fitted MODEL and a file of inputs: what it does under these, with standard deviations.
+
+    Examples: lodekit simulate heating --from -5 --to 5 --n 25 --noise 0.02 --out heating.csv;
+    lodekit simulate log-fit inputs.csv --start y=20
     """
+    if inputs is not None:
+        deliver(format_columns(_respond(source, inputs, state, start, stop, count)), out)
+        return
     import numpy as np
 
     from lodekit.simulation import simulate as draw
@@ -150,5 +170,20 @@ def simulate(
         table = draw(system, times, numbers, lengthscale=lengthscale, random_state=seed)[0]
     table = table + noise * generator.standard_normal(table.shape)
     columns: dict[str, Any] = {"t": times.tolist()}
-    add_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.channels)})
+    add_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.plain_channels)})
     deliver(format_columns(columns), out)
+
+
+def _respond(model: str, path: Path, state: str, first: float | None, last: float | None, count: int) -> dict[str, Any]:
+    """Return what a model does under the inputs of a file, as columns."""
+    import numpy as np
+
+    gp = read_model(model)
+    begin: str | dict[str, float] = read_numbers([state], "--start") if "=" in state else state
+    signals = read_inputs(gp, path)
+    if first is None and last is None:
+        times = np.unique(np.concatenate([times for times, _ in signals.values()]))
+    else:
+        low, high = min(t[0] for t, _ in signals.values()), max(t[-1] for t, _ in signals.values())
+        times = np.linspace(low if first is None else first, high if last is None else last, count)
+    return simulate_columns(gp, times, signals, begin)

@@ -106,6 +106,15 @@ class InputSignal:
         pieces = np.concatenate([[0.0], np.diff(self.values) / np.diff(self.times), [0.0]])
         return np.asarray(pieces[np.searchsorted(self.times, asked, side="right")])
 
+    def taken_as(self, kind: str) -> Self:
+        """Return the same samples with something else between them.
+
+        Parameters
+        ----------
+        kind : {"hold", "linear"}
+        """
+        return self if kind == self.kind else type(self)(self.times, self.values, kind, self.missing)  # type: ignore[arg-type]
+
     def delayed(self, delay: float) -> Self:
         """Return the same signal so much later: its value at t is that of this one at ``t - delay``.
 

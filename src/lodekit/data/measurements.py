@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
@@ -22,6 +23,7 @@ __all__ = [
     "merge",
     "scatter_of",
     "typical_noise",
+    "unit_of",
 ]
 
 Array = NDArray[np.float64]
@@ -76,7 +78,7 @@ def merge(observations: Observations) -> list[Series]:
             if not (np.diff(times) > 0).all():
                 order = np.lexsort((values, times))
                 joined = [part[order] for part in joined]
-            found.append(Series(name, *joined))
+            found.append(Series(name, *joined, missing=sum(part.missing for part in parts)))
     return found
 
 
@@ -90,10 +92,13 @@ class Measurements:
         One for each observable, ordered by time; empty where there are only sums.
     sums : Statistics or None
         Sums over measurements that are not in memory.
+    inputs : dict of str to InputSignal
+        Channels that are known for all times, by name; they are no measurements.
     """
 
     series: Sequence[Series] = ()
     sums: Statistics | None = None
+    inputs: Mapping[str, InputSignal] = field(default_factory=dict)
 
     @classmethod
     def of(cls, observations: Observations) -> Measurements:
@@ -105,10 +110,44 @@ class Measurements:
             joined = Observations()
             for item in (*self.series, *other.series):
                 joined = joined.add(item.times, item.observable, item.values, item.std)
-            return Measurements.of(joined)
+            inputs = dict(self.inputs)
+            for name, more in other.inputs.items():
+                inputs[name] = _join(name, inputs[name], more) if name in inputs else more
+            return replace(Measurements.of(joined), inputs=inputs)
         start = min(self.window[0], other.window[0])
         stop = max(self.window[1], other.window[1])
         return Measurements(sums=self._summed(start, stop) + other._summed(start, stop))
+
+    def given(self, kinds: Mapping[str, str], *, required: bool = True) -> Measurements:
+        """Return the measurements with some channels taken for known: their samples become inputs.
+
+        Parameters
+        ----------
+        kinds : dict of str to {"hold", "linear"}
+            What each input does between its samples.
+        required : bool
+            Whether each of them needs samples.
+        """
+        new = {name: kind for name, kind in kinds.items() if name not in self.inputs}
+        inputs = {name: self.inputs[name].taken_as(kind) for name, kind in kinds.items() if name in self.inputs}
+        if not new:
+            return replace(self, inputs=inputs) if inputs else self
+        if self.sums is not None:
+            raise DataError(
+                "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
+                "need all rows in memory; take fewer rows, such as every k-th one, or pieces of the record"
+            )
+        for name, kind in new.items():
+            own = next((item for item in self.series if item.observable == name), None)
+            if own is not None:
+                inputs[name] = _signal(name, own.times, own.values, kind, own.missing)
+            elif required:
+                known = ", ".join(self.names)
+                raise DataError(f"expected samples of the input {name}; the data have {known}")
+        rest = [item for item in self.series if item.observable not in new]
+        if not rest and required:
+            raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
+        return Measurements(rest, inputs=inputs)
 
     def _summed(self, start: float, stop: float) -> Statistics:
         return Statistics.of(start, stop, self.series) if self.sums is None else self.sums
@@ -138,7 +177,13 @@ class Measurements:
         """The first and the last time."""
         if self.sums is not None:
             return self.sums.start, self.sums.stop
-        return min(float(item.times[0]) for item in self.series), max(float(item.times[-1]) for item in self.series)
+        filled = [item.times for item in self.series if len(item.times)]
+        return min(float(times[0]) for times in filled), max(float(times[-1]) for times in filled)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether only sums are kept."""
+        return self.sums is not None
 
     @property
     def shown(self) -> list[Series]:
@@ -176,6 +221,20 @@ class Measurements:
         return np.array([scatter_of(item.values[:_SOME]) for item in self.series])
 
     @cached_property
+    def input_series(self) -> list[Series]:
+        """The samples of the inputs, as series without noise."""
+        return [
+            Series(name, signal.times, signal.values, np.zeros(len(signal.times)))
+            for name, signal in self.inputs.items()
+        ]
+
+    @cached_property
+    def input_summaries(self) -> list[Summary]:
+        """What is known of each input."""
+        with np.errstate(all="ignore"):
+            return [_summarize(item) for item in self.input_series]
+
+    @cached_property
     def summaries(self) -> list[Summary]:
         """What is known of each observable."""
         if self.sums is not None:
@@ -184,23 +243,49 @@ class Measurements:
             return [_summarize(item) for item in self.series]
 
 
+def _signal(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
+    """Return an input from its samples, in the order of time; raise where one time has two values."""
+    if (np.diff(times) > 0).all():
+        return InputSignal(times, values, kind, missing)  # type: ignore[arg-type]
+    places, first = np.unique(times, return_index=True)
+    again = np.setdiff1d(np.arange(len(times)), first)
+    for row in again:
+        if values[row] != values[first[np.searchsorted(places, times[row])]]:
+            raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
+    return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
+
+
+def _join(name: str, first: InputSignal, second: InputSignal) -> InputSignal:
+    """Return an input with more samples."""
+    times, values = (np.concatenate([getattr(part, key) for part in (first, second)]) for key in ("times", "values"))
+    order = np.argsort(times, kind="stable")
+    return _signal(name, times[order], values[order], first.kind, first.missing + second.missing)
+
+
 def scatter_of(values: Array) -> float:
     """Return the deviation of the noise of a series as third differences of neighbours suggest it."""
     # The third difference of white noise has twenty times its variance.
     return float(np.sqrt(np.mean(np.diff(values, 3) ** 2) / 20.0))
 
 
-def _scale(spread: float, size: float) -> float:
-    """Return the unit of an observable: its spread, or its size where it does not change."""
+def unit_of(spread: float, size: float) -> float:
+    """Return the unit of an observable: its spread, or its size where it does not change.
+
+    Parameters
+    ----------
+    spread, size : float
+    """
     return spread if spread > 1e-12 * size and spread > 0 else size or 1.0
 
 
 def _summarize(item: Series) -> Summary:
+    if not len(item.values):
+        return Summary(item.observable, 1.0, 0.0, 0.0, 0, False, np.nan, False)
     known = item.std[item.known]
     spread = float(np.std(item.values))
     return Summary(
         item.observable,
-        _scale(spread, float(np.max(np.abs(item.values)))),
+        unit_of(spread, float(np.max(np.abs(item.values)))),
         float(item.values.mean()),
         spread,
         len(item.values),
@@ -224,7 +309,7 @@ def _summarize_sums(sums: Statistics, name: str) -> Summary:
     noise = np.nan if known is None else float(np.sqrt(known.count / known.moments[0]))
     count = sum(cell.count for cell in cells.values())
     learned = cells[False].count if False in cells else 0
-    return Summary(name, _scale(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False)
+    return Summary(name, unit_of(spread, float(np.hypot(size, spread))), mean, spread, count, learned, noise, False)
 
 
 def check_later(old: Measurements, new: Measurements) -> None:
@@ -257,8 +342,8 @@ def check_later(old: Measurements, new: Measurements) -> None:
             raise DataError(
                 f"expected new measurements: {item.observable} was measured before between t = {first:g} and {last:g}, "
                 f"for example at {shown}. Leave out what the fit has seen already; where these are values of the same "
-                "record in between, call fit with all measurements; another record, whose time starts anew, needs a "
-                "fit of its own"
+                "record in between, call fit with all measurements; another record, whose time starts anew, is added "
+                "under a name of its own: record=NAME"
             )
 
 

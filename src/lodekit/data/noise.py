@@ -59,6 +59,19 @@ class Noise:
         names, learned = zip(*((item.observable, item.learned > 0) for item in summaries), strict=True)
         return cls(shared, names, learned, scales, tuple(item.observable for item in summaries if item.is_zero))
 
+    def of_some(self, observables: Sequence[str]) -> Noise:
+        """Return the noise of some of the observables.
+
+        Parameters
+        ----------
+        observables : sequence of str
+            Each is there.
+        """
+        if tuple(observables) == self.observables:
+            return self
+        where = [self.observables.index(name) for name in observables]
+        return Noise(self.shared, tuple(observables), tuple(self.learned[k] for k in where), self.scales[where])
+
     @cached_property
     def groups(self) -> tuple[int, ...]:
         """The number of the level that belongs to each observable."""

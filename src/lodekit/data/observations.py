@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,15 @@ class Series:
     times, values : arrays, shape (n,)
     std : array, shape (n,)
         Known standard deviations of the noise; NaN where it is to be learned, zero where the value is exact.
+    missing : int
+        How many values were missing, and are left out.
     """
 
     observable: str
     times: Array
     values: Array
     std: Array
+    missing: int = field(default=0, kw_only=True)
 
     @property
     def learned(self) -> NDArray[np.bool_]:
@@ -161,7 +164,7 @@ def _series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike
         raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]}; use NaN for missing")
     if (s < 0).any() or np.isinf(s).any():
         raise DataError(f"expected noise_std of zero or more for {observable}, got {s[(s < 0) | np.isinf(s)][0]}")
-    return Series(observable, t, y, s)
+    return Series(observable, t, y, s, missing=int(len(keep) - np.count_nonzero(keep)))
 
 
 def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None) -> Observations:

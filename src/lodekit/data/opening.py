@@ -1,4 +1,4 @@
-"""What `fit` is given, as tables: files, DataFrames, a Series, columns by name."""
+"""What `fit` is given, as tables: files, DataFrames, a Series, columns by name; one record, or a list of several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lodekit.data.tables.reading import open_table
 from lodekit.data.tables.table import TableSource
 from lodekit.errors import DataError
 
-__all__ = ["is_frame", "open_tables"]
+__all__ = ["is_frame", "open_records", "open_tables", "split_records"]
 
 
 def is_frame(source: Any) -> bool:
@@ -30,24 +30,89 @@ def is_frame(source: Any) -> bool:
     return hasattr(type(source), "columns") and not isinstance(source, np.ndarray)
 
 
+def split_records(source: Any, Y: Any) -> list[Any] | None:
+    """Return the records of a list of several: files, tables, or times with values; None where it is no such list.
+
+    Parameters
+    ----------
+    source, Y
+        What `fit` was given; with values beside it, a list holds times.
+    """
+    if Y is not None or not isinstance(source, list | tuple) or not len(source) or not _kind(source[0]):
+        return None
+    kinds = [_kind(item) for item in source]
+    if "" in kinds or ("values" in kinds and len(set(kinds)) > 1):
+        number = kinds.index("") if "" in kinds else next(k for k, kind in enumerate(kinds) if kind != kinds[0])
+        raise DataError(
+            "expected a list of records that are all files and tables, or all times with values, as (t, Y) or "
+            f"Observations; got {type(source[number]).__name__} as number {number} of the list, counted from zero"
+        )
+    return list(source)
+
+
+def _kind(item: Any) -> str:
+    """Return what an item of a list is: a table (or several files that are pieces of one), values, or nothing."""
+    if isinstance(item, str | os.PathLike):
+        return "table"
+    if isinstance(item, Observations | Statistics):
+        return "values"
+    if isinstance(item, list | tuple) and len(item):
+        if all(isinstance(each, str | os.PathLike) for each in item):
+            return "table"
+        return "values" if 2 <= len(item) <= 3 and np.ndim(item[0]) > 0 else ""
+    is_table = is_dask(item) or is_frame(item) or isinstance(item, Mapping)
+    is_table |= isinstance(item, np.ndarray) and item.dtype.names is not None
+    is_table |= hasattr(item, "to_dataframe") or (hasattr(item, "to_frame") and hasattr(item, "index"))
+    return "table" if is_table else ""
+
+
+def open_records(items: Sequence[Any], request: Request) -> list[tuple[str, dict[str, TableSource]]] | None:
+    """Return the tables of several records, each under its name; None where the list holds times with values.
+
+    Parameters
+    ----------
+    items : sequence
+        As `split_records` returns it.
+    request : Request
+    """
+    if _kind(items[0]) == "values":
+        return None
+    paths = [isinstance(item, str | os.PathLike) for item in items]
+    short = [os.path.basename(os.fsdecode(item)) if is_path else "" for item, is_path in zip(items, paths, strict=True)]
+    found, seen = [], set[str]()
+    for number, (item, is_path) in enumerate(zip(items, paths, strict=True)):
+        tables = open_tables(item, None, request) or {}
+        name = str(number)
+        if is_path or isinstance(item, list | tuple):
+            first = next(iter(tables))
+            name = first if not is_path else short[number] if short.count(short[number]) == 1 else os.fsdecode(item)
+            for path in tables:
+                if os.path.realpath(path) in seen:
+                    raise DataError(f"expected different files for different records, got {path} twice")
+            seen |= {os.path.realpath(path) for path in tables}
+        else:
+            tables = {f"record {number}": table for table in tables.values()}
+        found.append((name, tables))
+    return found
+
+
 def open_tables(
     source: Any,
     Y: Any,
     request: Request,
 ) -> dict[str, TableSource] | None:
-    """Return the tables that are meant, each by its name, in order; None where values are meant.
+    """Return the tables of one record, each by its name, in order; None where values are meant.
 
     Parameters
     ----------
     source, Y
-        What `fit` was given.
+        What `fit` was given, or one record of it.
     request : Request
         Its channel is the name of a Series without one, where there is a single channel.
     """
     items = list(source) if isinstance(source, list | tuple) and len(source) else [source]
     paths = [isinstance(item, str | os.PathLike) for item in items]
     is_path = all(paths) and not (Y is not None and all(isinstance(i, str) and is_date(i) for i in items))
-    _check_list(items, paths, Y)
     own = None if is_path or Y is not None else _as_frame(source, request.channels)
     if not is_path and own is None and not (is_dask(source) or is_frame(source)):
         return None
@@ -66,23 +131,6 @@ def open_tables(
         with naming(path):
             tables[path] = open_table(path, request.header, single=request.dt is not None)
     return tables if request.dt is None else _step_tables(tables, request.dt, request.advice)
-
-
-def _check_list(items: Sequence[Any], paths: Sequence[bool], Y: Any) -> None:
-    """Raise where a list holds several records, or files beside other things."""
-    if len(items) < 2 or all(paths):
-        return
-    several = any(paths) or any(
-        is_frame(item)
-        or isinstance(item, Observations | Statistics | Mapping)
-        or (isinstance(item, list | tuple) and len(item) > 1 and np.ndim(item[0]) > 0)
-        for item in items[:1000]
-    )
-    if several and Y is None:
-        raise DataError(
-            "expected one record: files, a DataFrame, or times and values; got a list of several, and a fit takes one. "
-            "Where they belong to one record, with times one after the other, join them first; otherwise fit each"
-        )
 
 
 def _as_frame(source: Any, channels: Sequence[str]) -> Any:

@@ -41,6 +41,8 @@ class Request:
         Whether text files start with the names of their columns; found out by default.
     dt : float, optional
         The time between two rows of a table without a time; the first row is at zero.
+    records : str, optional
+        The column that says which record a line belongs to: a name, or a number counted from one.
     since : datetime, optional
         The date that is time zero; by default that of the first record of the first table.
     units : dict of str to str
@@ -62,6 +64,7 @@ class Request:
     columns: Mapping[str, Any] | None = None
     header: bool | None = None
     dt: float | None = None
+    records: str | None = None
     since: datetime | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
@@ -134,6 +137,11 @@ def _find_columns(tables: Mapping[str, TableSource], request: Request) -> list[C
     names = {where: table.names for where, table in tables.items()}
     positions = all(getattr(table, "positions", True) for table in tables.values())
     found = find_all_columns(names, request.channels, mapping, time, advice=request.advice, positions=positions)
+    if request.records is not None:
+        found = [
+            own.with_record(each, str(request.records), positions=positions)
+            for own, each in zip(found, names.values(), strict=True)
+        ]
     for own in found:
         for name, column in own.noise.items():
             if (number := noise.number_of(name)) is not None:
@@ -181,11 +189,12 @@ def _convert_plans(plans: Sequence[Plan], declared: Mapping[str, str]) -> tuple[
 
 
 def check_orders(plans: Sequence[Plan], orders: Sequence[Order], advice: Advice) -> list[list[str]]:
-    """Return what there is to say about the times of each table; raise where they are none, or records overlap.
+    """Return what there is to say about the times of each table; raise where they are none, or pieces overlap.
 
     Parameters
     ----------
     plans : sequence of Plan
+        Of the pieces of one record.
     orders : sequence of Order
         Of the times of each table.
     advice : Advice
@@ -195,7 +204,7 @@ def check_orders(plans: Sequence[Plan], orders: Sequence[Order], advice: Advice)
     for plan, order in zip(plans, orders, strict=True):
         remedy = f"say which column is the time, {advice.map({'t': 'COLUMN'})}, or {advice.step} where there is none"
         with naming(plan.where):
-            notes.append(order.check(plan.columns.time, remedy))
+            notes.append(order.check(plan.columns.time, remedy, advice.records))
     filled = [(order, plan) for order, plan in zip(orders, plans, strict=True) if order.count]
     for name in dict.fromkeys(name for plan in plans for name in plan.columns.values):
         own = sorted((order.low, order.high, plan.where) for order, plan in filled if name in plan.columns.values)
@@ -203,6 +212,7 @@ def check_orders(plans: Sequence[Plan], orders: Sequence[Order], advice: Advice)
             if low < high:
                 raise DataError(
                     f"{second}: expected files one after the other in time, and {name} is measured in {first} at the "
-                    "same time. These are several records, and a fit takes one: fit each, or give times that go on"
+                    f"same time. Only pieces of one record are read together ({advice.join}); records of their own "
+                    f"are listed one by one, or told apart by a column, {advice.records}"
                 )
     return notes

@@ -9,24 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lodekit.data.clock import Clock
+from lodekit.data.gathering import join_groups, read_records
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations, read_observations
-from lodekit.data.opening import is_frame, open_tables
-from lodekit.data.planning import Request, check_orders, make_plans
+from lodekit.data.opening import is_frame, open_records, open_tables, split_records
+from lodekit.data.planning import Request, make_plans
+from lodekit.data.records import FIRST, Pool, Record, describe_records
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import DaskFrame, naming, sum_partitions, sum_tables
-from lodekit.data.tables.cells import Numerals
+from lodekit.data.streams import naming
 from lodekit.data.tables.columns import Columns, is_time_name, list_columns
 from lodekit.data.tables.dates import Moments
 from lodekit.data.tables.frames import Frame
 from lodekit.data.tables.instants import SteppedTable, read_instants
 from lodekit.data.tables.noise import read_noise
-from lodekit.data.tables.order import Order
-from lodekit.data.tables.reading import describe_columns, describe_file, describe_times, read_whole
+from lodekit.data.tables.reading import read_whole
 from lodekit.data.tables.table import Plan, TableSource
 from lodekit.errors import DataError
 
@@ -72,9 +73,10 @@ def read_source(
 
     Parameters
     ----------
-    source : array-like, Observations, Statistics, path, pattern, list of paths, DataFrame, Dask DataFrame, or Source
+    source : array-like, Observations, Statistics, path, pattern, DataFrame, Dask DataFrame, Source, or a list of these
         Times, or something that holds times and values itself. Files are Parquet, or text in any dialect that
-        `lodekit.data.tables.read_table` describes; they count together, each once, in the order of their names.
+        `lodekit.data.tables.read_table` describes; those of a pattern count together, each once, in the order of their
+        names. A list holds records: files, tables, or pairs of times and values; a list of files in it is one record.
     Y : array (n, channels), dict of observable to array, or DataFrame, optional
         The values, where `source` holds the times alone.
     channels : sequence of str
@@ -83,12 +85,13 @@ def read_source(
         Known standard deviation of the noise; learned where it is absent. For tables a number, or a dict of
         observable to number or column; for arrays as in `read_observations`.
     **how
-        What else is asked of tables, as `lodekit.data.planning.Request` describes it: time, columns, header, dt, since,
-        units, window, in_shell, check and check_units.
+        What else is asked of tables, as `lodekit.data.planning.Request` describes it: time, columns, header, dt,
+        records, since, units, window, in_shell, check and check_units.
 
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "log.csv").write_text("date;T [K]\n01.03.2026 12:00;293,5\n01.03.2026 12:01;293,25\n")
     ...     found = read_source(folder + "/*.csv", channels=["T"])
@@ -96,20 +99,46 @@ def read_source(
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """
     request = Request(channels, **how)
-    tables = open_tables(source, Y, request)
-    if tables is None:
-        if absent := [name for name in ("time", "columns", "header", "dt") if getattr(request, name) is not None]:
+    items = split_records(source, Y)
+    if items is not None:
+        groups = open_records(items, request)
+    else:
+        tables = open_tables(source, Y, request)
+        groups = None if tables is None else [(FIRST, tables)]
+    if groups is None:
+        about = ("time", "columns", "header", "dt", "records")
+        if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
-        return _read_arrays(source, Y, noise_std, request)
+        return _read_arrays(source, Y, noise_std, request) if items is None else _read_list(items, noise_std, request)
     request = replace(request, noise=read_noise(noise_std))
+    tables = {where: table for _, own in groups for where, table in own.items()}
     plans, told = make_plans(tables, request)
-    large = _is_large(tables)
-    measurements, orders, notes = _read_large(tables, plans, request) if large else _read_small(tables, plans, request)
-    for own, more in zip(notes, check_orders(plans, orders, request.advice), strict=True):
-        own.extend(more)
-    joined = (*(["read in pieces; only sums were kept"] if large else []), *_join_notes(plans, notes))
+    joined, remarks = join_groups(groups, plans) if request.records is None else (groups, [])
+    records, notes = read_records(joined, plans, request, large=_is_large(tables))
     kept = {name: unit for name, unit in told.items() if name in channels or name == "t"}
-    return Source(measurements, plans[0].origin, joined, kept)
+    return Source(Pool.together(records), plans[0].origin, (*remarks, *describe_records(records), *notes), kept)
+
+
+def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source:
+    """Return records that come as values: times and values, Observations, or sums."""
+    records, first = [], Source(Measurements())
+    for number, item in enumerate(items):
+        is_pair = isinstance(item, list | tuple)
+        t, Y, *own = item if is_pair else (item, None)
+        if own and noise_std is not None:
+            raise DataError(f"record {number} has its own noise, (t, Y, noise_std); expected no noise_std for all then")
+        if noise_std is not None and not isinstance(noise_std, Mapping) and np.ndim(noise_std):
+            raise DataError("expected one noise_std for several records, or (t, Y, noise_std) for each, got an array")
+        with naming(f"record {number}"):
+            found = _read_arrays(t, Y, own[0] if own else noise_std, request)
+        if number and (found.origin, found.units) != (first.origin, first.units):
+            raise DataError(f"record {number}: expected times as in the first record: all numbers, or all dates")
+        if not number:
+            first = found
+            # Dates of all records are counted from one origin.
+            request = replace(request, since=found.origin, units={**request.units, **found.units})
+        records.append(Record(str(number), found.measurements))
+    return Source(Pool.together(records), first.origin, tuple(describe_records(records)), first.units)
 
 
 def _read_arrays(source: Any, Y: Any, noise_std: Any, request: Request) -> Source:
@@ -199,59 +228,3 @@ def _is_large(tables: Mapping[str, TableSource]) -> bool:
         if count > LARGE:
             return True
     return False
-
-
-_Read = tuple[Measurements, list[Order], list[list[str]]]
-
-
-def _read_small(tables: Mapping[str, TableSource], plans: Sequence[Plan], request: Request) -> _Read:
-    observations, notes, orders = Observations(), [], []
-    for table, plan in zip(tables.values(), plans, strict=True):
-        with naming(plan.where):
-            found = read_whole(table, plan, request.channels)
-            for name, values in found.values.items():
-                observations = observations.add(found.times, name, values, found.noise.get(name, plan.noise.get(name)))
-        notes.append(list(found.notes))
-        orders.append(Order.of(found.times))
-    if not len(observations):
-        raise _nothing_measured(plans, orders)
-    return Measurements.of(observations), orders, notes
-
-
-def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], request: Request) -> _Read:
-    sources, found = list(tables.values()), [Numerals()]
-    if isinstance(sources[0], DaskFrame):
-        sums, found[0], order = sum_partitions(sources[0], plans[0])
-        orders = [order]
-    else:
-        sums, found, orders = sum_tables(sources, plans)
-    if not sums.size:
-        raise _nothing_measured(plans, orders)
-    notes = []
-    for table, plan, numerals in zip(sources, plans, found, strict=True):
-        with naming(plan.where):
-            about = describe_file(table, numerals)
-        empty = {name for name in plan.columns.values if name not in sums.observables}
-        own = describe_columns(table.names, plan.columns, request.channels, empty)
-        notes.append([*about, *describe_times(plan), *own])
-    return Measurements(sums=sums), orders, notes
-
-
-def _nothing_measured(plans: Sequence[Plan], orders: Sequence[Order]) -> DataError:
-    observed = dict.fromkeys(name for plan in plans for name in plan.columns.values)
-    where = f"{plans[0].where}: " if len(plans) == 1 else ""
-    if plans[0].has_window and not any(order.count for order in orders):
-        first, last = plans[0].window
-        return DataError(f"{where}expected rows between the times {first:g} and {last:g}, found none")
-    return DataError(f"{where}expected at least one value of {', '.join(observed)}, every cell is missing")
-
-
-def _join_notes(plans: Sequence[Plan], notes: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return notes about several files, each once, with the files where it is not about all of them."""
-    about: dict[str, list[str]] = {}
-    for plan, own in zip(plans, notes, strict=True):
-        for note in own:
-            about.setdefault(note, []).append(Path(plan.where).name)
-    return tuple(
-        note if len(where) == len(plans) else f"{note} ({list_columns(where)})" for note, where in about.items()
-    )

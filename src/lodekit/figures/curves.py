@@ -12,7 +12,7 @@ from lodekit import plotting
 from lodekit.answers import predict, sample
 from lodekit.arguments import check_count
 from lodekit.certificate.certify import measure_mean
-from lodekit.figures.requests import read_grid, read_names, read_truths, read_units, series_of
+from lodekit.figures.requests import read_grid, read_names, read_panels, read_parts, read_truths, read_units, series_of
 from lodekit.fitted import Fit
 from lodekit.prior.densities import prior_density
 
@@ -31,8 +31,9 @@ def plot(
     random_state: int | None = None,
     units: Mapping[str, str] | None = None,
     axes: Any = None,
+    record: str | int | None = None,
 ) -> Any:
-    """Draw mean, 95 % band and data, one panel for each observable; what lies outside the window is shaded.
+    """Draw mean, 95 % band and data, one panel for each observable of each record; shaded is what is extrapolated.
 
     Parameters
     ----------
@@ -50,6 +51,8 @@ def plot(
         Units for the labels, by the names of observables; ``"t"`` is that of time. Those of `label` by default.
     axes : matplotlib axes, one for each panel, optional
         Where to draw; on a new figure by default.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default, twelve at most.
 
     Returns
     -------
@@ -62,24 +65,44 @@ def plot(
     >>> len(gp.plot(units={"t": "s", "x": "m"}).axes)
     2
     """
-    names, known = read_names(fit, observable), read_units(fit, units)
-    times, order = read_grid(fit, t)
-    truths = read_truths(fit, truth, times, None if t is None else order, names)
+    names, known, parts = read_names(fit, observable), read_units(fit, units), read_parts(fit, record)
     if isinstance(samples, bool) or samples != 0:
         check_count("samples", samples)
-    mean, std = predict(fit, times, names, return_std=True)
-    drawn = sample(fit, times, samples, random_state, names) if samples else None
-    columns = 1 if len(names) <= 8 else 2
-    figure, panels, new = plotting.read_axes(axes, names, columns=columns)
-    for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
-        own = None if drawn is None else drawn[:, :, j]
-        label = plotting.name_with_unit(name, known.get(name, ""))
-        _draw(fit, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=t is None)
+    figure, grid, new = read_panels(axes, names, parts)
+    for part, own in zip(parts, grid, strict=True):
+        times, order = read_grid(part, t)
+        truths = read_truths(part, truth, times, None if t is None else order, names)
+        drawn = sample(part, times, samples, random_state, names) if samples else None
+        title = part.records[0] if len(parts) > 1 else ""
+        _draw_record(part, own, names, known, times, truths, drawn, framed=t is None, title=title)
+    panels = [panel for own in grid for panel in own]
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
     plotting.add_legend(figure, panels, outside=new)
     if new:
         figure.align_ylabels(panels)
     return figure
+
+
+def _draw_record(
+    fit: Fit,
+    panels: Sequence[Any],
+    names: Sequence[str],
+    units: Mapping[str, str],
+    times: Array,
+    truths: Sequence[Array | None],
+    samples: Array | None,
+    *,
+    framed: bool,
+    title: str,
+) -> None:
+    """Draw all observables of one record, below its name where there are several."""
+    if title:
+        panels[0].set_title(title, fontsize="medium")
+    mean, std = predict(fit, times, names, return_std=True)
+    for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
+        own = None if samples is None else samples[:, :, j]
+        label = plotting.name_with_unit(name, units.get(name, ""))
+        _draw(fit, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
 
 
 def _draw(
@@ -96,6 +119,12 @@ def _draw(
     """Draw one observable; where it is `framed`, what lies inside the window fills the panel."""
     times, mean, std = curve
     series, (first, last) = series_of(fit, name), fit.measurements.window
+    signal = fit.measurements.inputs.get(name)
+    if signal is not None and samples is None and truth is None:
+        # A jump is upright, whatever the times of the curves are.
+        corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
+        times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
+        mean, std = signal.at(times), np.zeros(len(times))
     plotting.draw_channel(
         panel,
         times,
@@ -105,7 +134,7 @@ def _draw(
         truth=truth,
         samples=samples,
         window=(first, last),
-        label=label + ("" if series else "\n(not measured)"),
+        label=label + ("" if series else "\n(not measured)" if signal is None else "\n(known)"),
         data_label="data" if fit.measurements.sums is None else "averages of the data",
     )
     if framed:
@@ -118,7 +147,12 @@ def _draw(
 
 
 def plot_residual(
-    fit: Fit, t: ArrayLike | None = None, *, units: Mapping[str, str] | None = None, axes: Any = None
+    fit: Fit,
+    t: ArrayLike | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    axes: Any = None,
+    record: str | int | None = None,
 ) -> Any:
     """Draw what the posterior mean leaves of each equation over time, relative to the size of its terms.
 
@@ -127,7 +161,7 @@ def plot_residual(
 
     Parameters
     ----------
-    t, units, axes
+    t, units, axes, record
         As in `plot`; one panel for each equation.
 
     Returns
@@ -141,21 +175,23 @@ def plot_residual(
     >>> len(gp.plot_residual().axes)
     1
     """
-    known, (times, _) = read_units(fit, units), read_grid(fit, t)
-    measured = measure_mean(fit, times)
+    known = read_units(fit, units)
     names = [f"equation {i}" for i in range(1, len(fit.system.equations) + 1)]
-    columns = 1 if len(names) <= 8 else 2
-    figure, panels, new = plotting.read_axes(axes, names, columns=columns, height_each=1.2)
-    for j, panel in enumerate(panels):
-        text = f"{names[j]}:  {fit.system.equations[j]}"
-        plotting.draw_residual(
-            panel,
-            measured.times,
-            measured.left[:, j],
-            visible=float(measured.uncertainties[j]),
-            window=fit.measurements.window,
-            label=text,
-        )
+    parts = read_parts(fit, record)
+    figure, grid, new = read_panels(axes, names, parts, height_each=1.2)
+    for part, panels in zip(parts, grid, strict=True):
+        measured = measure_mean(part, read_grid(part, t)[0])
+        for j, panel in enumerate(panels):
+            where = f"{part.records[0]}, " if len(parts) > 1 else ""
+            plotting.draw_residual(
+                panel,
+                measured.times,
+                measured.left[:, j],
+                visible=float(measured.uncertainties[j]),
+                window=part.measurements.window,
+                label=f"{where}{names[j]}:  {fit.system.equations[j]}",
+            )
+    panels = [panel for column in grid for panel in column]
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
     plotting.add_legend(figure, panels, outside=new)
     return figure
@@ -184,7 +220,7 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
     figure, panels, _ = plotting.read_axes(axes, ["the modes"], width=4.0, height_each=2.8, share=False)
     values = {name: float(value) for name, value in zip(fit.layout.names, fit.hyperparameters.theta, strict=True)}
     found: dict[complex, int] = {}
-    for mode in fit.system.modes:
+    for mode in fit.setup.reduced.modes:
         for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
             near = next((other for other in found if abs(other - root) <= 1e-9 * (1e-9 + abs(root))), root)
             found[near] = found.get(near, 0) + mode.multiplicity
@@ -222,7 +258,7 @@ def plot_spectrum(
     >>> len(gp.plot_spectrum(observable="x").axes)
     1
     """
-    names = list(fit.system.channels) if observable is None else read_names(fit, observable)
+    names = list(fit.system.plain_channels) if observable is None else read_names(fit, observable)
     known = read_units(fit, units)
     frequencies, densities = prior_density(fit.prior, fit.hyperparameters, fit.observables(names))
     figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)

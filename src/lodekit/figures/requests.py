@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lodekit import plotting
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
@@ -16,7 +17,9 @@ __all__ = [
     "read_grid",
     "read_names",
     "read_pair",
+    "read_panels",
     "read_parameters",
+    "read_parts",
     "read_true_values",
     "read_truths",
     "read_units",
@@ -25,6 +28,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 _TIMES = 400
+#: Up to so many records stand beside each other, and so many are drawn where nobody says which.
+_BESIDE, _MOST = 3, 12
 
 
 def read_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
@@ -53,7 +58,7 @@ def read_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
         What was asked for; None for all channels, and whatever else was measured.
     """
     if observable is None:
-        return list(dict.fromkeys((*fit.system.channels, *fit.measurements.names)))
+        return list(dict.fromkeys((*fit.system.plain_channels, *fit.measurements.names)))
     names = [observable] if isinstance(observable, str) else observable
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
         raise LodekitError(f'expected observables as a text or a list of texts, such as "f1\'", got {observable!r}')
@@ -74,6 +79,48 @@ def read_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
     if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
         raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
     return units
+
+
+def read_parts(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
+    """Return the fit as each record sees it that is drawn.
+
+    Parameters
+    ----------
+    record : str, int or None
+        What was asked for; None for all records, or the first twelve.
+    """
+    return fit.parts[:_MOST] if record is None else (fit.part(record),)
+
+
+def read_panels(
+    axes: Any, names: Sequence[str], parts: Sequence[Fit], **layout: Any
+) -> tuple[Any, list[list[Any]], bool]:
+    """Return the figure, the panels of each record, and whether these are new.
+
+    Parameters
+    ----------
+    axes : matplotlib axes, sequence of them, or None
+        The user's; None for a fresh figure. Those of a record follow each other.
+    names : sequence of str
+        What is shown of each record.
+    parts : sequence of Fit
+        The fit as each record sees it.
+    **layout
+        As `lodekit.plotting.make_panels` takes it.
+    """
+    count = len(names)
+    if len(parts) == 1:
+        figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
+        return figure, [panels], new
+    titles = [f"{name} of record {part.records[0]}" for part in parts for name in names]
+    beside = len(parts) if axes is None and len(parts) <= _BESIDE else 1
+    width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
+    # Times of different records mean nothing to each other.
+    share = False if beside == 1 else "col"
+    figure, panels, new = plotting.read_axes(axes, titles, columns=beside, share=share, **width, **layout)
+    if beside == 1:
+        return figure, [panels[k * count : (k + 1) * count] for k in range(len(parts))], new
+    return figure, [panels[k::beside] for k in range(beside)], new
 
 
 def series_of(fit: Fit, name: str) -> Series | None:
@@ -120,7 +167,7 @@ def read_truths(
     except (TypeError, ValueError) as problem:
         raise LodekitError(f"expected truth as numbers, or as a function of an array of times: {problem}") from None
     values = values[:, None] if values.ndim == 1 else values
-    channels = fit.system.channels
+    channels = fit.system.plain_channels
     if values.ndim != 2 or len(values) != len(times) or values.shape[1] not in (len(names), len(channels)):
         raise LodekitError(f"expected true values of shape ({len(times)}, {len(names)}), got {values.shape}")
     if order is not None and not callable(truth):

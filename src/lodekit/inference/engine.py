@@ -211,6 +211,8 @@ class Case:
         The largest error of the covariance, relative to itself and to the noise, for engines that have one.
     device : str, optional
         Where PyTorch computes, for engines that use it.
+    driven : bool
+        Whether inputs are known: the response to them is part of the mean, and not smooth.
     """
 
     size: int
@@ -220,6 +222,7 @@ class Case:
     in_memory: bool = True
     tolerance: float = 1e-10
     device: str | None = None
+    driven: bool = False
 
 
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.

@@ -21,8 +21,9 @@ from lodekit.data.observations import read_observations
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.fitted import Arguments
-from lodekit.fitting import keep_point, prepare
+from lodekit.fitting import keep_point
 from lodekit.model import LODEGP
+from lodekit.preparing import prepare
 from lodekit.prior.covariance import Observed, prior_block
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.modes import ModeGroup, group_of_each, mode_groups
@@ -76,7 +77,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         if not start < stop:
             raise LodekitError(f"expected a window with start < stop, got {window}")
         self.system = system
-        self.observables = tuple(observables or system.channels)
+        self.observables = tuple(observables or system.plain_channels)
         self.latent_names = [latent] * system.free_functions if isinstance(latent, str) else list(latent)
         self._latents = Arguments(latent=latent).latents(system)
         units = Units(start, stop - start, np.ones(len(self.observables)))
@@ -308,10 +309,13 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     """
     fit = fitted.fit_
     series, prior, hyper = fit.measurements.series, fit.prior, fit.hyperparameters
+    if fit.measurements.inputs:
+        raise LodekitError("responses to known inputs are not made for GPyTorch; expected a fit without inputs")
     same = len({item.times.tobytes() for item in series}) == 1 if series else False
     if not same or not all(item.learned.all() for item in series) or prior.channels is not None:
         raise LodekitError(
-            "GPyTorch's multitask models take full tables with learned noise and the latent prior; expected these"
+            "GPyTorch's multitask models take full tables of one record with learned noise and the latent prior; "
+            "expected these"
         )
     times = torch.as_tensor(series[0].times)
     table = torch.as_tensor(np.stack([item.values for item in series], axis=1))
@@ -375,7 +379,7 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
     times = model.train_inputs[0][:, 0].detach().cpu().numpy()
     table = model.train_targets.detach().cpu().numpy().reshape(len(times), -1)
     columns = {name: table[:, i] for i, name in enumerate(kernel.observables)}
-    measurements = Measurements.of(read_observations(kernel.system.channels, times, columns))
+    measurements = Measurements.of(read_observations(kernel.system.plain_channels, times, columns))
     units = kernel.compiled.units
     setup = prepare(kernel.system, arguments, measurements, time=units)
 

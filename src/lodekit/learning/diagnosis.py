@@ -7,27 +7,33 @@ no equation. That is another matter than data that do not tell a parameter: ther
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements, Summary
+from lodekit.data.observations import Series
+from lodekit.data.records import padded
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import find_innovations
 from lodekit.inference.engine import Posterior
 from lodekit.learning.estimates import NOT_IDENTIFIED
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
-from lodekit.learning.residuals import Check, check_residuals, join_words
+from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder, join_words
 from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
 from lodekit.learning.verdicts import Structure, Verdict, give_verdicts, relative_errors
+from lodekit.learning.whiteness import LEVEL, Whiteness
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["Diagnosis", "Evidence", "diagnose"]
+__all__ = ["Diagnosis", "Evidence", "diagnose", "runs_of"]
 
 #: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
@@ -35,6 +41,8 @@ _MARGIN, _MARGIN_EACH = 10.0, 0.05
 _CLEARLY, _MATTERS = 3.0, 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _LOUD = 10.0
+#: Innovations come from so many runs of so many measurements at most.
+_RUNS, _RUN = 6, 500
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
 
@@ -58,6 +66,9 @@ class Diagnosis:
     advantage : float
         By how much the log evidence exceeds that of smooth curves that obey no equation, over the measurements that
         were compared; NaN where they were not.
+    widening : dict of str to float
+        By which factor the standard error of a parameter is larger than the curvature says, because residuals are
+        correlated; empty where nothing was widened.
     """
 
     trouble: tuple[str, ...] = ()
@@ -66,6 +77,7 @@ class Diagnosis:
     symmetries: tuple[tuple[str, ...], ...] = ()
     checks: tuple[Check, ...] = ()
     advantage: float = math.nan
+    widening: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -74,8 +86,15 @@ class Diagnosis:
 
     @property
     def explained(self) -> dict[str, float]:
-        """The share of the variance of each observable that the curves explain; none for what does not change."""
-        return {check.name: check.explained + 0.0 for check in self.checks if not math.isnan(check.explained)}
+        """The share of the variance of each observable that the curves explain; none for what does not change.
+
+        Of several records that which is explained least counts.
+        """
+        found: dict[str, float] = {}
+        for check in self.checks:
+            if not math.isnan(check.explained):
+                found[check.name] = min(found.get(check.name, math.inf), check.explained + 0.0)
+        return found
 
     @property
     def notes(self) -> list[str]:
@@ -87,6 +106,11 @@ class Diagnosis:
             for names in self.symmetries
         ]
 
+    def of_record(self, name: str) -> Diagnosis:
+        """Return the same with the residuals of one record alone."""
+        own = (replace(check, record="") for check in self.checks if check.record == name)
+        return replace(self, checks=tuple(own))
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is not finite is None."""
         return {
@@ -96,6 +120,7 @@ class Diagnosis:
             "symmetries": [list(names) for names in self.symmetries],
             "checks": [_plain(asdict(check)) for check in self.checks],
             "advantage": _plain(self.advantage),
+            "widening": dict(self.widening),
         }
 
     @classmethod
@@ -108,18 +133,23 @@ class Diagnosis:
                 (-math.inf, math.inf)[k] if edge is None else float(edge) for k, edge in enumerate(edges)
             )  # fmt: skip
             verdicts[name] = Verdict(bool(each["identified"]), str(each["note"]), str(each["reason"]), interval)  # type: ignore[arg-type]
-        filled: list[dict[str, Any]] = [
-            {key: math.nan if value is None else value for key, value in check.items()} for check in state["checks"]
-        ]
         advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
             verdicts,
             tuple(state["combinations"]),
             tuple(tuple(names) for names in state["symmetries"]),
-            tuple(Check(**check) for check in filled),
+            tuple(_read_check(check) for check in state["checks"]),
             math.nan if advantage is None else float(advantage),
+            dict(state.get("widening", {})),
         )
+
+
+def _read_check(state: Mapping[str, Any]) -> Check:
+    """Return a check that was taken apart; those of older files have no tests of independence."""
+    found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
+    whiteness = state.get("whiteness")
+    return Check(**{**found, "whiteness": None if whiteness is None else Whiteness.from_dict(whiteness)})
 
 
 def _plain(value: Any) -> Any:
@@ -149,6 +179,8 @@ class Evidence:
         From an observable to the standard deviation of its noise.
     evidence_on : function
         From measurements to their log evidence at the optimum.
+    parts : dict of str to Evidence
+        The same of each of several records, by name; empty where there is one.
     """
 
     system: System
@@ -159,6 +191,7 @@ class Evidence:
     measurements: Measurements
     level: Callable[[str], float]
     evidence_on: Callable[[Measurements], float]
+    parts: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
     def prior(self) -> Prior:
@@ -166,28 +199,94 @@ class Evidence:
         return self.objective.engine.prior
 
     @property
-    def curves(self) -> Curves:
-        """The fitted curves."""
+    def curves(self) -> list[Curves]:
+        """The fitted curves of each record."""
+        if self.parts:
+            return [curves for part in self.parts.values() for curves in part.curves]
         kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
-        return Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)
+        return [Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)]
 
     def checks(self) -> tuple[Check, ...]:
         """Return what the residuals say; of sums over measurements only the share of the variance is known."""
+        if self.parts:
+            found = ((name, part.checks()) for name, part in self.parts.items())
+            return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
             return tuple(self._summed(each) for each in self.measurements.summaries)
-        reader, units = ObservableReader(self.system), self.prior.units
-
-        def mean(name: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-            compiled = reader.compile_plain([name], units)
-            return lambda times: self.posterior.mean(compiled, times)[:, 0]
-
         series = self.measurements.series
-        return tuple(check_residuals(item, mean(item.observable), self.level(item.observable)) for item in series)
+        return tuple(
+            check_residuals(
+                item, self.remainder(item), self.level(item.observable), self.measurements.inputs, LEVEL / len(series)
+            )
+            for item in series
+        )
+
+    def remainder(self, item: Series) -> Remainder:
+        """Return what the fit leaves of the measurements of one observable, in memory.
+
+        Parameters
+        ----------
+        item : Series
+            One of the measurements.
+        """
+        reader = ObservableReader(self.system, self.measurements.inputs)
+        compiled = reader.compile_plain([item.observable], self.prior.units)
+
+        def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
+            return self.posterior.mean(compiled, times)[:, 0]
+
+        return find_remainder(item, mean, self.level(item.observable), self.innovations)
+
+    @cached_property
+    def innovations(self) -> Innovations | None:
+        """What measurements add to those before them, in a few runs of neighbours where there are many.
+
+        None without free functions, where some measurements are exact, or where rounding hides it.
+        """
+        if self.measurements.has_exact_values or not self.prior.processes:
+            return None
+        hyper = self.objective.layout.unpack(self.optimum.x)
+        found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
+        every = padded(self.measurements, self.prior.noise.observables).series
+        for run in runs_of(every):
+            values = find_innovations(DenseData.of(self.prior, run), hyper)
+            if values is None:
+                return None
+            found.append((run, values))
+        if not found:
+            return None
+        times: dict[str, NDArray[np.float64]] = {}
+        values_of: dict[str, NDArray[np.float64]] = {}
+        for k, item in enumerate(every):
+            times[item.observable] = np.concatenate([run[k].times for run, _ in found])
+            values_of[item.observable] = np.concatenate([values[k] for _, values in found])
+        return Innovations(times, values_of)
 
     def _summed(self, item: Summary) -> Check:
         level = self.level(item.observable)
         explained = 1.0 - (level / item.spread) ** 2 if item.spread > 0 else math.nan
         return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
+
+
+def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        Of each observable.
+    """
+    times = np.sort(np.concatenate([item.times for item in series]))
+    if len(times) <= _RUN:
+        yield series
+        return
+    after = -math.inf
+    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
+        low, high = float(times[first]), float(times[first + _RUN - 1])
+        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
+        after = high
+        if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
+            yield run
 
 
 def diagnose(
@@ -207,7 +306,7 @@ def diagnose(
         checks = evidence.checks()
         if structure is None:
             return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
-        advantage, poor = _compare(evidence, checks)
+        advantage, poor = _compare_records(evidence, checks)
         trouble = [*_unsettled(evidence), *poor]
         if poor:
             errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
@@ -246,6 +345,19 @@ def _unsettled(evidence: Evidence) -> list[str]:
     return found
 
 
+def _compare_records(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
+    """Return by how much the fit is better than smooth curves, over all records, and which are clearly worse."""
+    if not evidence.parts:
+        return _compare(evidence, checks)
+    advantages, found = [], []
+    for name, part in evidence.parts.items():
+        advantage, poor = _compare(part, [check for check in checks if check.record == name])
+        advantages.append(advantage)
+        found += [f"record {name}: {text}" for text in poor]
+    known = [each for each in advantages if not math.isnan(each)]
+    return sum(known) if known else math.nan, found
+
+
 def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
     """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
     kept = evidence.measurements
@@ -253,7 +365,7 @@ def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[s
     if kept.sums is not None or not any(1.0 - each.explained > _MATTERS or each.size > _LOUD for each in checks):
         return math.nan, []
     runs = take_runs(kept)
-    yardstick = measure_yardstick(runs.series, evidence.prior.noise, evidence.prior.units.span)
+    yardstick = measure_yardstick(runs.series, evidence.prior.noise.of_some(runs.names), evidence.prior.units.span)
     if yardstick is None:
         return math.nan, []
     own = evidence.posterior.value if runs is kept else evidence.evidence_on(runs)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from lodekit.learning.curvature import covariance_from_curvature
-from lodekit.learning.transforms import Layout
+from lodekit.learning.transforms import Layout, Transform
 
 __all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
 
@@ -24,6 +24,8 @@ _FLAT = 3.0
 _FLAT_UNBOUNDED = 10.0
 #: With more degrees of freedom than this, Student's distribution is normal.
 _MANY = 1e6
+#: Fewer say no more than that the standard error is hardly known.
+_FEWEST = 3.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def estimate_parameters(
     at_bound: NDArray[np.bool_],
     points: int | None = None,
     freedom: Array | None = None,
+    widening: Array | None = None,
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
@@ -75,6 +78,9 @@ def estimate_parameters(
         fits them exactly, and its curvature says nothing of the rest. None stands for enough.
     freedom : array, shape (p,), optional
         Degrees of freedom of the standard errors of learned parameters; None stands for so many that they do not count.
+    widening : array, shape (p,), optional
+        Factors of the standard errors of learned parameters, for residuals that are correlated: so many fewer are the
+        measurements that count, and the degrees of freedom with them.
     """
     enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
@@ -91,7 +97,8 @@ def estimate_parameters(
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue
-        spread = math.sqrt(max(float(covariance[position, position]), 0.0))
+        wider = 1.0 if widening is None else float(widening[position])
+        spread = wider * math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])
         constrained = not transform.is_unbounded
         error = abs(transform.slope(point)) * spread
@@ -101,15 +108,18 @@ def estimate_parameters(
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
-        quantile = NORMAL_95 if freedom is None else _quantile(float(freedom[position]))
-        if constrained:
-            reach = quantile * spread
-            ends = sorted((transform.forward(point - reach), transform.forward(point + reach)))
-        else:
-            # The scale of the search is only a means there: it knows zero, which the data need not know.
-            ends = [value - quantile * error, value + quantile * error]
-        found[name] = Estimate(value, error, (ends[0], ends[1]))
+        quantile = NORMAL_95 if freedom is None else _quantile(max(float(freedom[position]) / wider**2, _FEWEST))
+        found[name] = Estimate(value, error, _interval(transform, point, quantile * spread, quantile * error))
     return found
+
+
+def _interval(transform: Transform, point: float, reach: float, linear: float) -> tuple[float, float]:
+    """Return an interval that reaches so far on the scale of the search, or linearly where there are no limits."""
+    if not transform.is_unbounded:
+        low, high = sorted((transform.forward(point - reach), transform.forward(point + reach)))
+        return low, high
+    # The scale of the search is only a means there: it knows zero, which the data need not know.
+    return transform.forward(point) - linear, transform.forward(point) + linear
 
 
 def _quantile(freedom: float) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import FitError
 from lodekit.learning.guesses.gather import gather_guesses
@@ -29,13 +32,14 @@ _STEPS, _FEWER = 500, 80
 def learn(
     system: System,
     objective: Objective,
-    series: list[Series],
+    records: Sequence[Sequence[Series]],
     *,
     restarts: int,
     random_state: int | None,
     n_jobs: int | None,
     scatter: Array | None = None,
     known: Array | None = None,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> Optimum:
     """Return the best optimum of the log evidence, plus the log prior where parameters have priors.
 
@@ -43,8 +47,8 @@ def learn(
     ----------
     system : System
     objective : Objective
-    series : list of Series
-        Measurements, or averages of them, from which start values are guessed.
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, from which start values are guessed.
     restarts : int
         How many starts are followed at most.
     random_state : int or None
@@ -56,12 +60,15 @@ def learn(
     known : array, optional
         A vector of the layout from an earlier fit: it is followed first, and others only where they start out better
         than it ends.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
     """
     layout = objective.layout
     if layout.size == 0:
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
-    guesses = gather_guesses(system, objective, series, generator)
+    guesses = gather_guesses(system, objective, records, generator, inputs)
+    series = [item for record in records for item in record]
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
     if not starts and known is None:
         reason = find_trouble(objective, guesses[0].theta, generator)

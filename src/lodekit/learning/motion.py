@@ -81,27 +81,37 @@ class Curves:
         return self.posterior.mean(compiled, times), whole[np.arange(len(times)), :, np.arange(len(times)), :]
 
 
-def open_directions(curves: Curves, numbers: Sequence[int], sizes: Array) -> Array:
+def open_directions(records: Sequence[Curves], numbers: Sequence[int], sizes: Array) -> Array:
     """Return directions in which parameters can move while the fitted curves still solve the equations, shape (k, n).
 
-    Channels that were not measured are eliminated first.
+    Channels that were not measured are eliminated first. What the curves of one record leave open, those of another
+    may tell.
 
     Parameters
     ----------
-    curves : Curves
+    records : sequence of Curves
+        Of one system, of each record.
     numbers : sequence of int
         Which parameters may move, n of them.
     sizes : array, shape (n,)
         How large each is; directions are in these units, and their largest entry is one.
     """
-    channels = [name for name in curves.system.channels if name in curves.measured]
     nothing = np.zeros((0, len(numbers)))
-    if not len(numbers) or not channels or not curves.window[1] > curves.window[0]:
+    if any(curves.prior.observables.driven is not None for curves in records):
+        # What happens at the jumps of an input is not in the curves between them.
         return nothing
+    signal, noise = np.zeros((2, len(numbers), len(numbers)))
+    looked = False
     try:
-        equations = implied_equations(curves.system, channels)
         with np.errstate(all="ignore"):
-            signal, noise = _moments(curves, *equations, list(numbers), sizes)
+            for curves in records if len(numbers) else ():
+                channels = [name for name in curves.system.channels if name in curves.measured]
+                if channels and curves.window[1] > curves.window[0]:
+                    equations = implied_equations(curves.system, channels)
+                    more = _moments(curves, *equations, list(numbers), sizes)
+                    signal, noise, looked = signal + more[0], noise + more[1], True
+            if not looked:
+                return nothing
             scale = 1.0 / np.sqrt(np.diag(signal) + np.diag(noise) + 1e-300)
             signal, noise = (part * np.outer(scale, scale) for part in (signal, noise))
             # As a share of the whole, so that what is known exactly needs no division by zero.

@@ -182,8 +182,7 @@ class _Climber:
             noise = max(noise, self.noise(roots))
         whole[np.ix_(self.inner, self.inner)] = part
         z = roots.T @ self.slope[self.inner] if len(self.inner) else np.zeros(0)
-        promise = 0.5 * float(z @ z)
-        blind = 10.0 * len(z) * min(noise, _LOUDEST) ** 2
+        promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, _LOUDEST) ** 2
         if not self.best.converged and promise < _SETTLED + blind:
             # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
             self.best = replace(self.best, converged=True, message="the evidence does not grow any more")

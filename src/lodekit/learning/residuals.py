@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
+from lodekit.learning.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
 
-__all__ = ["FEW", "RUN", "RUNS", "Check", "check_residuals", "join_words", "residual_doubts"]
+__all__ = [
+    "FEW",
+    "RUN",
+    "RUNS",
+    "Check",
+    "Innovations",
+    "Remainder",
+    "check_residuals",
+    "find_remainder",
+    "join_words",
+    "residual_doubts",
+]
 
 Array = NDArray[np.float64]
 #: Where there are more measurements, residuals are looked at in this many runs of neighbours, each of this length.
 RUNS, RUN = 20, 1000
-#: Fewer residuals say nothing about noise.
-FEW = 10
 #: A share of the variance below this is low.
 _LOW = 0.5
 #: A share of the variance below this is nothing.
@@ -44,6 +55,10 @@ class Check:
         One less the variance of the residuals over that of the data; NaN where the data do not change.
     expected : float
         The same with the known noise for the residuals, where all noise is known; NaN otherwise.
+    whiteness : Whiteness, optional
+        Whether they are independent; None where they are too few to tell.
+    record : str
+        Where there are several records: which one.
     """
 
     name: str
@@ -53,25 +68,93 @@ class Check:
     memory: float
     explained: float
     expected: float = math.nan
+    whiteness: Whiteness | None = None
+    record: str = ""
+
+    @property
+    def title(self) -> str:
+        """The observable, with its record where there are several."""
+        return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
     def has_memory(self) -> bool:
         """Whether neighbours resemble each other by more than chance, and enough to matter."""
-        return self.memory > self._chance and self._matters
+        return self.is_correlated and self.memory > 0.0
 
     @property
     def alternates(self) -> bool:
         """Whether neighbours differ from each other by more than chance, and enough to matter."""
-        return self.memory < -max(self._chance, 0.4) and self._matters
+        return self.is_correlated and self.memory <= 0.0
 
     @property
-    def _matters(self) -> bool:
-        """Whether anything is left over that is worth a word: of data without noise, rounding is."""
-        return not 1.0 - self.explained < _NOTHING
+    def is_correlated(self) -> bool:
+        """Whether residuals depend on each other, and something is left over that is worth a word."""
+        # Of data without noise, rounding is left over.
+        return self.whiteness is not None and self.whiteness.is_correlated and not 1.0 - self.explained < _NOTHING
 
     @property
-    def _chance(self) -> float:
-        return max(2.6 / math.sqrt(max(self.looked, 1)), 0.1)
+    def is_doubtful(self) -> bool:
+        """Whether residuals depend on each other or on a known input."""
+        return self.is_correlated or (self.whiteness is not None and bool(self.whiteness.linked))
+
+    def sentence(self, time_unit: str = "", widening: float = 1.0) -> str:
+        """Return the verdict on the residuals in one sentence.
+
+        Parameters
+        ----------
+        time_unit : str
+            Of the time.
+        widening : float
+            The largest factor by which intervals of parameters were widened for correlated residuals; one where they
+            were not.
+        """
+        found = self.whiteness
+        if found is None:
+            return f"{self.title} has too few residuals to tell whether they are independent"
+        kind = "innovations" if found.innovations else "residuals"
+        if not self.is_correlated:
+            text = f"{kind} of {self.title} look like independent noise (lag 1: {self.memory:.2f})"
+        elif self.memory > 0.0:
+            text = (
+                f"{kind} of {self.title} are correlated ({self._strongest}): the equations miss something "
+                f"{self._pace(time_unit)}, or errors are not independent; {self._effect(widening)}"
+            )
+        else:
+            text = (
+                f"{kind} of {self.title} swing from one side to the other ({self._strongest}): the measurements are "
+                "not independent, or the curve follows their noise; where the noise is known, give noise_std"
+            )
+        for name in found.linked:
+            link = found.links[name]
+            later = f", {_amount(link.delay, time_unit)} later" if link.delay else ""
+            text += (
+                f"; they go with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
+            )
+        return text
+
+    @property
+    def _strongest(self) -> str:
+        """The correlation of neighbours, or that at another lag where it is clearly stronger."""
+        lags = () if self.whiteness is None else self.whiteness.lags
+        place = max(range(len(lags)), key=lambda k: abs(lags[k]))
+        place = place if abs(lags[place]) > abs(lags[0]) + 0.1 else 0
+        value = lags[place]
+        return f"lag {place + 1}: {value:.2f}" if abs(value) < 0.995 else f"lag {place + 1}: {value:.4f}"
+
+    def _pace(self, time_unit: str) -> str:
+        """Return how slow or fast that is which is missing."""
+        if self.whiteness is None or self.whiteness.periodogram_p_value > LEVEL:
+            return "that lasts longer than a step"
+        pace = "slower" if self.whiteness.excursion > 0 else "faster"
+        return f"{pace} than {_amount(self.whiteness.period, time_unit)}"
+
+    def _effect(self, widening: float) -> str:
+        """Return what that does to intervals."""
+        if widening > 1.0:
+            return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+        largest = min(self.memory, 0.999)
+        factor = math.sqrt((1 + largest) / (1 - largest))
+        return f"intervals are too narrow, as a rule of thumb by a factor of up to {factor:.1f}"
 
     @property
     def is_loud(self) -> bool:
@@ -84,8 +167,51 @@ class Check:
         return self.count >= FEW and self.explained < _LOW and not self.expected < _LOW + 0.2
 
 
-def check_residuals(item: Series, mean: Callable[[Array], Array], level: float) -> Check:
-    """Return what the residuals of one observable say.
+@dataclass(frozen=True, eq=False)
+class Innovations:
+    """What measurements of some observables add to those before them; runs of neighbours where there are many.
+
+    Parameters
+    ----------
+    times, values : dict of str to array
+        Of each observable: the times, ascending, and the innovations.
+    """
+
+    times: Mapping[str, Array]
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """What a fit leaves of the measurements of one observable, in the order of time.
+
+    Parameters
+    ----------
+    times, values : arrays, shape (n,)
+        In the user's unit, and in units of what is expected: of the noise, or of a prediction from the measurements
+        before.
+    innovations : bool
+        Whether it is the latter.
+    size : float
+        The root mean square of measurements minus curve, in units of the noise.
+    left : float
+        The mean square of measurements minus curve, in the user's units.
+    variance : float
+        That of the measurements.
+    """
+
+    times: Array
+    values: Array
+    innovations: bool
+    size: float
+    left: float
+    variance: float
+
+
+def find_remainder(
+    item: Series, mean: Callable[[Array], Array], level: float, innovations: Innovations | None = None
+) -> Remainder:
+    """Return what a fit leaves of the measurements of one observable; in runs of neighbours where there are many.
 
     Parameters
     ----------
@@ -95,25 +221,63 @@ def check_residuals(item: Series, mean: Callable[[Array], Array], level: float) 
         From times to the fitted curve there, in the user's units.
     level : float
         The standard deviation of noise that was learned.
+    innovations : Innovations, optional
+        Where free functions remain: the curve follows the measurements then, and what it leaves is smaller than the
+        noise and correlated even where nothing is missing.
     """
     noise = np.where(item.learned, level, item.std)
     count = len(item.times)
     starts = np.linspace(0, max(count - RUN, 0), RUNS).astype(np.intp)
-    rows = np.arange(count)[None] if count <= RUNS * RUN else starts[:, None] + np.arange(RUN)
-    plain = item.values[rows] - mean(item.times[rows].ravel()).reshape(rows.shape)
+    rows = np.arange(count) if count <= RUNS * RUN else np.unique(starts[:, None] + np.arange(RUN))
+    plain = item.values[rows] - mean(item.times[rows])
     usable = noise[rows] > 0
-    scaled = np.where(usable, plain / np.where(usable, noise[rows], 1.0), 0.0)
-    power, looked = float(np.sum(scaled**2)), int(usable.sum())
-    memory = float(np.sum(scaled[:, 1:] * scaled[:, :-1])) / power if power else 0.0
-    variance = float(np.var(item.values[rows]))
-    changes = variance > (1e-9 * float(np.max(np.abs(item.values)))) ** 2
-    left = float(np.mean(plain**2))
-    known = 1.0 - float(np.mean(noise[rows] ** 2)) / variance if changes and not item.learned.any() else math.nan
-    explained = 1.0 - left / variance if changes and count > 1 else math.nan
-    return Check(item.observable, count, looked, math.sqrt(power / max(looked, 1)), memory, explained, known)
+    scaled = plain[usable] / noise[rows][usable]
+    size = math.sqrt(float(np.mean(scaled**2))) if len(scaled) else 0.0
+    others = float(np.mean(plain**2)), float(np.var(item.values[rows]))
+    if innovations is not None:
+        own = innovations.times[item.observable], innovations.values[item.observable]
+        return Remainder(*own, True, size, *others)
+    return Remainder(item.times[rows][usable], scaled, False, size, *others)
 
 
-def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
+def check_residuals(
+    item: Series,
+    found: Remainder,
+    level: float,
+    inputs: Mapping[str, InputSignal] | None = None,
+    chance: float = LEVEL,
+) -> Check:
+    """Return what the residuals of one observable say.
+
+    Parameters
+    ----------
+    item : Series
+        The measurements.
+    found : Remainder
+        What the fit leaves of them.
+    level : float
+        The standard deviation of noise that was learned.
+    inputs : dict of str to InputSignal, optional
+        Known inputs, which residuals should not go with.
+    chance : float
+        The likelihood below which residuals are called correlated.
+    """
+    noise = np.where(item.learned, level, item.std)
+    changes = found.variance > (1e-9 * float(np.max(np.abs(item.values)))) ** 2
+    known = 1.0 - float(np.mean(noise**2)) / found.variance if changes and not item.learned.any() else math.nan
+    explained = 1.0 - found.left / found.variance if changes and len(item.times) > 1 else math.nan
+    whiteness = judge_whiteness(found.times, found.values, innovations=found.innovations, inputs=inputs, level=chance)
+    memory = 0.0 if whiteness is None else whiteness.lags[0]
+    return Check(item.observable, len(item.times), len(found.times), found.size, memory, explained, known, whiteness)
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:.2g} {unit}".rstrip()
+
+
+def residual_doubts(
+    checks: Sequence[Check], *, is_shared: bool, time_unit: str = "", widening: float = 1.0
+) -> list[str]:
     """Return what speaks against a fit, in sentences that each say what to try; none where residuals look like noise.
 
     Parameters
@@ -122,25 +286,18 @@ def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
         One for each observable.
     is_shared : bool
         Whether one level of noise was learned for all.
+    time_unit : str
+        Of the time.
+    widening : float
+        The largest factor by which intervals were widened for correlated residuals.
     """
-    found = []
-    slow = [check for check in checks if check.has_memory]
-    if slow:
-        listed = join_words([f"{check.name} (correlation {check.memory:.2f})" for check in slow])
-        largest = min(max(check.memory for check in slow), 0.999)
-        found.append(
-            f"neighbouring residuals resemble each other in {listed}: errors are not independent, or the fit or the "
-            "equations miss something; standard errors and intervals are then too narrow, as a rule of thumb by a "
-            f"factor of up to {math.sqrt((1 + largest) / (1 - largest)):.1f}: look at the residuals for what is missing"
-        )
-    swinging = [f"{check.name} (correlation {check.memory:.2f})" for check in checks if check.alternates]
-    if swinging:
-        found.append(
-            f"neighbouring residuals swing from one side to the other in {join_words(swinging)}: the measurements are "
-            "not independent, or the curve follows their noise; where the noise is known, give noise_std"
-        )
-    loud = [f"{check.name} ({check.size:.1f} times)" for check in checks if check.is_loud]
-    if loud and is_shared and len(checks) > 1:
+    found = [
+        f"{check.sentence(time_unit, widening)}{': look at the residuals for what is missing' * check.has_memory}"
+        for check in checks
+        if check.is_doubtful
+    ]
+    loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.is_loud]
+    if loud and is_shared and len({check.name for check in checks}) > 1:
         found.append(
             f"residuals are larger than the shared noise in {join_words(loud)}: "
             'noise="channel" learns one level for each'
@@ -150,7 +307,7 @@ def residual_doubts(checks: Sequence[Check], *, is_shared: bool) -> list[str]:
             f"residuals are larger than the noise in {join_words(loud)}: it is set too small, or the equations miss "
             "something; leave noise_std out to learn it"
         )
-    low = [f"{max(check.explained, 0.0):.0%} of {check.name}" for check in checks if check.is_low]
+    low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.is_low]
     if low:
         found.append(
             f"the curves explain little of the variance of the data, {join_words(low)}; the rest counts as noise: "

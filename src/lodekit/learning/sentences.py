@@ -128,6 +128,7 @@ def find_warnings(
     estimates: Mapping[str, Estimate],
     diagnosis: Diagnosis,
     measured: Sequence[str],
+    time_unit: str = "",
 ) -> list[str]:
     """Return sentences that users should read before they believe a fit; none where nothing is wrong.
 
@@ -144,12 +145,16 @@ def find_warnings(
     diagnosis : Diagnosis
     measured : sequence of str
         What was measured.
+    time_unit : str
+        Of the time, for sentences.
     """
     found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
-    found += residual_doubts(diagnosis.checks, is_shared=layout.noise_levels == 1)
+    largest = max(diagnosis.widening.values(), default=1.0)
+    is_shared = layout.noise_levels == 1
+    found += residual_doubts(diagnosis.checks, is_shared=is_shared, time_unit=time_unit, widening=largest)
     # Of an observable that does not change, something else is said.
     steady = {check.name for check in diagnosis.checks if np.isnan(check.explained)}
-    telling = [layout.noise_levels == 1 or name not in steady for name in measured][: layout.noise_levels]
+    telling = [is_shared or name not in steady for name in measured][: layout.noise_levels]
     if optimum.at_bound[layout.blocks.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()

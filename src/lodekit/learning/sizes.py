@@ -29,7 +29,7 @@ _PACE = 0.125
 _LARGEST = 1e60
 
 
-def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -> Array:
+def parameter_sizes(system: System, summaries: Sequence[Summary], span: float, pace: float | None = None) -> Array:
     """Return the size to expect of each parameter, in the user's units, shape (p,); all positive.
 
     Parameters
@@ -39,8 +39,10 @@ def parameter_sizes(system: System, summaries: Sequence[Summary], span: float) -
         Of what was measured.
     span : float
         Of time.
+    pace : float, optional
+        How long what happens in the data takes, where that is known better than as a share of their span.
     """
-    found = _expected_sizes(system, summaries, span)
+    found = _expected_sizes(system, summaries, span, pace)
     return np.array([found[name] for name in system.operator.ring.parameters])
 
 
@@ -55,17 +57,19 @@ def expected_scales(system: System, summaries: Sequence[Summary], span: float) -
     span : float
         Of time.
     """
-    zero = [item.observable for item in summaries if item.is_zero and item.observable in system.channels]
+    zero = [item.observable for item in summaries if item.is_zero and item.observable in system.plain_channels]
     if not zero or len(zero) == len(summaries):
         return {}
     found = _expected_sizes(system, summaries, span)
     return {name: found[name] for name in zero}
 
 
-def _expected_sizes(system: System, summaries: Sequence[Summary], span: float) -> dict[str, float]:
+def _expected_sizes(
+    system: System, summaries: Sequence[Summary], span: float, pace: float | None = None
+) -> dict[str, float]:
     """Return the sizes of parameters and channels, by name."""
     names = system.operator.ring.parameters
-    known = {"t": float(np.log(_PACE * span))}
+    known = {"t": float(np.log(_PACE * span if pace is None else min(pace, _PACE * span)))}
     known |= {
         item.observable: float(np.log(item.scale))
         for item in summaries
@@ -75,7 +79,7 @@ def _expected_sizes(system: System, summaries: Sequence[Summary], span: float) -
         size = _stated_size(system.parameters[name])
         known |= {} if size is None else {name: float(np.log(size))}
     groups = balances(system)
-    unknown = [name for name in (*names, *system.channels) if name not in known]
+    unknown = [name for name in (*names, *system.plain_channels) if name not in known]
     index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
     lines: list[tuple[dict[int, float], float]] = []
     offsets = {item.observable: _offset(item) for item in summaries}
@@ -93,7 +97,7 @@ def _expected_sizes(system: System, summaries: Sequence[Summary], span: float) -
     for item in summaries:
         lines += _observed_lines(system, item, known, index)
     solved = _least_squares(lines, len(index))
-    every = (*names, *system.channels)
+    every = (*names, *system.plain_channels)
     logs = [known[name] if name in known else solved[index[name]] for name in every]
     sizes = np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST)))
     return dict(zip(every, sizes.tolist(), strict=True))

@@ -64,11 +64,9 @@ def warn_of_steps(series: Sequence[Series], noise: Mapping[str, float], channels
         text = f"{item.observable} is stepped, and a smooth prior cannot follow a jump: its curve rings near jumps"
         level = noise.get(item.observable)
         if level is not None:
-            text += (
-                f", its learned noise ({level:.3g}) includes rounded corners and what the equations do not explain "
-                "(where it is known to be less, say so: noise_std, or [noise] in a system file)"
-            )
+            text += f", its learned noise ({level:.3g}) includes rounded corners and what the equations do not explain"
         half = 0.5 * float(np.median(np.diff(np.unique(item.times))))
-        text += f", and times can be off by about half a sampling step ({half:.3g})"
+        text += f", and times can be off by about half a sampling step ({half:.3g}); "
+        text += f'where somebody set it, say inputs={{"{item.observable}": "hold"}}, or --input {item.observable}=hold'
         found.append(text)
     return found

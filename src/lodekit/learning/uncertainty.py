@@ -98,12 +98,15 @@ class Uncertainty:
         Minus the Hessian of the objective there.
     posterior : function
         From hyperparameters to the posterior there.
+    is_part : bool
+        Whether that is the posterior of one record among several, and the objective that of all.
     """
 
     objective: Objective
     optimum: Optimum
     curvature: Array
     posterior: Callable[[Hyperparameters], Posterior]
+    is_part: bool = False
 
     @cached_property
     def roots(self) -> Array:
@@ -171,8 +174,7 @@ class Uncertainty:
                 posterior = self._try(point)
                 if posterior is None:
                     continue
-                height = posterior.value + self.objective.log_prior(point)[0]
-                if height >= self._summit - 0.5 * float(step @ step) - _SLACK:
+                if self._height(point, posterior) >= self._summit - 0.5 * float(step @ step) - _SLACK:
                     yield point, posterior
                     break
             else:
@@ -181,7 +183,13 @@ class Uncertainty:
     @cached_property
     def _summit(self) -> float:
         """The objective at the optimum; computed again, because saved models know another one from other versions."""
-        return self._at(self.optimum.x).value + self.objective.log_prior(self.optimum.x)[0]
+        return self._height(self.optimum.x, self._at(self.optimum.x))
+
+    def _height(self, point: Array, posterior: Posterior) -> float:
+        """Return the objective at a point where the posterior is known: it tells most of it, unless it is a part."""
+        if self.is_part:
+            return self.objective.value(point)
+        return posterior.value + self.objective.log_prior(point)[0]
 
     def _pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
         """Return neighbouring posteriors on either side of the optimum, one pair for each column of `roots`."""

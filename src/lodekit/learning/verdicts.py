@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -146,15 +146,15 @@ class Structure:
 
 
 def give_verdicts(
-    structure: Structure, curves: Curves, objective: Objective, optimum: Optimum, curvature: Array
+    structure: Structure, curves: Sequence[Curves], objective: Objective, optimum: Optimum, curvature: Array
 ) -> dict[str, Verdict]:
     """Return what is to be said about parameters other than what the curvature says, by name.
 
     Parameters
     ----------
     structure : Structure
-    curves : Curves
-        At the optimum.
+    curves : sequence of Curves
+        At the optimum, of each record.
     objective : Objective
     optimum : Optimum
     curvature : array, shape (n, n)
@@ -167,7 +167,7 @@ def give_verdicts(
         for n in layout.learned
         if layout.names[n] not in found and objective.parameters[layout.names[n]].prior is None
     ]
-    sizes = np.array([max(abs(float(curves.theta[n])), layout.transforms[n].size) for n in free])
+    sizes = np.array([max(abs(float(curves[0].theta[n])), layout.transforms[n].size) for n in free])
     for way in open_directions(curves, free, sizes):
         for number, share in zip(free, way, strict=True):
             if abs(share) > _SHARE:

@@ -16,8 +16,10 @@ from lodekit.plotting.axes import (
     to_png,
 )
 from lodekit.plotting.channels import draw_channel, draw_residual
+from lodekit.plotting.dynamics import draw_frequency_response, draw_step
 from lodekit.plotting.evidence import draw_evidence, draw_parameter
 from lodekit.plotting.frequencies import draw_modes, draw_spectrum
+from lodekit.plotting.residuals import draw_correlations, draw_cumulated, draw_scatter
 from lodekit.plotting.style import OKABE_ITO, WIDTH
 
 __all__ = [
@@ -25,12 +27,17 @@ __all__ = [
     "WIDTH",
     "add_legend",
     "draw_channel",
+    "draw_correlations",
+    "draw_cumulated",
     "draw_evidence",
+    "draw_frequency_response",
     "draw_modes",
     "draw_note",
     "draw_parameter",
     "draw_residual",
+    "draw_scatter",
     "draw_spectrum",
+    "draw_step",
     "frame",
     "import_matplotlib",
     "label_bottom",

@@ -48,7 +48,7 @@ def import_matplotlib() -> Any:
 
 
 def make_panels(
-    count: int, *, width: float = WIDTH, height_each: float = 1.35, columns: int = 1, share: bool = True
+    count: int, *, width: float = WIDTH, height_each: float = 1.35, columns: int = 1, share: bool | str = True
 ) -> tuple[Any, list[Any]]:
     """Return a figure and its panels, one above the other, that share the time axis.
 
@@ -62,8 +62,8 @@ def make_panels(
         Of the figure and of a row of panels, in inches.
     columns : int
         How many panels stand beside each other.
-    share : bool
-        Whether the panels share their horizontal axis.
+    share : bool or "col"
+        Whether the panels share their horizontal axis, or those below each other do.
 
     Returns
     -------

@@ -17,8 +17,10 @@ from lodekit.algebra.finite_field import Element
 from lodekit.algebra.modes import enclose_roots, mode_factors
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.errors import EquationError
 from lodekit.prior.arrays import constant
 from lodekit.prior.means import CompiledSignal, append_signal
+from lodekit.system.delays import need_inputs
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
@@ -201,11 +203,14 @@ class Coefficients:
         Derivatives in the parameters: one more dimension, the first.
     table : (array, array)
         What both were taken from, shapes (s,) and (p, s).
+    driven : (array, array), optional
+        The numbers of the response to known inputs, and their derivatives, where there are inputs.
     """
 
     values: CoefficientArrays
     slopes: CoefficientArrays
     table: tuple[Array, Array]
+    driven: tuple[Array, Array] | None = None
 
     @property
     def free(self) -> Array:
@@ -288,6 +293,12 @@ def compile_observables(system: System, operators: OperatorMatrix, known: Sequen
     known : sequence of Signal
         Known functions of time that are added to each observable; none by default.
     """
+    delayed = need_inputs(system.channels)
+    if delayed:
+        raise EquationError(
+            f"{delayed[0]!r} is delayed in the equations, so it must be a known input, such as "
+            f"inputs={{{delayed[0]!r}: 'hold'}}"
+        )
     ring, parametrization = system.operator.ring, system.parametrization
     scalars: list[Scalar] = []
     zero = ring.rational(0)

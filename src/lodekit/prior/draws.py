@@ -75,7 +75,7 @@ def draw_solutions(
     values, scaled = observables.evaluate(hyper.theta), observables.units.scaled_times(times)
     groups = mode_groups(observables.compiled)
     basis, _ = observables.mode_basis(values, groups, scaled, slopes=False)
-    means, _ = observables.means(values, times)
+    means, _ = observables.means(values, times, slopes=False)
     roots = np.repeat(hyper.mode_deviations, [group.size for group in groups])
     weights = roots[:, None] * generator.standard_normal((len(roots), size))
     total = np.stack([part @ weights for part in basis], axis=1) + np.stack(means, axis=1)[:, :, None]

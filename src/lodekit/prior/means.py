@@ -79,6 +79,10 @@ class CompiledSignal:
             The table.
         """
         slopes = derivatives[:, self.coefficients]
+        if self._is_constant(values, slopes):
+            starts = slice(self.coefficients.start, self.coefficients.stop, 3)
+            total = np.full(len(times), values[starts].sum())
+            return total, np.repeat(derivatives[:, starts].sum(axis=1)[:, None], len(times), axis=1)
         total, gradient = np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
         for i, (c, w, envelope, wave) in enumerate(self.waves(np, times, values)):
             total += c * envelope * wave
@@ -88,6 +92,26 @@ class CompiledSignal:
                 gradient += np.outer(dc, envelope * wave) + np.outer(dr, c * times * envelope * wave)
                 gradient += np.outer(dw, c * times * envelope * slope)
         return total, gradient
+
+    def _is_constant(self, values: Array, slopes: Array) -> bool:
+        """Return whether all terms are constants, and stay so when parameters move."""
+        own = values[self.coefficients].reshape(-1, 3)
+        moving = slopes.reshape(len(slopes), self.count, 3)[:, :, 1:]
+        return not (any(self.powers) or any(self.sines) or own[:, 1:].any() or moving.any())
+
+    def pull(self, times: Array, values: Array, derivatives: Array, weights: Array) -> Array:
+        """Return derivatives in the parameters of the sum of weights times the signal, shape (p,).
+
+        Parameters
+        ----------
+        times, values, derivatives
+            As in `evaluate`.
+        weights : array, shape (n,)
+        """
+        if self._is_constant(values, derivatives[:, self.coefficients]):
+            starts = slice(self.coefficients.start, self.coefficients.stop, 3)
+            return np.asarray(derivatives[:, starts].sum(axis=1) * weights.sum())
+        return np.asarray(self.evaluate(times, values, derivatives)[1] @ weights)
 
     @property
     def count(self) -> int:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CompiledObservables
+from lodekit.prior.responses.transitions import exponentials
 
 __all__ = [
     "Companion",
@@ -32,6 +33,7 @@ __all__ = [
     "fundamental_basis",
     "group_of_each",
     "mode_groups",
+    "pull_companion",
 ]
 
 Array = NDArray[np.float64]
@@ -210,6 +212,8 @@ def exponentials_of_matrix(xp: Any, matrix: Any, times: Any) -> Any:
     if not np.isfinite(norm):
         shape = np.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(times.shape[:-1]))
         return xp.full((*shape, count, size, size), np.inf, dtype=matrix.dtype, device=matrix.device)
+    if size == 1:
+        return xp.exp(matrix[..., None, :, :] * times[..., :, None, None])
     squarings = max(0, int(np.ceil(np.log2(max(norm, 1e-300)))))
     powers = [xp.broadcast_to(constant(xp, np.eye(size), matrix), matrix.shape)]
     for _ in range(_TAYLOR):
@@ -260,6 +264,40 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
     return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
 
 
+def _slopes_of_weights(operators: Array, d_operators: Array, system: Companion) -> tuple[Array, Array]:
+    """Return operators of the first state as weights of all states, (o, m), and their derivatives, (p, o, m)."""
+    size, count = len(system.matrix), len(system.d_matrix)
+    rows = _rows(np, system.matrix, operators.shape[-1])
+    d_rows = [np.zeros((count, size))]
+    for row in rows[:-1]:
+        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
+    return _weights(operators, rows), _weights(d_operators, rows) + _weights(operators, d_rows)
+
+
+def pull_companion(times: Array, operators: Array, d_operators: Array, system: Companion, slopes: Array) -> Array:
+    """Return derivatives in the parameters of a weighted sum of the fundamental system, shape (p,).
+
+    One derivative of each exponential is enough for all parameters: that in the direction of its own weights.
+
+    Parameters
+    ----------
+    times, operators, d_operators, system
+        As in `companion_basis`.
+    slopes : array, shape (o, n, m)
+        The weights.
+    """
+    weights, d_weights = _slopes_of_weights(operators, d_operators, system)
+    scaled = system.matrix.T * times[:, None, None]
+    if not np.isfinite(scaled).all():
+        return np.full(len(system.d_matrix), np.nan)
+    in_flow = np.einsum("or,onm->nrm", weights, slopes)
+    # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
+    flow, changes = exponentials(scaled, in_flow[None])
+    in_weights = np.einsum("nmr,onm->or", flow, slopes)
+    in_matrix = np.zeros_like(system.matrix) if changes is None else np.einsum("n,nij->ij", times, changes[0])
+    return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(system.d_matrix, in_matrix, 2))
+
+
 def companion_basis(times: Array, operators: Array, d_operators: Array, system: Companion) -> tuple[Array, Array]:
     """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
@@ -271,15 +309,13 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
         Coefficients of W in scaled time, for each observable, and their derivatives in the parameters.
     system : Companion
     """
-    size, count = len(system.matrix), len(system.d_matrix)
+    size = len(system.matrix)
     flow = exponentials_of_matrix(np, system.matrix, times)
-    rows = _rows(np, system.matrix, operators.shape[-1])
-    weights = _weights(operators, rows)
-    d_rows = [np.zeros((count, size))]
-    for row in rows[:-1]:
-        d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
-    d_weights = _weights(d_operators, rows) + _weights(operators, d_rows)
+    weights, d_weights = _slopes_of_weights(operators, d_operators, system)
     slopes = _see(np, d_weights, flow)
+    if size == 1:
+        slopes += (times[:, None] * _see(np, weights, flow)) * system.d_matrix[:, None]
+        return _see(np, weights, flow), slopes
     for p, slope in enumerate(system.d_matrix):
         if slope.any():
             block = np.zeros((2 * size, 2 * size))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.operators import OperatorMatrix
+from lodekit.data.inputs import InputSignal
 from lodekit.data.units import Units
 from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CoefficientArrays, Coefficients, CompiledObservables, compile_observables
+from lodekit.prior.driven import Driven, compile_drive
 from lodekit.prior.modes import (
     ModeGroup,
     companion,
@@ -21,11 +23,13 @@ from lodekit.prior.modes import (
     companion_matrix,
     exponential_basis,
     fundamental_basis,
+    pull_companion,
 )
 from lodekit.system.grammar import parse_expression
 from lodekit.system.linear import Reader
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
+from lodekit.system.tree import Expression, drop_names
 
 __all__ = ["ObservableReader", "Observables"]
 
@@ -40,20 +44,37 @@ class Observables:
     ----------
     compiled : CompiledObservables
     units : Units
+    driven : Driven, optional
+        The response to known inputs, where there are some.
     """
 
     compiled: CompiledObservables
     units: Units
+    driven: Driven | None = None
 
     @property
     def count(self) -> int:
         """How many there are."""
         return len(self.units.scales)
 
+    def starting_at(self, start: float, inputs: Mapping[str, InputSignal]) -> Observables:
+        """Return the same observables with another time zero, and with other inputs where there are some.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        inputs : dict of str to InputSignal
+            The same channels.
+        """
+        driven = None if self.driven is None else Driven(self.driven.drive, dict(inputs), start)
+        return replace(self, units=replace(self.units, start=start), driven=driven)
+
     def evaluate(self, theta: Array) -> Coefficients:
         """Return coefficient arrays in scaled time and units, with derivatives in the parameters."""
         values, slopes = self.compiled.table.evaluate(theta)
-        return Coefficients(self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes))
+        driven = None if self.driven is None else self.driven.evaluate(theta)
+        return Coefficients(self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes), driven)
 
     def take_apart(self, xp: Any, table: Any) -> CoefficientArrays:
         """Return coefficient arrays in scaled time and units, from the values of the table or from their derivatives.
@@ -147,13 +168,46 @@ class Observables:
             d_parts.append(d_found)
         return list(np.concat(parts, -1)), list(np.concat(d_parts, -1).swapaxes(0, 1))
 
-    def exponents(self, values: Coefficients, groups: Sequence[ModeGroup]) -> NDArray[np.complex128]:
+    def pull_modes(
+        self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]
+    ) -> Array:
+        """Return derivatives in the parameters of a weighted sum of the basis functions, shape (p,).
+
+        Parameters
+        ----------
+        values : Coefficients
+        groups : sequence of ModeGroup
+        times : array, shape (n,)
+            Scaled times.
+        weights : sequence of arrays, shape (n, r)
+            One for each observable.
+        """
+        total, start = np.zeros(len(values.table[1])), 0
+        for group in groups:
+            factor, own = self.compiled.factors[group.factor], slice(start, start + group.size)
+            operators = values.values.columns[factor.column], values.slopes.columns[factor.column]
+            slopes = np.stack([part[:, own] for part in weights])
+            if group.root is None:
+                parts = values.values.factors[group.factor], values.slopes.factors[group.factor]
+                total += pull_companion(times, *operators, companion(*parts, factor.multiplicity), slopes)
+            else:
+                root = group.root * self.units.span
+                changes = exponential_basis(np, times, operators[1], root, factor.multiplicity)
+                total += np.tensordot(changes, slopes, 3)
+            start += group.size
+        return total
+
+    def exponents(
+        self, values: Coefficients, groups: Sequence[ModeGroup], *, signals: bool = True
+    ) -> NDArray[np.complex128]:
         """Return the exponents of all modes and particular solutions in scaled time.
 
         Parameters
         ----------
         values : Coefficients
         groups : sequence of ModeGroup
+        signals : bool
+            Whether those of particular solutions are wanted, too.
         """
         span = self.units.span
         found: list[complex] = []
@@ -164,15 +218,15 @@ class Observables:
                 found += list(np.roots(values.factors[group.factor][::-1]))
             else:
                 found.append(np.inf)
-        for signal in self.compiled.signals:
+        for signal in self.compiled.signals if signals else ():
             rates = values.table[0][signal.coefficients].reshape(-1, 3)[:, 1:] * span
             found += list(rates[:, 0] + 1j * rates[:, 1])
         return np.array(found, dtype=complex)
 
     @cached_property
     def has_mean(self) -> bool:
-        """Whether any observable has a particular solution that is not zero."""
-        return any(signal.count for signal in self.compiled.signals)
+        """Whether any observable has a particular solution, or a response to inputs, that is not zero."""
+        return self.driven is not None or any(signal.count for signal in self.compiled.signals)
 
     def mean_values(self, xp: Any, table: Any, times: Any) -> Any:
         """Return the particular solution in scaled units, shape (..., o, n).
@@ -188,22 +242,55 @@ class Observables:
         signals = [signal.values(xp, times, table) for signal in self.compiled.signals]
         return xp.stack(signals, -2) / constant(xp, self.units.scales[:, None], table)
 
-    def means(self, values: Coefficients, times: Array) -> tuple[list[Array], list[Array]]:
-        """Return the particular solution in scaled units at the user's times, (n,), and derivatives, (p, n).
+    def means(self, values: Coefficients, times: Array, *, slopes: bool = True) -> tuple[list[Array], list[Array]]:
+        """Return all that is known in scaled units at the user's times, (n,), and derivatives, (p, n).
+
+        That is the particular solution, and the response to known inputs.
 
         Parameters
         ----------
         values : Coefficients
         times : array, shape (n,)
             In the user's unit.
+        slopes : bool
+            Whether the derivatives are wanted; they are zero otherwise.
         """
+        scales = self.units.scales
         if not self.has_mean:
             zero, flat = np.zeros(len(times)), np.zeros((len(values.d_free), len(times)))
-            return [zero] * len(self.units.scales), [flat] * len(self.units.scales)
-        found = [signal.evaluate(times, *values.table) for signal in self.compiled.signals]
-        return [v / s for (v, _), s in zip(found, self.units.scales, strict=True)], [
-            d / s for (_, d), s in zip(found, self.units.scales, strict=True)
+            return [zero] * len(scales), [flat] * len(scales)
+        table = values.table if slopes else (values.table[0], values.table[1][:0])
+        found = [signal.evaluate(times, *table) for signal in self.compiled.signals]
+        if not slopes:
+            found = [(v, np.zeros((len(values.d_free), 1))) for v, _ in found]
+        if self.driven is not None and values.driven is not None:
+            response, d_response = self.driven.respond(values.driven, times, slopes=slopes)
+            found = [(v + r, d + e) for (v, d), r, e in zip(found, response, d_response, strict=True)]
+        return [v / s for (v, _), s in zip(found, scales, strict=True)], [
+            d / s for (_, d), s in zip(found, scales, strict=True)
         ]
+
+    def pull_means(self, values: Coefficients, times: Array, weights: Sequence[Array]) -> Array:
+        """Return derivatives in the parameters of a weighted sum of all that is known, shape (p,).
+
+        It never holds derivatives at all times.
+
+        Parameters
+        ----------
+        values : Coefficients
+        times : array, shape (n,)
+            In the user's unit.
+        weights : sequence of arrays, shape (n,)
+            One for each observable, for its values in scaled units.
+        """
+        total = np.zeros(len(values.d_free))
+        own = [weight / scale for weight, scale in zip(weights, self.units.scales, strict=True)]
+        for signal, weight in zip(self.compiled.signals, own, strict=True):
+            if signal.count:
+                total += signal.pull(times, *values.table, weight)
+        if self.driven is not None and values.driven is not None:
+            total += self.driven.pull(values.driven, times, np.stack(own))
+        return total
 
 
 @dataclass(frozen=True)
@@ -213,20 +300,21 @@ class ObservableReader:
     Parameters
     ----------
     system : System
+    inputs : dict of str to InputSignal
+        Channels that are known for all times; the prior is that of the others.
     """
 
     system: System
+    inputs: Mapping[str, InputSignal] = field(default_factory=dict)
+
+    @cached_property
+    def reduced(self) -> System:
+        """The system of the channels that are not known."""
+        return self.system.given(tuple(self.inputs)) if self.inputs else self.system
 
     def read(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[Signal]]:
         """Return the operators on the channels, and the known functions of time beside them."""
-        operator = self.system.operator
-        reader = Reader(operator.ring, self.system.channels)
-        entries, known = [], []
-        for text in observables:
-            form = reader.form(parse_expression(text))
-            entries.append([form.channels.get(name, []) for name in self.system.channels])
-            known.append(form.known)
-        return OperatorMatrix.from_scalars(operator.ring, entries, operator.width, operator.variable), known
+        return _read(self.system, [parse_expression(text) for text in observables])
 
     def compile(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables compiled and scaled.
@@ -239,7 +327,12 @@ class ObservableReader:
             Of time, and of each observable.
         """
         matrix, known = self.read(observables)
-        return Observables(compile_observables(self.system, matrix, known), units)
+        if not self.inputs:
+            return Observables(compile_observables(self.system, matrix, known), units)
+        kept = [drop_names(parse_expression(text), tuple(self.inputs)) for text in observables]
+        compiled = compile_observables(self.reduced, *_read(self.reduced, kept))
+        driven = Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start)
+        return Observables(compiled, units, driven)
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables in the user's own units, over the time of other units.
@@ -252,3 +345,15 @@ class ObservableReader:
             Of which only that of time is taken.
         """
         return self.compile(observables, units.plain(len(observables)))
+
+
+def _read(system: System, expressions: Sequence[Expression | None]) -> tuple[OperatorMatrix, list[Signal]]:
+    """Return expressions as operators on the channels of a system, with what is known in them; None for zero."""
+    operator = system.operator
+    reader = Reader(operator.ring, system.channels)
+    entries, known = [], []
+    for expression in expressions:
+        form = None if expression is None else reader.form(expression)
+        entries.append([[] for _ in system.channels] if form is None else reader.operators(form))
+        known.append(Signal(operator.ring) if form is None else form.known)
+    return OperatorMatrix.from_scalars(operator.ring, entries, operator.width, operator.variable), known

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.noise import Noise
 from lodekit.data.units import Units
@@ -53,6 +54,21 @@ class Prior:
         """Number of lengthscales, and of deviations: one for each free function, or for each channel."""
         return len(self.latents) if self.channels is None else self.channels.count
 
+    def starting_at(self, start: float, inputs: Mapping[str, InputSignal] | None = None) -> Prior:
+        """Return the same prior with another time zero, and with other inputs: that of another record.
+
+        Known functions of time stay where they are; modes, and responses to inputs, begin at the new start.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        inputs : dict of str to InputSignal, optional
+            What is known in that record; the same channels.
+        """
+        channels = None if self.channels is None else self.channels.starting_at(start, inputs or {})
+        return replace(self, observables=self.observables.starting_at(start, inputs or {}), channels=channels)
+
     def mode_roots(self, deviations: Array) -> Array:
         """Return the prior deviation of every basis function of the modes."""
         return np.repeat(deviations, [group.size for group in self.groups])
@@ -83,7 +99,7 @@ def make_prior(
     ----------
     measurements : Measurements
     reader : ObservableReader
-        Of the system.
+        Of the system, with the inputs that are known.
     latents : tuple of Latent
         One for each free function.
     noise : {"shared", "channel"}
@@ -94,7 +110,7 @@ def make_prior(
     """
     units = Units.of(measurements, time=time, scales=scales)
     observables = reader.compile(measurements.names, units)
-    channels = reader.compile_plain(reader.system.channels, units) if on_channels and latents else None
+    channels = reader.compile_plain(reader.reduced.channels, units) if on_channels and latents else None
     own = Noise.of(measurements.summaries, units.scales, shared=noise == "shared")
     prior = Prior(observables, latents, mode_groups(observables.compiled), own, channels)
     _check_forced_values(prior, measurements.summaries)
@@ -107,7 +123,8 @@ def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
     # Exactly, and not at some values of the parameters: others might be the exception.
     values = compiled.take_apart(np, compiled.table.occurring)
     for o, item in enumerate(summaries):
-        if values.free[o].any() or any(column[o].any() for column in values.columns) or compiled.signals[o].count:
+        known = compiled.signals[o].count or prior.observables.driven is not None
+        if values.free[o].any() or any(column[o].any() for column in values.columns) or known:
             continue
         error = item.spread / np.sqrt(item.count)
         if item.exact or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):

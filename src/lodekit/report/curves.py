@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
@@ -33,7 +34,7 @@ def add_curves(page: Page, subject: Subject) -> None:
     subject : Subject
         The fitted model, and what the user said about it.
     """
-    page.section("The channels")
+    page.section(subject.heading("The channels"))
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
     panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
     caption = (
@@ -54,6 +55,9 @@ def add_curves(page: Page, subject: Subject) -> None:
 
 def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
     """Return the panel of one observable, the mean on top of everything; `band` is half its width."""
+    signal = subject.gp.fit_.measurements.inputs.get(name)
+    if signal is not None:
+        return _input_panel(subject, name, signal)
     times, label, unit = plain(subject.times, 12), plot_text(name), plot_text(subject.unit(name))
     low, high = mean - band, mean + band
     traces = [
@@ -97,6 +101,25 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
     title = f"<b>{label}</b>{' in' + unit if unit else ''}"
     title += "" if name in subject.series else ' <span style="color:#5a6b7b">– not measured</span>'
     return Panel(title, traces, _limits(subject, name, low, high))
+
+
+def _input_panel(subject: Subject, name: str, signal: InputSignal) -> Panel:
+    """Return the panel of a known input, from its samples, thinned where there are many."""
+    label, unit = plot_text(name), plot_text(subject.unit(name))
+    inside = signal.times[(signal.times > subject.span[0]) & (signal.times < subject.span[1])]
+    times = np.concatenate([[subject.span[0]], inside[thin(len(inside))], [subject.span[1]]])
+    values = signal.at(times)
+    trace = {
+        "name": "known",
+        "x": plain(times, 12),
+        "y": plain(values),
+        "mode": "lines",
+        "line": {"color": _MEAN, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
+        "hovertemplate": f"{label} = %{{y:.6~g}}{unit}{subject.hover_time}",
+    }
+    kind = "held between samples" if signal.kind == "hold" else "straight between samples"
+    title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
+    return Panel(title, [trace], (float(values.min()), float(values.max())))
 
 
 def _points(subject: Subject, item: Series) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
@@ -17,6 +18,9 @@ from lodekit.report.wording import count, digits, format_uncertain, join, senten
 from lodekit.system.display import sections
 
 __all__ = ["make_report"]
+
+#: So many records have sections of their own at most.
+_MOST = 12
 
 
 def make_report(
@@ -69,23 +73,46 @@ def make_report(
     _add_result(page, subject, notes)
     _add_equations(page, subject)
     _add_tables(page, subject)
-    add_curves(page, subject)
-    _add_certificate(page, subject)
-    add_residuals(page, subject, find_residuals(subject))
+    _add_records(page, subject, span)
     add_recipe(page, subject, command)
     return page.text()
+
+
+def _add_records(page: Page, subject: Subject, span: tuple[float, float] | None) -> None:
+    """Add curves, certificate and residuals of every record."""
+    fit = subject.gp.fit_
+    parts = [subject]
+    if len(fit.records) > 1:
+        parts = [
+            replace(
+                subject,
+                gp=LODEGP.from_fit(part),
+                span=read_span(span, part.measurements.window),
+                record=part.records[0],
+            )
+            for part in fit.parts[:_MOST]
+        ]
+    if len(fit.records) > _MOST:
+        page.paragraph(f"Of {len(fit.records)} records the first {_MOST} are shown below; the fit used all.", "note")
+    for part in parts:
+        add_curves(page, part)
+        _add_certificate(page, part)
+        add_residuals(page, part, find_residuals(part))
 
 
 def _lead(subject: Subject) -> str:
     """Return what was fitted to what, in one sentence."""
     system, kept = subject.gp.system, subject.gp.fit_.measurements
-    channels = f" ({', '.join(system.channels)})" if len(system.channels) <= 8 else ""
-    parts = [count(len(system.equations), "equation"), count(len(system.channels), "channel") + channels]
+    channels = f" ({', '.join(system.plain_channels)})" if len(system.plain_channels) <= 8 else ""
+    parts = [count(len(system.equations), "equation"), count(len(system.plain_channels), "channel") + channels]
     if system.parameters:
         parts.append(count(len(system.parameters), "parameter"))
     source = f" from {subject.source}" if subject.source else ""
     start, stop = kept.window
     window = f"t from {start:.{subject.time_digits}g} to {stop:.{subject.time_digits}g}{subject.unit('t')}"
+    if len(subject.gp.records_) > 1:
+        longest = f"{stop - start:.{subject.time_digits}g}{subject.unit('t')}"
+        window = f"{count(len(subject.gp.records_), 'record')}, the longest {longest} long"
     return f"{', '.join(parts)}; fitted to {count(kept.size, 'measurement')}{source}, {window}."
 
 
@@ -105,7 +132,8 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
-    for note in (*map(sentence, subject.gp.fit_.diagnosis.notes), *notes):
+    inputs = [f"Input {text}" for text in subject.gp.fit_.input_notes]
+    for note in (*map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)), *notes):
         page.paragraph(str(note), "note")
 
 
@@ -113,7 +141,8 @@ def _explained_line(subject: Subject) -> list[str]:
     """Return how much of the data the curves explain, in one sentence; none where that is not known."""
     shares = subject.gp.fit_.diagnosis.explained
     listed = [f"{show_share(share)} of {name}" for name, share in shares.items()]
-    return [f"Of the variance of the data the curves explain {join(listed)}."] if listed else []
+    least = "at least " if len(subject.gp.records_) > 1 else ""
+    return [f"Of the variance of the data the curves explain {least}{join(listed)}."] if listed else []
 
 
 def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
@@ -166,7 +195,10 @@ def _add_equations(page: Page, subject: Subject) -> None:
     for note in system.notes:
         page.paragraph(note, "note")
     page.section("What the equations imply")
-    page.items([*system.explain().splitlines(), *_modes_at_estimate(subject)])
+    reduced = subject.gp.fit_.setup.reduced
+    if reduced is not system:
+        page.paragraph(f"Given {join(list(subject.gp.fit_.measurements.inputs))}, of what responds:")
+    page.items([*reduced.explain().splitlines(), *_modes_at_estimate(subject)])
     shown = [block for block in sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
     text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
     page.details("The algebra in full", f"<pre>{escape(text)}</pre>")
@@ -174,7 +206,7 @@ def _add_equations(page: Page, subject: Subject) -> None:
 
 def _modes_at_estimate(subject: Subject) -> list[str]:
     """Return what modes with parameters inside look like at the estimate."""
-    system = subject.gp.system
+    system = subject.gp.fit_.setup.reduced
     if not any(mode.depends_on_parameters for mode in system.modes):
         return []
     values = {name: float(f"{found.value:.6g}") for name, found in subject.gp.parameters_.items()}
@@ -229,7 +261,7 @@ def _unit_of(subject: Subject, hyperparameter: str) -> str:
 
 def _add_certificate(page: Page, subject: Subject) -> None:
     """Add the proof that all solutions satisfy the equations, and what was measured on the curves of this page."""
-    page.section("Do the curves satisfy the equations?")
+    page.section(subject.heading("Do the curves satisfy the equations?"))
     system = subject.gp.system
     try:
         found = subject.gp.certificate(subject.times)

@@ -57,18 +57,22 @@ def write_code(gp: LODEGP, source: str = "") -> str:
             given = [f"{key}={_code(value)}" for key, value in options if value is not None and value is not False]
             lines.append(f'        "{name}": lk.Parameter({", ".join(given)}),')
         lines.append("    },")
-    listed = ", ".join(f'"{name}"' for name in system.channels)
+    listed = ", ".join(f'"{name}"' for name in system.plain_channels)
     chosen = [] if system.basis is None else [f"    basis={_code(system.basis)},"]
     lines += [f"    channels=[{listed}],", *chosen, ")"]
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
     arguments = [f"{k}={_code(v)}" for k, v in gp.fit_.arguments.to_dict().items() if v != defaults[k]]
     model = f"lk.LODEGP({', '.join(['system', *arguments])})"
-    if kept.sums is not None:
+    if kept.is_summed:
         lines.append(f"gp = {model}.fit({_code(source or 'data.parquet')})")
+    elif len(gp.records_) > 1:
+        lines.append(f"# one file, DataFrame, or (t, Y) for each record, with some of {', '.join(kept.names)}")
+        names = gp.records_ if len(gp.records_) <= 12 else (*gp.records_[:12], "...")
+        lines.append(f"gp = {model}.fit({_code(list(names))})")
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
         noise = ", noise_std=noise_std" if any(not item.learned for item in kept.summaries) else ""
-        lines.append(f"# t: times; Y: a dict or table of {', '.join(kept.names)}{where}")
+        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}")
         lines.append(f"gp = {model}.fit(t, Y{noise})")
     return "\n".join([*lines, "print(gp.summary())"])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.fitted import Fit
 from lodekit.learning.residuals import FEW, RUN, RUNS, Check, residual_doubts
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
@@ -17,6 +18,16 @@ from lodekit.report.wording import sentence, show_share
 __all__ = ["Residuals", "add_residuals", "find_residuals"]
 
 Array = NDArray[np.float64]
+#: What is told of each observable.
+_HEADINGS = [
+    "",
+    "points",
+    "RMS / noise",
+    "correlation of neighbours",
+    "Ljung-Box p",
+    "periodogram / its band",
+    "variance explained",
+]
 
 
 @dataclass(frozen=True)
@@ -72,25 +83,67 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
     residuals : sequence of Residuals
         One for each observable, from `find_residuals`.
     """
-    page.section("Residuals")
+    page.section(subject.heading("Residuals"))
     if not residuals:
         summed = subject.gp.fit_.measurements.sums is not None
         reason = "The measurements were summed and not kept" if summed else "The measurements have no noise"
         page.paragraph(f"{reason}, so there are no residuals to look at.")
         return
     checks = [item.check for item in residuals]
-    doubts = residual_doubts(checks, is_shared=subject.gp.fit_.layout.noise_levels == 1)
+    fit = subject.gp.fit_
+    doubts = residual_doubts(
+        checks,
+        is_shared=fit.layout.noise_levels == 1,
+        time_unit=fit.labels.units.get("t", ""),
+        widening=max(fit.diagnosis.widening.values(), default=1.0),
+    )
     if doubts:
         page.items([sentence(text) for text in doubts], "warning")
     elif max(check.count for check in checks) < FEW:
         page.paragraph("There are too few measurements to tell whether they scatter as independent noise does.")
     else:
         page.paragraph("Measurements scatter about the mean as independent noise does.", "good")
-    rows = [
-        [check.name, str(check.count), f"{check.size:.2f}", f"{check.memory:.2f}", show_share(check.explained)]
-        for check in checks
-    ]
-    page.table(["", "points", "RMS / noise", "correlation of neighbours", "variance explained"], rows)
+    page.table(
+        [*_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)], [_row(check, fit) for check in checks]
+    )
+    caption = (
+        "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
+    )
+    if any(check.count > check.looked for check in checks):
+        caption += f" The numbers in the table come from {RUNS} runs of {RUN} neighbours."
+    if any(check.whiteness is not None and check.whiteness.innovations for check in checks):
+        caption += (
+            " Correlations and tests are those of innovations, each measurement against its prediction from those "
+            "before: a curve that free functions bend leaves less than the noise, and correlated."
+        )
+    if any(check.count > DRAWN for check in checks):
+        caption += f" Of each channel {DRAWN} points are shown, evenly chosen."
+    start, stop = subject.gp.fit_.measurements.window
+    margin = 0.02 * (stop - start) or 0.5
+    page.plot(
+        *stack(_panels(subject, residuals), height=90, label=subject.time_label, span=(start - margin, stop + margin)),
+        caption,
+    )
+
+
+def _row(check: Check, fit: Fit) -> list[str]:
+    """Return what the residuals of one observable say, in numbers."""
+    found = check.whiteness
+    tests, links = ["", ""], [""] * len(fit.measurements.inputs)
+    if found is not None:
+        ratio = abs(found.excursion) / found.band
+        tests = [_chance(found.p_value), f"{ratio:.2f}"]
+        links = [f"{found.links[n].correlation:.2f}" if n in found.links else "" for n in fit.measurements.inputs]
+    size, memory = f"{check.size:.2f}", f"{check.memory:.2f}"
+    return [check.name, str(check.count), size, memory, *tests, show_share(check.explained), *links]
+
+
+def _chance(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
+
+
+def _panels(subject: Subject, residuals: Sequence[Residuals]) -> list[Panel]:
+    """Return one panel of residuals over time for each observable."""
     panels = []
     for item in residuals:
         check = item.check
@@ -109,13 +162,4 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         }
         reach = max(3.0, float(np.abs(item.drawn).max()))
         panels.append(Panel(f"<b>{plot_text(check.name)}</b>", [trace], (-reach, reach), (-2.0, 0.0, 2.0)))
-    caption = (
-        "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
-    )
-    if any(check.count > check.looked for check in checks):
-        caption += f" The numbers in the table come from {RUNS} runs of {RUN} neighbours."
-    if any(check.count > DRAWN for check in checks):
-        caption += f" Of each channel {DRAWN} points are shown, evenly chosen."
-    start, stop = subject.gp.fit_.measurements.window
-    margin = 0.02 * (stop - start) or 0.5
-    page.plot(*stack(panels, height=90, label=subject.time_label, span=(start - margin, stop + margin)), caption)
+    return panels

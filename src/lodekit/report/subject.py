@@ -43,6 +43,8 @@ class Subject:
         True values of parameters, and true channels as functions of times, where they are known.
     span : (float, float)
         From when to when curves are drawn, in the user's units.
+    record : str
+        Where this is one record of several: its name.
     """
 
     gp: LODEGP
@@ -50,6 +52,13 @@ class Subject:
     source: str
     truth: Truth
     span: tuple[float, float]
+    record: str = ""
+
+    def heading(self, text: str) -> str:
+        """Return the heading of a section, with the record that it is about where there are several."""
+        if not self.record:
+            return text
+        return f"{text} Record {self.record}" if text.endswith("?") else f"{text}, record {self.record}"
 
     def unit(self, name: str) -> str:
         """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
@@ -59,12 +68,12 @@ class Subject:
     @cached_property
     def series(self) -> dict[str, Series]:
         """The measurements by observable, or averages where only sums were kept."""
-        return {item.observable: item for item in self.gp.fit_.measurements.shown}
+        return {item.observable: item for part in self.gp.fit_.parts for item in part.measurements.shown}
 
     @property
     def names(self) -> list[str]:
         """The channels, and whatever else was measured."""
-        channels = self.gp.system.channels
+        channels = self.gp.system.plain_channels
         return [*channels, *(name for name in self.series if name not in channels)]
 
     @property
@@ -77,7 +86,9 @@ class Subject:
         """Times of the curves, so many that straight lines between them are as good."""
         for steps in _STEPS:
             times = np.array(plain(np.linspace(*self.span, steps + 1), 12))
-            mean = self.gp.predict(times, self.names)
+            # Inputs that jump are drawn from their samples.
+            known = self.gp.fit_.measurements.inputs
+            mean = self.gp.predict(times, [name for name in self.names if name not in known])
             bend = np.abs(mean[1:-1:2] - (mean[:-2:2] + mean[2::2]) / 2).max(axis=0)
             if (bend <= 0.01 * np.ptp(mean, axis=0)).all():
                 break

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from lodekit.algebra.operators import OperatorMatrix
@@ -13,10 +14,10 @@ from lodekit.system.choice import Choice
 from lodekit.system.forms import LinearForm
 from lodekit.system.grammar import parse_equations, parse_expression
 from lodekit.system.matrices import equations_from_operator_matrix, to_rows
-from lodekit.system.tree import Equation
+from lodekit.system.tree import Equation, Name, Number, drop_names, walk
 from lodekit.system.writing import format_form, format_row
 
-__all__ = ["Basis", "choose", "read_basis"]
+__all__ = ["Basis", "choose", "read_basis", "without_inputs"]
 
 
 @dataclass(frozen=True)
@@ -110,3 +111,41 @@ def choose(
     matrix = OperatorMatrix.from_scalars(ring, entries, len(names), variable)
     texts = () if basis.columns else tuple(row.text for row in rows)
     return Basis(tuple(rows), basis.columns), Choice(matrix, texts)
+
+
+def without_inputs(
+    equations: Sequence[Equation], basis: Basis | None, inputs: Collection[str]
+) -> tuple[list[Equation], Basis | None]:
+    """Return equations and what is left of a chosen basis where some channels are zero.
+
+    Parameters
+    ----------
+    equations : sequence of Equation
+        Those that say nothing then are left out.
+    basis : Basis, optional
+        Of expressions, those of which nothing is left are left out.
+    inputs : collection of str
+        The channels.
+    """
+    if basis is not None and basis.columns:
+        raise EquationError(
+            "the basis was chosen as a matrix, which holds for free inputs only; expected expressions in the channels, "
+            "or none: try system.with_basis(None)"
+        )
+    left = _drop(() if basis is None else basis.rows, inputs)
+    return _drop(equations, inputs), Basis(tuple(left)) if left else None
+
+
+def _drop(equations: Sequence[Equation], names: Collection[str]) -> list[Equation]:
+    found = []
+    for equation in equations:
+        sides = [side for side in (equation.left, equation.right) if side is not None]
+        if not any(isinstance(node, Name) and node.name in names for side in sides for node in walk(side)):
+            found.append(equation)
+            continue
+        left, *right = (drop_names(side, names) for side in sides)
+        if left is not None or any(side is not None for side in right):
+            zero = Number(equation.left.place, Fraction(0))
+            other = (right[0] or zero) if right else None
+            found.append(Equation(left or zero, other, ""))
+    return found

@@ -97,7 +97,7 @@ def find_dimensions(system: Facts) -> Dimensions:
     system : Facts
     """
     groups = balances(system)
-    quantities = ["t", *system.channels]
+    quantities = ["t", *system.plain_channels]
     for stage in range(3):
         marked, numbers = _mark_numbers(groups, stage)
         # What stands further left is expressed in what stands further right.
@@ -112,7 +112,7 @@ def find_dimensions(system: Facts) -> Dimensions:
 
     return Dimensions(
         {name: sort(solved[name]) for name in system.parameters},
-        {name: sort(solved[name]) for name in system.channels},
+        {name: sort(solved[name]) for name in system.plain_channels},
         {text: sort(solved[mark]) for mark, text in numbers.items() if solved[mark] not in ({}, {mark: Fraction(1)})},
         [name for name in system.parameters if solved[name] == {name: Fraction(1)}],
     )

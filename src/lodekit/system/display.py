@@ -10,6 +10,7 @@ from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, join_terms
 from lodekit.errors import AlgebraError
+from lodekit.system.delays import Delayed
 from lodekit.system.explanation import sentences
 from lodekit.system.facts import Facts
 from lodekit.system.parameters import Parameter
@@ -101,7 +102,7 @@ def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     """Return the whole analysis as titled blocks of lines."""
     blocks = [
         ("Equations", list(facts.equations)),
-        ("Channels", [", ".join(facts.channels)]),
+        ("Channels", [", ".join(facts.plain_channels)]),
     ]
     if facts.parameters:
         blocks.append(("Parameters", [_parameter_line(name, p) for name, p in facts.parameters.items()]))
@@ -132,7 +133,7 @@ def definition(facts: Facts) -> dict[str, Any]:
     """Return what was said about a system, as plain values for JSON."""
     return {
         "equations": list(facts.equations),
-        "channels": list(facts.channels),
+        "channels": list(facts.plain_channels),
         "parameters": {name: parameter.definition() for name, parameter in facts.parameters.items()},
         "notes": list(facts.notes),
         **({} if facts.choice is None else {"basis": facts.choice.shown}),
@@ -177,7 +178,7 @@ def to_dict(facts: Facts) -> dict[str, Any]:
         modes.append(entry)
     return {
         "equations": list(facts.equations),
-        "channels": list(facts.channels),
+        "channels": list(facts.plain_channels),
         "parameters": {
             name: {"positive": p.positive, "bounds": _finite(p.bounds), "fixed": p.fixed, "start": p.start}
             for name, p in facts.parameters.items()
@@ -228,9 +229,9 @@ def latex(facts: Facts) -> str:
     for channel, terms in zip(facts.channels, _solution_terms(facts), strict=True):
         text = _latex_terms(facts, terms)
         if not facts.is_homogeneous:
-            particular = f"\\tilde{{{latex_name(channel)}}}"
+            particular = f"\\tilde{{{_latex_derivative(channel, 0)}}}"
             text = particular if not terms else f"{text} + {particular}"
-        lines.append(f"{latex_name(channel)} &= {text}")
+        lines.append(f"{_latex_derivative(channel, 0)} &= {text}")
     ring = facts.operator.ring
     for name, mode in zip(modes, facts.parametrization.modes, strict=True):
         monic = [Scalar(ring, value, mode.annihilator[-1]) for value in mode.annihilator]
@@ -328,7 +329,18 @@ def _latex(facts: Facts, expression: Any) -> str:
     return str(sympy.latex(expression, symbol_names=names))
 
 
+def _latex_time(time: Scalar) -> str:
+    """Return the time before a delay as LaTeX: ``t - T``."""
+    import sympy
+
+    names = {sympy.Symbol(name): latex_name(name) for name in time.ring.parameters}
+    earlier = sympy.Add(sympy.Symbol("t"), -scalar_to_sympy(time), evaluate=False)
+    return str(sympy.latex(earlier, symbol_names=names, order="none"))
+
+
 def _latex_derivative(name: str, order: int) -> str:
+    if isinstance(name, Delayed):
+        return f"{_latex_derivative(name.channel, order)}\\left({_latex_time(name.time)}\\right)"
     if order == 0:
         return latex_name(name)
     if order <= 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lodekit.errors import AlgebraError
+from lodekit.system.delays import Delayed, need_inputs
 from lodekit.system.facts import Facts
 from lodekit.system.mode import Mode
 
@@ -17,6 +18,7 @@ def sentences(facts: Facts) -> list[str]:
     """Return the findings, most important first."""
     lines = [_freedom(facts), *_modes(facts), *_chosen(facts)]
     lines += _forced(facts)
+    lines += [_delayed(facts, name) for name in need_inputs(facts.channels)]
     relations = facts.relations()
     if relations:
         noun = "equation is" if len(relations) == 1 else "equations are"
@@ -29,6 +31,12 @@ def sentences(facts: Facts) -> list[str]:
         verb = "holds" if len(known) == 1 else "hold"
         lines.append(f"{noun} {_join(known)} {verb} known functions of time; the equations are consistent.")
     return lines + _degeneracies(facts)
+
+
+def _delayed(facts: Facts, channel: str) -> str:
+    shown = [name for name in facts.channels if isinstance(name, Delayed) and name.channel == channel]
+    verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
+    return f"{channel} is delayed, so a fit needs it as a known input; until it is one, {_join(shown)} {verb} here."
 
 
 def _chosen(facts: Facts) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from lodekit.algebra.smith import SmithForm, smith_form
 from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError
 from lodekit.progress import waiting
 from lodekit.system.choice import Choice
+from lodekit.system.delays import Delayed
 from lodekit.system.formula import covariance
 from lodekit.system.grammar import parse_expression
 from lodekit.system.linear import Reader
@@ -26,6 +27,7 @@ from lodekit.system.mode import Mode, find_modes
 from lodekit.system.parameters import Parameter
 from lodekit.system.particular import particular_solution
 from lodekit.system.signals import Signal
+from lodekit.system.state_space import StateSpace, find_state_space
 from lodekit.system.writing import format_combination
 
 if TYPE_CHECKING:
@@ -55,6 +57,16 @@ class Facts(ABC):
     @abstractmethod
     def channels(self) -> tuple[str, ...]:
         """The names of the functions of time."""
+
+    @property
+    def plain_channels(self) -> tuple[str, ...]:
+        """The channels without delayed ones, which follow from them."""
+        return tuple(name for name in self.channels if not isinstance(name, Delayed))
+
+    @property
+    def delayed_channels(self) -> tuple[Delayed, ...]:
+        """The delayed channels, such as ``delay(u, T)``."""
+        return tuple(name for name in self.channels if isinstance(name, Delayed))
 
     @property
     @abstractmethod
@@ -294,9 +306,34 @@ class Facts(ABC):
         rows = []
         for text in (first, first if second is None else second):
             form = reader.form(parse_expression(text))
-            entries = [[form.channels.get(name, []) for name in self.channels]]
-            rows.append(OperatorMatrix.from_scalars(self.operator.ring, entries, self.operator.width))
+            rows.append(OperatorMatrix.from_scalars(self.operator.ring, [reader.operators(form)], self.operator.width))
         return covariance(self.parametrization, rows[0], rows[1], latent)
+
+    def state_space(
+        self, inputs: Mapping[str, str] | Iterable[str], disturbances: Mapping[str, str] | Iterable[str] = ()
+    ) -> StateSpace:
+        """Return how the other channels respond to known inputs, as an exact state space.
+
+        Known functions of time in the equations have no part in it; they stay with the particular solution.
+
+        Parameters
+        ----------
+        inputs : sequence of str, or dict of str to str
+            Channels that are known. ``"hold"`` for those that keep each sample until the next, as by default, or
+            ``"linear"`` for those that run straight from sample to sample.
+        disturbances : sequence of str, or dict of str to str
+            Channels that are random by themselves: ``"white"``, as by default, ``"matern-1/2"`` and so on, or ``"se"``.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> plant = lk.catalog.spring_mass_damper().system.state_space(["F"])
+        >>> plant.states, plant.F
+        (('x', "x' + c/m*x"), Matrix([
+        [-c/m, 1],
+        [-k/m, 0]]))
+        """
+        return find_state_space(self.operator, self.forcing, self.channels, inputs, disturbances)
 
     def verify(self) -> tuple[str, ...]:
         """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.

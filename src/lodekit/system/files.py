@@ -20,18 +20,21 @@ __all__ = ["SystemFile", "format_system_file", "read_system_file"]
 MAX_BYTES = 1_000_000
 _KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "columns"),
+    *("noise", "latent", "prior", "mode_deviation", "inputs", "columns", "records"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
-#: What a file to start from says about the model, about parameters, and about data; {} is a channel.
+_INPUTS = ("hold", "linear", "auto")
+#: What a file to start from says about the model, about parameters, and about data; {0} and {1} are the first and the
+#: last channel.
 _MODEL_LINES = (
     '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
     '# latent = "matern-7/2"   # rougher than "se", the default',
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
     "# mode_deviation = 1.0     # the prior deviation of every mode; learned without this line",
+    '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
 _PARAMETER_LINES = (
     "# What you know of each parameter goes between its braces, separated by commas:",
@@ -43,14 +46,18 @@ _PARAMETER_LINES = (
     "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
 )
 _DATA_LINES = (
+    '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".',
+    "# [inputs]",
+    '# {1} = "hold"',
+    "",
     "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
     "# [noise]",
-    "# {} = 0.1",
+    "# {0} = 0.1",
     "",
     "# Columns of the measurement file, where their names differ: a name, or a number from one.",
     "# [columns]",
     '# t = "time [s]"',
-    "# {} = 2",
+    "# {0} = 2",
 )
 
 
@@ -77,6 +84,10 @@ class SystemFile:
         The prior deviation of every mode; None where it is learned.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
+    inputs : dict of channel to {"hold", "linear", "auto"}
+        Channels that are known for all times from their samples, and what they do between these.
+    records : str
+        The column that says which record a line of a measurement file belongs to; empty where none does.
     """
 
     system: System
@@ -87,6 +98,8 @@ class SystemFile:
     prior: str = "latent"
     mode_deviation: float | None = None
     columns: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    records: str = ""
 
 
 def read_system_file(path: str | Path) -> SystemFile:
@@ -94,7 +107,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``[inputs]`` and ``[columns]``.
 
     Parameters
     ----------
@@ -125,30 +138,35 @@ def read_system_file(path: str | Path) -> SystemFile:
         system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
         raise type(problem)(f"{place}: {problem}") from None
-    units = content.get("units", {})
+    units = _read_units(place, content.get("units", {}), system)
+    if not isinstance(title := content.get("title", ""), str):
+        raise SystemFileError(f"{place}: expected title as text, got {title!r}")
+    columns = _read_columns(place, content.get("columns", {}))
+    return SystemFile(
+        system,
+        units,
+        title,
+        noise=_read_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
+        latent=_read_latent(place, content.get("latent", "se")),
+        prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
+        mode_deviation=_read_deviation(place, content.get("mode_deviation")),
+        columns=columns,
+        inputs=_read_inputs(place, content.get("inputs", {}), system.channels),
+        records=_read_records(place, content.get("records", "")),
+    )
+
+
+def _read_units(place: Path, units: Any, system: System) -> dict[str, str]:
     if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
         raise SystemFileError(f'{place}: expected [units] as a table of texts, such as T1 = "degC"')
-    title = content.get("title", "")
-    if not isinstance(title, str):
-        raise SystemFileError(f"{place}: expected title as text, got {title!r}")
-    unknown = [name for name in units if name not in (*system.channels, *system.parameters, "t")]
+    unknown = [name for name in units if name not in (*system.plain_channels, *system.parameters, "t")]
     if unknown:
         raise SystemFileError(f"{place}: [units] names {', '.join(unknown)}, neither a channel nor a parameter nor t")
     try:
         check_units(system, units)
     except EquationError as problem:
         raise SystemFileError(f"{place}: [units]: {problem}") from None
-    columns = _read_columns(place, content.get("columns", {}))
-    return SystemFile(
-        system,
-        {name: unit for name, unit in units.items() if unit.strip()},
-        title,
-        noise=_read_noise(place, content.get("noise", "channel"), (*system.channels, *columns)),
-        latent=_read_latent(place, content.get("latent", "se")),
-        prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
-        mode_deviation=_read_deviation(place, content.get("mode_deviation")),
-        columns=columns,
-    )
+    return {name: unit for name, unit in units.items() if unit.strip()}
 
 
 def _read_toml(place: Path) -> dict[str, Any]:
@@ -245,6 +263,16 @@ def _read_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
     raise SystemFileError(f"{place}: expected latent = 'se' or 'matern-5/2', or a list of them, got {entry!r}")
 
 
+def _read_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
+    if not isinstance(entry, Mapping):
+        raise SystemFileError(f'{place}: expected [inputs] as a table, such as u = "hold", got {entry!r}')
+    for name, kind in entry.items():
+        if name not in channels:
+            raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
+        _read_choice(place, f"[inputs] {name}", kind, _INPUTS)
+    return dict(entry)
+
+
 def _read_columns(place: Path, entry: Any) -> dict[str, str]:
     if not isinstance(entry, Mapping):
         raise SystemFileError(f'{place}: expected [columns] as a table, such as T1 = "temperature 1", got {entry!r}')
@@ -257,6 +285,12 @@ def _read_columns(place: Path, entry: Any) -> dict[str, str]:
             )
         columns[name.strip()] = str(column).strip()
     return columns
+
+
+def _read_records(place: Path, entry: Any) -> str:
+    if isinstance(entry, bool) or not isinstance(entry, str | int):
+        raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {entry!r}')
+    return str(entry).strip()
 
 
 def format_system_file(
@@ -288,7 +322,7 @@ def format_system_file(
       "x' = -a*x + u",
     """
     system = System(equations, parameters=list(parameters), channels=channels)
-    names = ", ".join(map(_quote, system.channels))
+    names = ", ".join(map(_quote, system.plain_channels))
     lines = [
         "# Show what the equations imply: lodekit inspect THIS_FILE",
         "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
@@ -307,9 +341,9 @@ def format_system_file(
         "",
         '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
         "[units]",
-        *(f'{_key(name)} = ""' for name in ("t", *system.channels)),
+        *(f'{_key(name)} = ""' for name in ("t", *system.plain_channels)),
         "",
-        *(line.format(_key(system.channels[0])) for line in _DATA_LINES),
+        *(line.format(_key(system.channels[0]), _key(system.channels[-1])) for line in _DATA_LINES),
     ]
     return "\n".join(lines) + "\n"
 

@@ -336,10 +336,10 @@ class _Parser:
             written = self._line[base.place.start : content[1].stop]
             raise self._error(f"{written} is a value at one time, not an equation; give it as a measurement", opening)
         if content[0].text == "t" and len(content) > 1 and content[1].kind in ("+", "-"):
-            raise self._error(f"{base.name!r} is taken at another time: delays are not supported", opening)
+            raise self._error(f"{base.name!r} is taken at another time; write delay({base.name}, ...)", opening)
         raise self._error(
             f"{base.name!r} is not a function; write {base.name}*(...) for a product. "
-            f"Known functions are {', '.join(FUNCTIONS)}, D and diff",
+            f"Known functions are {', '.join(FUNCTIONS)}, D, diff and delay",
             opening,
         )
 
@@ -348,7 +348,7 @@ class _Parser:
         if token.kind == "number":
             return Number(self._place(token.start), self._number_value(token))
         if token.kind == "name":
-            if token.text in RESERVED and token.text != "t":
+            if (token.text in RESERVED and token.text != "t") or self._opens_delay(token):
                 return self._call(token)
             return Name(self._place(token.start), token.text)
         if token.kind == "(":
@@ -363,6 +363,11 @@ class _Parser:
         if token.kind == ")":
             raise self._error("expected an expression before ')'; check the parentheses", token)
         raise self._error(f"expected a name, a number or '(', got {token.text!r}", token)
+
+    def _opens_delay(self, token: _Token) -> bool:
+        """Tell ``delay(u, T)`` from a channel or parameter of that name, which is not reserved."""
+        following = [part.text for part in self._tokens[self._position : self._position + 3]]
+        return token.text == "delay" and following[0] == "(" and following[1:] != ["t", ")"]
 
     def _close(self, opening: _Token) -> None:
         if self._token.kind == ")":

@@ -21,6 +21,7 @@ from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.sampling import random_points
 from lodekit.algebra.scalars import Scalar
+from lodekit.system.delays import Delayed, channel_of
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal, Wave
 
@@ -65,10 +66,17 @@ class Measured:
             found.append(used[0] if alone else None)
         return tuple(found)
 
+    @cached_property
+    def visible(self) -> frozenset[int]:
+        """The numbers of channels that are measured, and of those that are delayed."""
+        names = self.system.channels
+        measured = {names[j] for j in self.plain if j is not None}
+        return frozenset(j for j, name in enumerate(names) if name in measured or channel_of(name) in measured)
+
     @property
     def hidden(self) -> tuple[str, ...]:
         """The channels that are not measured themselves."""
-        return tuple(name for j, name in enumerate(self.system.channels) if j not in self.plain)
+        return tuple(name for j, name in enumerate(self.system.channels) if j not in self.visible)
 
 
 def undetermined_directions(measured: Measured) -> list[dict[str, Fraction | None]] | None:
@@ -187,7 +195,8 @@ class _Jets:
             for wave, place in self.waves.items():
                 parts = [self._parts(value)[number] for value in (wave.rate, wave.frequency)]
                 own += [int(part) if place in seen else 0 for part in parts]
-            slopes.append(own)
+            delays = [name for name in self.measured.system.channels if isinstance(name, Delayed)]
+            slopes.append(own + [int(self._parts(name.time)[number]) for name in delays])
         return _null_space(slopes, prime)
 
     def _matrix(self, number: int, index: dict[Column, int], chosen: Sequence[int]) -> nmod_mat:
@@ -223,7 +232,7 @@ class _Jets:
                 ]
                 current = signal
                 for k in range(self.depth):
-                    row = {(int(j in measured.plain), -(order + k), j): parts for order, j, parts in fixed}
+                    row = {(int(j in measured.visible), -(order + k), j): parts for order, j, parts in fixed}
                     current = current.derivative() if k else signal
                     for wave, value in current.terms.items():
                         row[2, 0, self.waves.setdefault(wave, len(self.waves))] = self._parts(value)

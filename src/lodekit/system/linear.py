@@ -10,6 +10,7 @@ from lodekit.algebra.constants import Constant
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import EquationError
 from lodekit.system.constants import MissingConstantError
+from lodekit.system.delays import delay_form
 from lodekit.system.forms import MAX_WAVES, LinearForm, check_size, check_sum
 from lodekit.system.functions import constant_of, wave_of
 from lodekit.system.grammar import MAX_ORDER
@@ -145,12 +146,20 @@ class Reader:
             case Call():
                 return self._call(node)
 
+    def operators(self, form: LinearForm) -> list[list[Scalar]]:
+        """Return the operators of a form on all channels, where these are all that it has."""
+        for name in form.channels:
+            if name not in self.channels:
+                raise EquationError(f"{name} does not occur in the equations; expected {', '.join(self.channels)}")
+        return [form.channels.get(name, []) for name in self.channels]
+
     def scalar(self, node: Expression, role: str) -> Scalar:
         """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
         form = self.form(node)
         value = form.known.as_scalar()
         if form.channels or value is None:
-            raise EquationError(f"expected {role} made of numbers and parameters only", node.place)
+            hint = self._declare(list(form.channels)[:1]) if form.channels else ""
+            raise EquationError(f"expected {role} made of numbers and parameters only.{hint}", node.place)
         return value
 
     def _constant(self, value: Scalar) -> LinearForm:
@@ -320,6 +329,10 @@ class Reader:
             return self._operator(node)
         if node.function == "diff":
             return self._diff(node)
+        if node.function == "delay":
+            if len(node.arguments) != 2:
+                raise EquationError("expected delay(channel, time), such as delay(u, T)", node.place)
+            return delay_form(node, self.form(node.arguments[0]), self.scalar(node.arguments[1], "a delay"))
         if len(node.arguments) != 1:
             raise EquationError(f"expected one argument for {node.function}, got {len(node.arguments)}", node.place)
         argument = self.form(node.arguments[0])

@@ -70,8 +70,8 @@ def _collect_plain(node: Expression, plain: set[str], channels: set[str], *, as_
         case Derivative():
             _collect_plain(node.operand, plain, channels, as_coefficient=False)
         case Call():
-            for argument in node.arguments:
-                inside = node.function not in ("D", "diff")
+            for position, argument in enumerate(node.arguments):
+                inside = node.function not in ("D", "diff") and (node.function != "delay" or position > 0)
                 _collect_plain(argument, plain, channels, as_coefficient=inside)
         case Number():
             pass

@@ -47,7 +47,7 @@ def substitute(
                 raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
     replaced, others = ([_replace(row, replacements) for row in rows] for rows in (equations, others))
     mentioned = {node.name for equation in replaced for node in nodes(equation) if isinstance(node, Name)}
-    rest = {name: parameter for name, parameter in parameters.items() if name in mentioned}
+    rest = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
     return replaced, rest, reader.notes, others
 
 

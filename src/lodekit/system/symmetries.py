@@ -14,6 +14,7 @@ from flint import fmpq, fmpq_mat, nmod_mat
 
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.quantities import format_powers
+from lodekit.system.delays import Delayed, channel_of
 from lodekit.system.identification import Measured
 from lodekit.system.signals import Signal
 
@@ -49,13 +50,17 @@ def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
             if not free and measured.plain[i] is not None:
                 continue
             values = [
-                (value, {name: 1}) for j, name in enumerate(system.channels) for value in operator.coefficients(i, j)
+                (value, {channel_of(name): 1})
+                for j, name in enumerate(system.channels)
+                for value in operator.coefficients(i, j)
             ]
             own, more = _signal_terms(ring, signal)
             signs += more
             # The scale of a whole equation does not matter; that of a measured observable is one.
             scale = {f"equation {i}": -1} if free else {}
             lines += [{**term, **scale} for term in _terms(ring, [*values, *own])]
+    # Like a rate, a delay may not change at all.
+    signs += _terms(ring, [(name.time, {}) for name in system.channels if isinstance(name, Delayed)])
     return lines, signs
 
 

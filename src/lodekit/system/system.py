@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, final
 
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import EquationError
 from lodekit.system import display, matrices
-from lodekit.system.basis import Basis, choose, read_basis
+from lodekit.system.basis import Basis, choose, read_basis, without_inputs
 from lodekit.system.choice import Choice
+from lodekit.system.delays import delayed_names
 from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
@@ -18,6 +20,7 @@ from lodekit.system.names import check_all_used, check_channels, order_channels
 from lodekit.system.parameters import Parameter, read_parameters
 from lodekit.system.shown import Shown
 from lodekit.system.signals import Signal
+from lodekit.system.state_space import check_inputs
 from lodekit.system.substitution import substitute
 from lodekit.system.tree import Equation
 from lodekit.system.writing import format_row
@@ -73,7 +76,9 @@ class System(Shown):
         channels: Sequence[str] | None = None,
         basis: Any = None,
     ) -> None:
-        self._set(parse_equations(equations), read_parameters(parameters), channels, (), basis=basis)
+        parsed, known = parse_equations(equations), read_parameters(parameters)
+        check_all_used(parsed, known, order_channels(parsed, known, channels))
+        self._set(parsed, known, channels, (), basis=basis)
 
     @classmethod
     def from_operator_matrix(
@@ -110,7 +115,9 @@ class System(Shown):
         known = read_parameters(parameters)
         names = check_channels(channels, known)
         lines, notes = matrices.equations_from_operator_matrix(A, names, tuple(known), symbol)
-        return cls._from_equations(parse_equations(lines), known, names, notes, basis=basis, symbol=symbol)
+        equations = parse_equations(lines)
+        check_all_used(equations, known, names)
+        return cls._from_equations(equations, known, names, notes, basis=basis, symbol=symbol)
 
     @classmethod
     def from_state_space(
@@ -151,7 +158,9 @@ class System(Shown):
         known = read_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
         lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
-        return cls._from_equations(parse_equations(lines), known, channels, notes, basis=basis)
+        equations = parse_equations(lines)
+        check_all_used(equations, known, channels)
+        return cls._from_equations(equations, known, channels, notes, basis=basis)
 
     @classmethod
     def _from_equations(
@@ -179,23 +188,19 @@ class System(Shown):
         symbol: Any = None,
     ) -> None:
         self._parameters = dict(parameters)
-        self._channels = order_channels(equations, self._parameters, channels)
-        check_all_used(equations, self._parameters, self._channels)
-        names = tuple(self._parameters)
-        said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, self._channels, names, symbol)
+        plain = order_channels(equations, self._parameters, channels)
+        names, variable = tuple(self._parameters), "d" if "d" not in self._parameters else "D"
+        said, more = (basis, ()) if isinstance(basis, Basis) else read_basis(basis, plain, names, symbol)
         self._notes = tuple(dict.fromkeys((*notes, *more)))
         rows, columns = ((), ()) if said is None else (said.rows, said.columns)
-        read = read_system(equations, self._channels, names, basis=rows, columns=columns)
-        entries = [[row.channels.get(name, []) for name in self._channels] for row in read.rows]
-        variable = "d" if "d" not in self._parameters else "D"
-        self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(self._channels), variable)
-        minus = read.ring.rational(-1)
-        self._forcing = tuple(row.known.scale(minus) for row in read.rows)
+        read = read_system(equations, plain, names, basis=rows, columns=columns)
+        self._channels = functions = (*plain, *delayed_names(read.rows))
+        entries = [[row.channels.get(name, []) for name in functions] for row in read.rows]
+        self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(functions), variable)
+        self._forcing = tuple(row.known.scale(read.ring.rational(-1)) for row in read.rows)
         # Equations with something substituted have no text of their own yet.
-        self._equations = tuple(
-            equation if equation.text else Equation(equation.left, equation.right, format_row(row, self._channels))
-            for equation, row in zip(equations, read.rows, strict=True)
-        )
+        pairs = zip(equations, read.rows, strict=True)
+        self._equations = tuple(e if e.text else replace(e, text=format_row(row, functions)) for e, row in pairs)
         if any(self._forcing):
             self._check_consistency()
         self._basis = self._choice = None
@@ -208,24 +213,21 @@ class System(Shown):
         return {
             "equations": self._equations,
             "parameters": self._parameters,
-            "channels": self._channels,
+            "channels": self.plain_channels,
             "notes": self._notes,
             "basis": self._basis,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        said = [state[name] for name in ("equations", "parameters", "channels", "notes")]
+        said = (state[name] for name in ("equations", "parameters", "channels", "notes"))
         self._set(*said, basis=state.get("basis"))
 
     def __eq__(self, other: object) -> bool:
         """Two systems are equal when their equations, channels, parameters and chosen bases are."""
-        return isinstance(other, System) and self._identity() == other._identity()
+        return isinstance(other, System) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
-        return hash((self.equations, self.channels, tuple(self._parameters)))
-
-    def _identity(self) -> tuple[object, ...]:
-        return (self._equations, self._parameters, self._channels, self._notes, self._basis)
+        return hash((self.equations, self._channels))
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -239,7 +241,7 @@ class System(Shown):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the functions of time."""
+        """The names of the functions of time; those of delayed inputs, such as ``delay(u, T)``, come last."""
         return self._channels
 
     @property
@@ -297,7 +299,7 @@ class System(Shown):
         >>> system.parametrization.mode_columns.T
         Matrix([[0, 0, 1, 0, 0]])
         """
-        return System._from_equations(self._equations, self._parameters, self._channels, self._notes, basis=basis)
+        return System._from_equations(self._equations, self._parameters, self.plain_channels, self._notes, basis=basis)
 
     def substitute(self, values: Mapping[str, Any]) -> System:
         """Return the system with some parameters replaced.
@@ -317,15 +319,37 @@ class System(Shown):
         rows = () if self._basis is None else self._basis.rows
         equations, rest, notes, others = substitute(self._equations, self._parameters, values, rows)
         notes = tuple(dict.fromkeys((*self._notes, *notes)))
-        if self._basis is None:
-            return System._from_equations(equations, rest, self._channels, notes)
+        basis = None if self._basis is None else Basis(tuple(others), self._basis.columns)
         try:
-            basis = Basis(tuple(others), self._basis.columns)
-            return System._from_equations(equations, rest, self._channels, notes, basis=basis)
+            return System._from_equations(equations, rest, self.plain_channels, notes, basis=basis)
         except EquationError as problem:
+            if basis is None:
+                raise
             raise EquationError(
                 f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
             ) from None
+
+    def given(self, inputs: Mapping[str, str] | Iterable[str]) -> System:
+        """Return the system of the other channels where some are known, with zero in the place of these.
+
+        Its solutions can be added to a response to inputs. It keeps parameters that stand before inputs only.
+
+        Parameters
+        ----------
+        inputs : sequence of str, or dict of str to str
+            Channels that are known, as in `state_space`.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
+        <System of 1 equation in y, parameters tau, y0, K>
+        """
+        names = check_inputs(self._operator, self._forcing, self._channels, inputs)
+        equations, basis = without_inputs(self._equations, self._basis, names)
+        rest = [name for name in self.plain_channels if name not in names]
+        reduced = System._from_equations(equations, self._parameters, rest, self._notes)
+        return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 
     def definition(self) -> dict[str, Any]:
         """Return what the user said, as plain values for JSON; `from_definition` makes the system again.

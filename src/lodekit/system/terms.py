@@ -13,6 +13,7 @@ from flint import ctx as flint_context
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.quantities import Powers
+from lodekit.system.delays import Delayed, channel_of
 from lodekit.system.facts import Facts
 from lodekit.system.signals import Signal
 from lodekit.system.writing import primes
@@ -92,6 +93,15 @@ def balances(system: Facts) -> list[Balance]:
         terms, inner = terms_of(operator.ring, row, known, system.channels)
         found.append(Balance(f"equation {i + 1}", terms))
         found += [Balance(f"equation {i + 1}, inside a function of time", part, pure=True) for part in inner]
+    for name in system.channels:
+        if isinstance(name, Delayed) and operator.ring.involves_parameters(name.time.numerator):
+            bottom = name.time.denominator
+            # A number beside parameters may be in any unit.
+            times = [
+                term for term in _monomials(operator.ring, name.time.numerator, bottom, {}, "", 0, "") if term.powers
+            ]
+            clock = _monomials(operator.ring, bottom, bottom, {"t": Fraction(1)}, "", 0, "t")
+            found.append(Balance(f"the time of {name}", (*times, *clock), pure=True))
     return [balance for balance in found if len(balance.terms) > 1]
 
 
@@ -120,8 +130,8 @@ def terms_of(
         if value:
             whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator
             shape = primes(name, order) if name else _time(power)
-            time = Fraction(power - order)
-            terms += _monomials(ring, whole, bottom, {name: Fraction(1), "t": time}, name, order, shape)
+            time, channel = Fraction(power - order), channel_of(name)
+            terms += _monomials(ring, whole, bottom, {channel: Fraction(1), "t": time}, channel, order, shape)
     inner = []
     for rate in {scalar for wave in known.terms for scalar in (wave.rate, wave.frequency) if scalar}:
         one = _monomials(ring, rate.denominator, rate.denominator, {}, "", 0, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -20,6 +20,7 @@ __all__ = [
     "Product",
     "Sum",
     "children",
+    "drop_names",
     "replace_names",
     "walk",
 ]
@@ -143,3 +144,32 @@ def replace_names(expression: Expression, values: Mapping[str, Expression]) -> E
             return replace(expression, base=base, exponent=exponent)
         case Call():
             return replace(expression, arguments=tuple(replace_names(e, values) for e in expression.arguments))
+
+
+def drop_names(expression: Expression, names: Collection[str]) -> Expression | None:
+    """Return what is left of an `expression` where the functions of some `names` are zero; None for nothing.
+
+    It must be linear in them.
+    """
+    match expression:
+        case Name():
+            return None if expression.name in names else expression
+        case Number():
+            return expression
+        case Negative() | Derivative():
+            operand = drop_names(expression.operand, names)
+            return None if operand is None else replace(expression, operand=operand)
+        case Sum():
+            terms = [(sign, drop_names(term, names)) for sign, term in expression.terms]
+            left = tuple((sign, term) for sign, term in terms if term is not None)
+            return replace(expression, terms=left) if left else None
+        case Product():
+            factors = [(operator, drop_names(factor, names)) for operator, factor in expression.factors]
+            kept = tuple((operator, factor) for operator, factor in factors if factor is not None)
+            return replace(expression, factors=kept) if len(kept) == len(factors) else None
+        case Power():
+            base = drop_names(expression.base, names)
+            return None if base is None else replace(expression, base=base)
+        case Call():
+            first = drop_names(expression.arguments[0], names)
+            return None if first is None else replace(expression, arguments=(first, *expression.arguments[1:]))

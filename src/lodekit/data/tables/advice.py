@@ -33,6 +33,16 @@ class Advice:
         return f"columns={dict(columns)!r}"
 
     @property
+    def records(self) -> str:
+        """How a column that says which record a line belongs to is told."""
+        return "--records COLUMN" if self.in_shell else "records=COLUMN"
+
+    @property
+    def join(self) -> str:
+        """How files that are pieces of one record are told from those that are records of their own."""
+        return "one pattern in quotes" if self.in_shell else "a pattern, or a list in the list: [[a, b], c]"
+
+    @property
     def step(self) -> str:
         """How rows without a time are told apart."""
         return "--dt STEP" if self.in_shell else "dt=STEP"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lodekit.data.tables.advice import Advice
@@ -29,16 +29,46 @@ class Columns:
     time : str
     values, noise : dict of observable to column
         Noise only where the mapping names it.
+    record : str
+        The column that says which record a line belongs to; empty where none does.
     """
 
     time: str
     values: dict[str, str]
     noise: dict[str, str]
+    record: str = ""
+
+    @property
+    def numbers(self) -> list[str]:
+        """Every column of times and numbers, each once."""
+        return list(dict.fromkeys([self.time, *self.values.values(), *self.noise.values()]))
 
     @property
     def used(self) -> list[str]:
         """Every column that is read, each once."""
-        return list(dict.fromkeys([self.time, *self.values.values(), *self.noise.values()]))
+        return [*self.numbers, *([self.record] if self.record else [])]
+
+    def with_record(self, names: Sequence[str], record: str, *, positions: bool = True) -> Columns:
+        """Return the same columns, and the one that says which record a line belongs to.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns of the file, in order.
+        record : str
+            The name of the column, or its number counted from one.
+        positions : bool
+            Whether a column may be named by its number.
+
+        Examples
+        --------
+        >>> find_columns(["run", "t", "x"], ["x"]).with_record(["run", "t", "x"], "run").used
+        ['t', 'x', 'run']
+        """
+        found = _locate(names, "the record", record.strip(), positions)
+        if found in self.numbers:
+            raise DataError(f"column {found} is said to number the records, and to hold something else; choose one")
+        return replace(self, record=found)
 
 
 def read_mapping(texts: Iterable[str]) -> dict[str, str]:

@@ -72,7 +72,7 @@ class Order:
             frozenset(sorted(self.values | other.values)[:3]),
         )
 
-    def check(self, column: str, remedy: str) -> list[str]:
+    def check(self, column: str, remedy: str, records: str = "records=COLUMN") -> list[str]:
         """Return what there is to say about the times; raise where they are none.
 
         Parameters
@@ -81,6 +81,8 @@ class Order:
             That of the times.
         remedy : str
             What to do where the table has no times.
+        records : str
+            How to say which column tells records apart.
         """
         if self.count < _FEWEST:
             return []
@@ -94,6 +96,7 @@ class Order:
             raise DataError(
                 f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
                 f"{self.high:g}, and back by {back:g}). Where it is the time, sort the rows by it; where it starts "
-                f"anew, these are several records, and a fit takes one. Otherwise {remedy}"
+                f"anew, these are several records: say which column numbers them, {records}, or give a file for each. "
+                f"Otherwise {remedy}"
             )
         return [f"times in column {column} go back by up to {back:g}"] if back else []

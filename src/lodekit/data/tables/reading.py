@@ -145,24 +145,25 @@ def read_block(block: Block, plan: Plan) -> Records:
     content, places = block.read(plan.direct)
     numbers: dict[str, Array] = {}
     if not len(places.numbers):
-        numbers = {name: np.empty(0) for name in columns.used}
+        numbers = {name: np.empty(0) for name in columns.numbers}
     elif isinstance(content[columns.time], Moments) or plan.form is not None:
         if plan.origin is None:
             raise DataError(f"expected numbers in column {columns.time}, as in other tables, got dates")
         numbers[columns.time] = _read_dates(content[columns.time], places, plan).since(plan.origin)
     elif isinstance(content[columns.time], Lengths):
         numbers[columns.time] = content[columns.time].seconds
-    texts = {name: content[name] for name in columns.used if name not in numbers and _is_text(content[name])}
+    texts = {name: content[name] for name in columns.numbers if name not in numbers and _is_text(content[name])}
     if texts:
         found, numerals = read_numbers(texts, places, plan.separator, plan.mark)
         numbers |= found
-    for name in columns.used:
+    for name in columns.numbers:
         if name not in numbers:
             numbers[name] = _finite(content[name], name, places)
     _check_every_time(np.isnan(numbers[columns.time]), columns.time, places)
     values = {name: numbers[column] for name, column in columns.values.items()}
     noise = {name: _check_noise(column, numbers[column], places) for name, column in columns.noise.items()}
-    return _finish(Records(numbers[columns.time], values, noise, numerals), plan)
+    labels = _read_labels(content[columns.record], columns.record, places) if columns.record else None
+    return _finish(Records(numbers[columns.time], values, noise, numerals, labels), plan)
 
 
 def _finish(records: Records, plan: Plan) -> Records:
@@ -171,12 +172,23 @@ def _finish(records: Records, plan: Plan) -> Records:
     times = own.get("t", same).apply(records.times)
     values = {name: own.get(name, same).apply(numbers) for name, numbers in records.values.items()}
     noise = {name: own.get(f"std({name})", same).stretch(numbers) for name, numbers in records.noise.items()}
+    labels = records.labels
     if plan.has_window:
         inside = (times >= plan.window[0]) & (times <= plan.window[1])
         times = times[inside]
         values = {name: numbers[inside] for name, numbers in values.items()}
         noise = {name: numbers[inside] for name, numbers in noise.items()}
-    return Records(times, values, noise, records.numerals)
+        labels = None if labels is None else labels[inside]
+    return Records(times, values, noise, records.numerals, labels)
+
+
+def _read_labels(column: Any, name: str, places: Places) -> NDArray[Any]:
+    """Return the names of records that a column holds, one for each line; whole numbers without a decimal point."""
+    texts = clean(column).to_list() if _is_text(column) else column.to_list()
+    absent = np.array([cell is None or str(cell) in ("nan", "") for cell in texts], dtype=bool)
+    if absent.any():
+        raise DataError(f"expected a record in every row, column {name} has none in {places.list(absent)}")
+    return np.array([str(int(c)) if isinstance(c, float) and c.is_integer() else str(c) for c in texts], dtype=object)
 
 
 def read_table(
@@ -255,7 +267,8 @@ def read_whole(source: TableSource, plan: Plan, channels: Sequence[str]) -> Tabl
     empty = {name for name, values in records.values.items() if np.isnan(values).all()}
     notes += describe_columns(source.names, plan.columns, channels, empty)
     unused = tuple(name for name in source.names if name not in plan.columns.used)
-    return Table(records.times, records.values, records.noise, plan.columns.time, plan.origin, unused, tuple(notes))
+    found = records.times, records.values, records.noise
+    return Table(*found, plan.columns.time, plan.origin, unused, tuple(notes), records.labels)
 
 
 def describe_times(plan: Plan) -> list[str]:

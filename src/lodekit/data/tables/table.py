@@ -114,7 +114,7 @@ class Plan:
         """Columns of texts that are numbers with a decimal point: not where a point may separate thousands."""
         if self.mark != "." or self.separator == ";":
             return ()
-        return tuple(name for name in self.columns.used if self.form is None or name != self.columns.time)
+        return tuple(name for name in self.columns.numbers if self.form is None or name != self.columns.time)
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,15 @@ class Records:
         NaN where something is missing; noise only where it has a column.
     numerals : Numerals
         How the numbers are written.
+    labels : array of str, shape (n,), optional
+        The record that each line belongs to, where a column says so.
     """
 
     times: Array
     values: dict[str, Array]
     noise: dict[str, Array]
     numerals: Numerals
+    labels: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ class Table:
         Columns that were not read.
     notes : tuple of str
         What was found out about the table, in words.
+    labels : array of str, shape (n,), optional
+        The record that each line belongs to, where a column says so.
     """
 
     times: Array
@@ -166,3 +171,4 @@ class Table:
     origin: datetime | None
     unused: tuple[str, ...]
     notes: tuple[str, ...]
+    labels: NDArray[Any] | None = None

@@ -272,7 +272,7 @@ class _View:
         weights : array, shape (r, s)
             Of the modes.
         """
-        means, _ = self.observables.means(self.coefficients, times)
+        means, _ = self.observables.means(self.coefficients, times, slopes=False)
         turned = np.einsum("oqf,qfs->fos", self.asked, amplitudes)
         f, o, s = turned.shape
         real, imaginary = turned.real.reshape(f, -1), turned.imag.reshape(f, -1)

@@ -155,7 +155,7 @@ class DenseData:
         if kept is None or kept[0] != key:
             found = self.observables.evaluate(theta)
             basis = self.observables.mode_basis(found, self.groups, self.scaled_times, slopes=slopes)
-            kept = self._kept["last"] = (key, (found, basis, self.observables.means(found, self.times)))
+            kept = self._kept["last"] = (key, (found, basis, self.observables.means(found, self.times, slopes=slopes)))
         return kept[1]
 
     @cached_property

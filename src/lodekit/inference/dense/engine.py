@@ -116,10 +116,10 @@ class DenseEngine:
             Of the measured observables, at some values of the parameters.
         """
         data, observables = self.data, self.data.observables
-        means, _ = observables.means(coefficients, data.times)
+        means, _ = observables.means(coefficients, data.times, slopes=False)
         target = np.array(
             [
-                np.mean((y / s - m[i]) ** 2) or 1.0
+                (np.mean((y / s - m[i]) ** 2) if len(y) else 0.0) or 1.0
                 for y, s, m, i in zip(data.values, observables.units.scales, means, data.index, strict=True)
             ]
         )

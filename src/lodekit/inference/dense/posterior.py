@@ -234,7 +234,7 @@ class DensePosterior:
     def _combine(self, observables: Observables, values: Coefficients, times: Array, paths: Paths) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
         basis, _ = observables.mode_basis(values, self.data.groups, observables.units.scaled_times(times), slopes=False)
-        means, _ = observables.means(values, times)
+        means, _ = observables.means(values, times, slopes=False)
         total = self._combine_scaled(values, basis, paths)
         return total + np.stack(means, axis=1)[:, :, None]
 

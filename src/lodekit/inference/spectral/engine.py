@@ -61,8 +61,9 @@ class SpectralEngine:
         if measurements.sums is None and (measurements.size <= _RAW or start == stop):
             data = RawData(measurements.series, units)
         else:
-            data = SummedData(measurements.statistics, units, measurements.names)
-        jacobian = units.log_jacobian([item.count for item in measurements.summaries])
+            data = SummedData(measurements.statistics, units, prior.noise.observables)
+        counts = {item.observable: item.count for item in measurements.summaries}
+        jacobian = units.log_jacobian([counts.get(name, 0) for name in prior.noise.observables])
         return cls(Workspace(prior, data, measurements.size, jacobian, tolerance))
 
     @property
@@ -111,20 +112,22 @@ class SpectralEngine:
         """
         prior, observables = self.prior, self.prior.observables
         total, weight = np.zeros(observables.count), np.zeros(observables.count)
-        modes: list[Array] = [np.zeros(0)] * observables.count
+        modes: dict[int, Array] = {}
         try:
             nodes = self.workspace.nodes(coefficients, 0.0)
         except OutOfReachError:
             nodes = 1024
         for item in self.workspace.data.node_sums(nodes):
-            means, _ = observables.means(coefficients, prior.units.user_times(item.nodes))
+            times = prior.units.user_times(item.nodes) if item.times is None else item.times
+            means, _ = observables.means(coefficients, times, slopes=False)
             m = means[item.observable]
             total[item.observable] += item.square - 2.0 * float(item.values @ m) + float(item.weights @ m**2)
             weight[item.observable] += float(item.weights.sum())
             basis, _ = observables.mode_basis(coefficients, prior.groups, item.nodes, slopes=False)
             modes[item.observable] = np.mean(basis[item.observable] ** 2, axis=0)
         target = np.maximum(total, 0.0) / np.where(weight > 0, weight, 1.0)
-        return np.where(target > 0, target, 1.0), np.mean(modes, axis=0) if prior.groups else np.zeros(0)
+        power = np.mean(list(modes.values()), axis=0) if prior.groups else np.zeros(0)
+        return np.where(target > 0, target, 1.0), power
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return why some hyperparameters are out of reach, as a sentence; empty where they are not."""
@@ -158,6 +161,12 @@ class SpectralKind:
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
             return f"{rough} has a spectrum too wide for waves; use latent='se'"
+        if case.driven and case.size > _RAW:
+            count = f"{case.size:,}".replace(",", " ")
+            return (
+                f"responses to known inputs are not smooth, and sums over {count} measurements would not see them (at "
+                f"most {_RAW}); take every k-th measurement, or a piece of the record"
+            )
         if case.exact:
             return "exact values need the dense engine; give exact values a small noise_std"
         return ""

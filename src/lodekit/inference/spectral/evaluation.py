@@ -121,11 +121,9 @@ class Evaluation:
 
     def _prior_variance(self) -> Array:
         """Return the prior variance of the observables; that of the channel prior is taken as that of the data."""
-        free = self.coefficients.free
-        if self.prior.channels is not None:
-            return np.ones(len(free))
-        total = np.zeros(len(free))
-        for number, latent in enumerate(self.prior.latents):
+        free, own = self.coefficients.free, self.prior.channels is None
+        total = np.zeros(len(free)) if own else np.ones(len(free))
+        for number, latent in enumerate(self.prior.latents if own else ()):
             ell, deviation = float(self.hyper.lengthscales[number]), float(self.hyper.deviations[number])
             total += free_variance(latent, free[:, number], ell, deviation)
         return total
@@ -175,11 +173,12 @@ class Evaluation:
             Whether derivatives in the parameters are wanted.
         """
         observables, groups = self.prior.observables, self.prior.groups
-        roots = self.prior.mode_roots(self.hyper.mode_deviations)
-        found = []
+        roots, found = self.prior.mode_roots(self.hyper.mode_deviations), list[Functions]()
         for nodes in grams.nodes:
             basis, d_basis = observables.mode_basis(self.coefficients, groups, nodes, slopes=slopes)
-            means, d_means = observables.means(self.coefficients, self.prior.units.user_times(nodes))
+            exact = grams.sums[grams.node_set.index(len(found))].times
+            times = exact if exact is not None else self.prior.units.user_times(nodes)
+            means, d_means = observables.means(self.coefficients, times, slopes=slopes)
             found.append(Functions([part * roots for part in basis], [p * roots for p in d_basis], means, d_means))
         return found
 
@@ -256,7 +255,7 @@ class Evaluation:
         slopes : bool
             Whether the gradient is wanted.
         """
-        # A search keeps away from the limit, so that what it finds can be evaluated again, on waves found afresh.
+        # A search keeps away from the limit: what it finds can be evaluated again, on waves found afresh.
         prepared = self._prepared(int(0.7 * MOST_WAVES) if slopes else MOST_WAVES)
         if prepared is None:
             return None

@@ -47,6 +47,8 @@ class NodeSums:
         Scaled times.
     weights, values : arrays, shape (q,)
         ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g.
+    times : array, shape (q,), optional
+        The nodes in the user's time, to the last digit, where they are measurements: an input may jump there.
     """
 
     observable: int
@@ -57,6 +59,7 @@ class NodeSums:
     nodes: Array
     weights: Array
     values: Array
+    times: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class RootSums:
         The image of the data.
     rest : float
         The weighted sum of squares that no smooth function reaches.
+    times : array, shape (q,), optional
+        As in `NodeSums`.
     """
 
     observable: int
@@ -87,6 +92,7 @@ class RootSums:
     root: Array
     target: Array
     rest: float
+    times: Array | None = None
 
     def apply(self, functions: Array) -> Array:
         """Return the image of functions on the nodes, shape (q, ...) to (m, ...)."""
@@ -178,7 +184,9 @@ class RawData:
                 nodes = self.units.scaled_times(part.times)
                 square = float(np.sum(weights * values**2))
                 found.append(
-                    NodeSums(observable, learned, len(nodes), logs, square, nodes, weights, weights * values),
+                    NodeSums(
+                        observable, learned, len(nodes), logs, square, nodes, weights, weights * values, part.times
+                    ),
                 )
         return found
 
@@ -194,7 +202,7 @@ class RawData:
                 weights, logs = _weights(learned, part, scale)
                 nodes, root = self.units.scaled_times(part.times), np.sqrt(weights)
                 target = root * part.values / scale
-                found.append(RootSums(observable, learned, len(nodes), logs, nodes, root, target, 0.0))
+                found.append(RootSums(observable, learned, len(nodes), logs, nodes, root, target, 0.0, part.times))
         return found
 
 

@@ -214,7 +214,7 @@ class _Look:
     def combine(self, times: Array, amplitudes: Array) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
         waves, modes, _ = self._apart(times)
-        means, _ = self.observables.means(self.coefficients, times)
+        means, _ = self.observables.means(self.coefficients, times, slopes=False)
         own, rest = np.split(amplitudes, [waves.shape[1]])
         found = []
         for turn, part, mean in zip(self.on_waves, modes, means, strict=True):

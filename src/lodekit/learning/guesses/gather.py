@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.decays import decay_guesses
-from lodekit.learning.guesses.implied import implied_equations
+from lodekit.learning.guesses.delays import delay_guesses
+from lodekit.learning.guesses.implied import equations_of_records
 from lodekit.learning.guesses.smoothed import match_derivatives
 from lodekit.learning.guesses.weak import weak_guesses
 from lodekit.learning.objective import Objective
@@ -42,7 +45,11 @@ class Guess:
 
 
 def gather_guesses(
-    system: System, objective: Objective, series: list[Series], generator: np.random.Generator
+    system: System,
+    objective: Objective,
+    records: Sequence[Sequence[Series]],
+    generator: np.random.Generator,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[Guess]:
     """Return guesses of the parameters; what the user says comes before what the data suggest.
 
@@ -52,10 +59,12 @@ def gather_guesses(
     ----------
     system : System
     objective : Objective
-    series : list of Series
-        Measurements, or averages of them, from which values are guessed.
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, from which values are guessed.
     generator : numpy.random.Generator
         For all that is tried at random.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
     """
     layout = objective.layout
     given = [system.parameters[name].start for name in layout.names]
@@ -63,11 +72,17 @@ def gather_guesses(
     if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
         return [Guess("given", starts)]
     found: list[Guess] = []
-    equations = implied_equations(system, series, layout)
-    if equations is not None:
+    equations = equations_of_records(system, records, layout, inputs)
+    if equations and system.delayed_channels:
+        found += [Guess("weak", theta) for theta in delay_guesses(system, equations, layout, generator)]
+    elif equations:
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
+    if equations and not any(each.is_driven for each in equations):
+        # Nobody should smooth an input that jumps, nor what responds to it.
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]
-    found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
+    if not any(inputs or ()):
+        series = [item for record in records for item in record]
+        found += [Guess("decay", theta) for theta in decay_guesses(objective.engine.prior, series, layout, generator)]
     found += [Guess(guess.family, theta) for guess in found if (theta := _sensible(layout, guess.theta)) is not None]
     found = [Guess(guess.family, np.where(np.isnan(starts), guess.theta, starts)) for guess in found]
     return [*found, Guess("blind", starts)]

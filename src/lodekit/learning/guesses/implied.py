@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.algebra.finite_field import Element
 from lodekit.algebra.operators import OperatorMatrix
-from lodekit.algebra.scalars import Scalar
+from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import AlgebraError
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.observables import ObservableReader
+from lodekit.system.delays import Delayed
 from lodekit.system.elimination import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["ImpliedEquations", "implied_equations"]
+__all__ = ["ImpliedEquations", "equations_of_records", "implied_equations", "parameters_in"]
 
 Array = NDArray[np.float64]
 #: Fewer measurements than this show no derivative.
@@ -46,6 +49,11 @@ class ImpliedEquations:
         The learned parameters that occur.
     window : (float, float)
         The time over which all of the series were measured.
+    kinds : list of str
+        What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty where it
+        was measured.
+    lags : list of int
+        Which of the delayed channels of the system each series is; -1 where it is none. They are not delayed yet.
     """
 
     count: int
@@ -57,13 +65,36 @@ class ImpliedEquations:
     sides: SignalTable
     involved: list[int]
     window: tuple[float, float]
+    kinds: list[str]
+    lags: list[int]
+
+    def delayed(self, delays: Array) -> ImpliedEquations:
+        """Return the equations with delayed inputs so much later.
+
+        Parameters
+        ----------
+        delays : array
+            One for each delayed channel of the system.
+        """
+        series = [
+            item if lag < 0 else Series(item.observable, item.times + delays[lag], item.values, item.std)
+            for item, lag in zip(self.series, self.lags, strict=True)
+        ]
+        return replace(self, series=series)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether known inputs occur."""
+        return any(self.kinds)
 
     def highest(self, column: int) -> int:
         """Return the highest derivative of one of the series that occurs."""
         return int(self.order[self.column == column].max(initial=0))
 
 
-def implied_equations(system: System, series: Sequence[Series], layout: Layout) -> ImpliedEquations | None:
+def implied_equations(
+    system: System, series: Sequence[Series], layout: Layout, inputs: Mapping[str, InputSignal] | None = None
+) -> ImpliedEquations | None:
     """Return the equations between measured observables; None where there are none, or none with a learned parameter.
 
     Parameters
@@ -73,8 +104,13 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
         Measurements, or averages of them, in the user's units.
     layout : Layout
         Which parameters are learned.
+    inputs : dict of str to InputSignal, optional
+        Channels that are known for all times.
     """
     observed = [item for item in series if len(item.times) >= _FEW]
+    measured = len(observed)
+    known = dict(inputs or {})
+    observed += _samples(system, known)
     try:
         operator, forcing = _between(system, observed)
     except AlgebraError:
@@ -84,8 +120,9 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
     involved = _involved(operator, forcing, numbers, layout)
     terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
     used = sorted({j for _, j, *_ in terms})
-    start = max((float(observed[j].times.min()) for j in used), default=0.0)
-    stop = min((float(observed[j].times.max()) for j in used), default=0.0)
+    # Inputs are known for all times.
+    start = max((float(observed[j].times.min()) for j in used if j < measured), default=0.0)
+    stop = min((float(observed[j].times.max()) for j in used if j < measured), default=0.0)
     if not numbers or not involved or not stop > start:
         return None
     return ImpliedEquations(
@@ -98,7 +135,64 @@ def implied_equations(system: System, series: Sequence[Series], layout: Layout) 
         SignalTable(operator.ring, [forcing[i] for i in numbers]),
         involved,
         (start, stop),
+        ["" if j < measured else known[_channel(observed[j].observable)].kind for j in used],
+        [_place(system.delayed_channels, observed[j].observable) for j in used],
     )
+
+
+def _channel(name: str) -> str:
+    """Return the input itself where it acts later."""
+    return name.channel if isinstance(name, Delayed) else name
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else -1
+
+
+def equations_of_records(
+    system: System,
+    records: Sequence[Sequence[Series]],
+    layout: Layout,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
+) -> list[ImpliedEquations]:
+    """Return the equations between what was measured in each record; none for a record that has none.
+
+    Parameters
+    ----------
+    system : System
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, in the user's units.
+    layout : Layout
+        Which parameters are learned.
+    inputs : sequence of dict of str to InputSignal, optional
+        Channels that are known for all times, in each record.
+    """
+    # Algebra is dear, and most records measure the same.
+    made: dict[tuple[str, ...], ImpliedEquations | None] = {}
+    found = []
+    for series, signals in zip(records, inputs or [{}] * len(records), strict=True):
+        observed = [item for item in series if len(item.times) >= _FEW]
+        key = (*(item.observable for item in observed), *signals, *(signal.kind for signal in signals.values()))
+        if key not in made:
+            made[key] = implied_equations(system, observed, layout, signals)
+        equations = made[key]
+        if equations is None:
+            continue
+        own = {item.observable: item for item in (*observed, *_samples(system, signals))}
+        chosen = [own[item.observable] for item in equations.series]
+        measured = [item for item, kind in zip(chosen, equations.kinds, strict=True) if not kind]
+        start = max(float(item.times.min()) for item in measured)
+        stop = min(float(item.times.max()) for item in measured)
+        if stop > start:
+            found.append(replace(equations, series=chosen, window=(start, stop)))
+    return found
+
+
+def _samples(system: System, inputs: Mapping[str, InputSignal]) -> list[Series]:
+    """Return known inputs, and those that act later, as series without noise; none is delayed yet."""
+    known = dict(inputs)
+    known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
+    return [Series(name, signal.times, signal.values, np.zeros(len(signal.times))) for name, signal in known.items()]
 
 
 def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix, list[Signal]]:
@@ -122,13 +216,23 @@ def _between(system: System, observed: Sequence[Series]) -> tuple[OperatorMatrix
 def _involved(operator: OperatorMatrix, forcing: Sequence[Signal], usable: Sequence[int], layout: Layout) -> list[int]:
     """Return the learned parameters that occur in some of the equations."""
     ring = operator.ring
-    offset = len(ring.constants)
     elements = [operator.denominators[i] for i in usable]
     elements += [value for i in usable for entry in operator.rows[i] for value in entry]
     for i in usable:
         for wave, value in forcing[i].terms.items():
             elements += [p for s in (value, wave.rate, wave.frequency) for p in (s.numerator, s.denominator)]
-    seen = {
+    return [number for number in layout.learned if number in parameters_in(ring, elements)]
+
+
+def parameters_in(ring: ScalarRing, elements: Sequence[Element]) -> set[int]:
+    """Return the numbers of the parameters that occur in some elements of a ring.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    elements : sequence of elements
+    """
+    offset = len(ring.constants)
+    return {
         k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
     }
-    return [number for number in layout.learned if number in seen]

@@ -5,6 +5,7 @@ A classical two-step method (Varah 1982; Ramsay and Silverman 2005): biased by n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ _GOOD = 0.005
 
 
 def match_derivatives(
-    equations: ImpliedEquations, layout: Layout, count: int, generator: np.random.Generator
+    equations: Sequence[ImpliedEquations], layout: Layout, count: int, generator: np.random.Generator
 ) -> list[Array]:
     """Return parameter values, best first, at which smoothed data come close to satisfying the equations.
 
@@ -35,8 +36,8 @@ def match_derivatives(
 
     Parameters
     ----------
-    equations : ImpliedEquations
-        Between what was measured.
+    equations : sequence of ImpliedEquations
+        Between what was measured in each record.
     layout : Layout
         Which parameters are learned, and over which range.
     count : int
@@ -44,18 +45,22 @@ def match_derivatives(
     generator : numpy.random.Generator
         For the points that the least-squares searches start from.
     """
-    involved = equations.involved
-    smooth = _Smoothed.of(equations)
+    involved = sorted({number for each in equations for number in each.involved})
+    smooth = [_Smoothed.of(each) for each in equations]
 
     centre = np.array([layout.transforms[number].centre for number in involved])
 
     def parameters(x: Array, others: float) -> Array:
         return layout.parameters(centre + x, involved, others)
 
+    def mismatch(x: Array) -> Array:
+        theta = parameters(x, 1.0)
+        return np.concatenate([each.mismatch(theta) for each in smooth])
+
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(3, count)):
         x0 = np.array([_place(layout, n, layout.guess(n, attempt, generator)) for n in involved])
-        result = least_squares(lambda x: smooth.mismatch(parameters(x, 1.0)), x0, bounds=(-30.0, 30.0), max_nfev=60)
+        result = least_squares(mismatch, x0, bounds=(-30.0, 30.0), max_nfev=60)
         found.append((float(result.cost), attempt, result.x))
         lowest = min(cost for cost, *_ in found)
         if lowest < _GOOD * len(result.fun):

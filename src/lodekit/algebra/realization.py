@@ -1,0 +1,203 @@
+"""From equations ``P(d) g + R(d) v = 0`` to a state space, by reading off coefficients; nothing is inverted.
+
+P is brought to its Popov form, with R carried along. A row of degree r then reads ``c_0 + c_1' + ... + c_r^(r) = 0``
+where each c_k is a combination of g and v, and its states are what Horner's rule leaves on the way,
+
+    w_1 = c_r,  w_2 = w_1' + c_(r-1),  ...,  w_r' + c_0 = 0.
+
+So there are as many states as the sum of the row degrees, which counts what v cannot influence as well. The
+coefficients of g in the c_r are triangular, in the order of the degrees, so g follows from the w_1 and from v. Where
+one derivative of v is allowed, R may have degree r + 1, and ``w_1 = c_r + c_(r+1)'``.
+
+References
+----------
+Kailath (1980), Linear Systems, section 6.4; lemma 6.3-11 is the test of properness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lodekit.algebra.polynomials import Polynomial
+from lodekit.algebra.reduction import Vector, popov_basis
+from lodekit.algebra.scalars import Scalar, ScalarRing
+
+__all__ = ["DrivenRows", "Realization", "reduce_driven"]
+
+Rows = list[list[Scalar]]
+
+
+@dataclass(frozen=True)
+class Realization:
+    """``x' = F x + G v``, ``g = H x + D v + D1 v'``, over a field.
+
+    Parameters
+    ----------
+    F, G, H, D, D1 : lists of lists of Scalar
+    states : list of rows
+        Each state as operators on g and v, coefficients with the lowest power of d first.
+    """
+
+    F: Rows
+    G: Rows
+    H: Rows
+    D: Rows
+    D1: Rows
+    states: list[list[list[Scalar]]]
+
+
+@dataclass(frozen=True)
+class DrivenRows:
+    """``P(d) g + R(d) v = 0`` with P in Popov form.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+    responding, driving : int
+        How many functions there are in g and in v.
+    rows : dict of int to vector
+        P and R side by side, by the position in g whose highest derivative a row holds.
+    ties : list of vectors
+        R of what holds for v alone, whatever g is.
+    """
+
+    ring: ScalarRing
+    responding: int
+    driving: int
+    rows: dict[int, Vector]
+    ties: list[Vector]
+
+    def degree(self, pivot: int) -> int:
+        """Return the degree of P in the row of a pivot."""
+        return len(self.rows[pivot][pivot]) - 1
+
+    def excess(self, pivot: int, driver: int) -> int:
+        """Return by how many derivatives of v, at position `driver`, the row of a `pivot` exceeds its degree in g."""
+        return len(self.rows[pivot][self.responding + driver]) - 1 - self.degree(pivot)
+
+    def leading(self, pivot: int, driver: int) -> Scalar:
+        """Return the factor of the highest derivative of v, at position `driver`, in g at position `pivot`.
+
+        That is exact for a row whose excess is the largest, and which has the largest degree among these.
+        """
+        row = self.rows[pivot]
+        return Scalar(self.ring, -row[self.responding + driver][-1], row[pivot][-1])
+
+    def realize(self) -> Realization:
+        """Return the state space; what has no row of its own in g is zero there. No excess may be above one."""
+        pivots = list(self.rows)
+        first, states = {}, 0
+        for pivot in pivots:
+            first[pivot], states = states, states + self.degree(pivot)
+        outputs = self._outputs(pivots, first, states)
+        slopes: Rows = []
+        for pivot in pivots:
+            for k in range(self.degree(pivot) - 1, -1, -1):
+                slope = self._combine(pivot, k, outputs, states)
+                if k:
+                    position = first[pivot] + self.degree(pivot) - k
+                    slope[position] = slope[position] + self.ring.rational(1)
+                slopes.append(slope)
+        shift = [row[states + self.driving :] for row in slopes]
+        F, G = self._shifted(slopes, shift, states)
+        H, D = self._shifted(outputs, shift, states)
+        names = [row for pivot in pivots for row in self._meanings(pivot)]
+        # States without any derivative of v in their slope: x = w - shift v.
+        for row, own in zip(names, shift, strict=True):
+            for driver, value in enumerate(own):
+                entry = row[self.responding + driver]
+                row[self.responding + driver] = [(entry[0] if entry else self.ring.rational(0)) - value, *entry[1:]]
+        return Realization(F, G, H, D, [row[states + self.driving :] for row in outputs], names)
+
+    def _coefficient(self, pivot: int, column: int, power: int) -> Scalar:
+        """Return a coefficient of the row of a pivot, made monic."""
+        polynomial: Polynomial = self.rows[pivot][column]
+        if not 0 <= power < len(polynomial):
+            return self.ring.rational(0)
+        return Scalar(self.ring, polynomial[power], self.rows[pivot][pivot][-1])
+
+    def _combine(self, pivot: int, power: int, outputs: Rows, states: int) -> list[Scalar]:
+        """Return ``-c_k`` of a row in terms of states, v and v', where all that it needs of g is known."""
+        total = [self.ring.rational(0)] * (states + 2 * self.driving)
+        for column in range(self.responding):
+            factor = self._coefficient(pivot, column, power)
+            if factor and column in self.rows:
+                total = [a - factor * b if b else a for a, b in zip(total, outputs[column], strict=True)]
+        for driver in range(self.driving):
+            total[states + driver] = total[states + driver] - self._coefficient(pivot, self.responding + driver, power)
+        return total
+
+    def _outputs(self, pivots: Sequence[int], first: dict[int, int], states: int) -> Rows:
+        """Return g in terms of states, v and v'."""
+        width = states + 2 * self.driving
+        outputs = [[self.ring.rational(0)] * width for _ in range(self.responding)]
+        # A row holds, at its degree, only functions whose own rows have a larger one.
+        for pivot in sorted(pivots, key=self.degree, reverse=True):
+            degree = self.degree(pivot)
+            total = self._combine(pivot, degree, outputs, states)
+            if degree:
+                total[first[pivot]] = total[first[pivot]] + self.ring.rational(1)
+            for driver in range(self.driving):
+                place = states + self.driving + driver
+                total[place] = total[place] - self._coefficient(pivot, self.responding + driver, degree + 1)
+            outputs[pivot] = total
+        return outputs
+
+    def _shifted(self, rows: Rows, shift: Rows, states: int) -> tuple[Rows, Rows]:
+        """Return the factors of x and of v for rows in terms of w and v, where ``w = x + shift v``."""
+        left = [row[:states] for row in rows]
+        right = [row[states : states + self.driving] for row in rows]
+        for row, own in zip(left, right, strict=True):
+            for factor, shifted in zip(row, shift, strict=True):
+                for driver, value in enumerate(shifted):
+                    if factor and value:
+                        own[driver] = own[driver] + factor * value
+        return left, right
+
+    def _meanings(self, pivot: int) -> list[list[list[Scalar]]]:
+        """Return the states of a row as operators on g and v, by Horner's rule."""
+        degree, width = self.degree(pivot), self.responding + self.driving
+        found: list[list[list[Scalar]]] = []
+        kept = [column for column in range(width) if column in self.rows or column >= self.responding]
+        current: list[list[Scalar]] = [[] for _ in range(width)]
+        for column in kept:
+            current[column] = [self._coefficient(pivot, column, k) for k in (degree, degree + 1)]
+        for k in range(degree - 1, -1, -1):
+            found.append([list(entry) for entry in current])
+            for column in kept:
+                current[column] = [self._coefficient(pivot, column, k), *current[column]]
+        return [[_trimmed(entry) for entry in row] for row in found]
+
+
+def _trimmed(coefficients: list[Scalar]) -> list[Scalar]:
+    while coefficients and not coefficients[-1]:
+        coefficients.pop()
+    return coefficients
+
+
+def reduce_driven(ring: ScalarRing, rows: Sequence[Vector], responding: int) -> DrivenRows:
+    """Return the equations with P in Popov form.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+        Of the coefficients.
+    rows : sequence of vectors
+        P and R side by side.
+    responding : int
+        How many columns P has.
+
+    Examples
+    --------
+    >>> ring = ScalarRing()
+    >>> one, two = ring.one, 2 * ring.one
+    >>> system = reduce_driven(ring, [[[two, one], [-one]]], 1).realize()
+    >>> print(system.F, system.G, system.H, system.D)
+    [[Scalar(-2)]] [[Scalar(1)]] [[Scalar(1)]] [[Scalar(0)]]
+    """
+    width = len(rows[0]) if rows else responding
+    shifts: list[int | None] = [0] * responding + [None] * (width - responding)
+    basis, vanished = popov_basis(ring, rows, shifts)
+    ties = [vector[responding:] for vector in vanished if any(vector)]
+    return DrivenRows(ring, responding, width - responding, basis, ties)

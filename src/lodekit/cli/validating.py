@@ -1,0 +1,64 @@
+"""The command that holds a fitted model against a record that it has not seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lodekit.cli.app import JsonOption, read_names
+from lodekit.errors import LodekitError
+from lodekit.files import write_file
+from lodekit.workflow import read_model
+
+__all__ = ["validate"]
+
+
+def validate(
+    model: Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")],
+    data: Annotated[str, typer.Argument(help="CSV or Parquet file of a record that was not used.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--given", help="Channels that are known over the whole record, where the fit has no inputs."),
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--start", help="What tells the initial state: all, or the number of first rows.")
+    ] = "all",
+    ahead: Annotated[str, typer.Option("--ahead", help="For so many rows ahead, separated by commas.")] = "1,5,10",
+    mapping: Annotated[
+        list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
+    ] = None,
+    dt: Annotated[
+        float | None, typer.Option("--dt", help="The time between two rows, without a column of times.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.
+
+    Example: lodekit validate log-fit other.csv --plot free-run.png
+    """
+    from lodekit.data.tables import read_mapping
+    from lodekit.plotting import to_png
+
+    gp = read_model(model)
+    found = gp.validate(
+        data,
+        given=read_names(given) or None,
+        start=start if start == "all" else _whole(start, "--start"),
+        ahead=[_whole(part, "--ahead") for part in ahead.split(",") if part.strip()],
+        columns=read_mapping(mapping or []) or None,
+        dt=dt,
+    )
+    if plot is not None:
+        write_file(plot, to_png(found.plot()))
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else repr(found))
+
+
+def _whole(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise LodekitError(f"expected a whole number for {option}, got {text!r}") from None

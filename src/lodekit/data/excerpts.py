@@ -1,0 +1,93 @@
+"""Shorter records from long ones with known inputs, to learn from first: every k-th row, or the liveliest piece."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.data.measurements import Measurements
+
+__all__ = ["decimate", "liveliest"]
+
+Array = NDArray[np.float64]
+#: So many pieces are compared.
+_PIECES = 16
+
+
+def decimate(measurements: Measurements, count: int) -> Measurements:
+    """Return every k-th measurement of each observable, under inputs that are averages over as many samples.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        In memory.
+    count : int
+        About how many are left of the longest.
+
+    Examples
+    --------
+    >>> from lodekit.data.observations import Observations
+    >>> t = np.arange(100.0)
+    >>> kept = Measurements.of(Observations().add(t, "y", t).add(t, "u", t)).given({"u": "hold"})
+    >>> short = decimate(kept, 10)
+    >>> short.size, short.inputs["u"].at([0.0, 10.0]).tolist()
+    (10, [4.5, 14.5])
+    """
+    step = max(1, max(len(item.times) for item in measurements.series) // count)
+    series = [item.take(slice(None, None, step)) for item in measurements.series]
+    inputs = {name: _average(signal, step) for name, signal in measurements.inputs.items()}
+    return replace(measurements, series=series, inputs=inputs)
+
+
+def _average(signal: InputSignal, step: int) -> InputSignal:
+    """Return a signal with fewer samples, that holds as much over time."""
+    times, values = signal.times, signal.values
+    if signal.kind == "linear":
+        return InputSignal(times[::step], values[::step], "linear")
+    edges = np.append(np.arange(0, len(times) - 1, step), len(times) - 1)
+    if len(edges) < 2:
+        return signal
+    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+    means = np.diff(area[edges]) / np.diff(times[edges])
+    return InputSignal(times[edges], np.append(means, values[-1]), "hold")
+
+
+def liveliest(measurements: Measurements, count: int) -> Measurements:
+    """Return the piece of a record in which inputs change most, with the inputs there.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        In memory.
+    count : int
+        About how many measurements of the longest observable the piece has.
+    """
+    longest = max(measurements.series, key=lambda item: len(item.times)).times
+    starts = np.unique(np.linspace(0, max(len(longest) - count, 0), _PIECES).astype(int))
+    windows = [(float(longest[k]), float(longest[min(k + count, len(longest)) - 1])) for k in starts]
+    first, last = max(windows, key=lambda window: _activity(measurements, *window))
+    series = []
+    for item in measurements.series:
+        part = item.take((item.times >= first) & (item.times <= last))
+        series += [part] if len(part.times) else []
+    inputs = {name: _cut(signal, first, last) for name, signal in measurements.inputs.items()}
+    return replace(measurements, series=series, inputs=inputs)
+
+
+def _activity(measurements: Measurements, first: float, last: float) -> float:
+    """Return how much inputs change in a window, each relative to its own spread."""
+    total = 0.0
+    for signal in measurements.inputs.values():
+        inside = signal.values[(signal.times >= first) & (signal.times <= last)]
+        total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)
+    return total
+
+
+def _cut(signal: InputSignal, first: float, last: float) -> InputSignal:
+    """Return a signal with the samples that matter in a window."""
+    start = max(int(np.searchsorted(signal.times, first, side="right")) - 1, 0)
+    stop = int(np.searchsorted(signal.times, last, side="right")) + 1
+    return InputSignal(signal.times[start:stop], signal.values[start:stop], signal.kind)

@@ -1,0 +1,64 @@
+"""What scikit-learn expects of an estimator: arguments by name, and tags; scikit-learn itself is not needed."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar
+
+from lodekit.errors import LodekitError
+
+__all__ = ["get_params", "set_params", "sklearn_tags"]
+
+T = TypeVar("T")
+
+
+def get_params(self: Any, deep: bool = True) -> dict[str, Any]:
+    """Return the arguments of the estimator, as scikit-learn does.
+
+    Parameters
+    ----------
+    deep : bool
+        Has no effect; scikit-learn passes it.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.LODEGP(lk.System("x' = v"), restarts=3).get_params()["restarts"]
+    3
+    """
+    names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+    return {name: getattr(self, name) for name in names}
+
+
+def set_params(self: T, **arguments: Any) -> T:
+    """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
+
+    Parameters
+    ----------
+    **arguments
+        By name, as the estimator is made with.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> lk.LODEGP(lk.System("x' = v")).set_params(restarts=3).restarts
+    3
+    """
+    known = get_params(self)
+    for name, value in arguments.items():
+        if name not in known:
+            raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
+        setattr(self, name, value)
+    return self
+
+
+def sklearn_tags(self: Any) -> Any:
+    """Return what scikit-learn wants to know of the estimator; only it asks, so it is there."""
+    from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+    return Tags(
+        estimator_type="regressor",
+        target_tags=TargetTags(required=True, multi_output=True),
+        regressor_tags=RegressorTags(),
+        input_tags=InputTags(one_d_array=True, two_d_array=False, allow_nan=False),
+    )

@@ -1,0 +1,100 @@
+"""Innovations: what each measurement adds to those before it, in units of what was to be expected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.evidence import factorize
+from lodekit.prior.hyperparameters import Hyperparameters
+
+__all__ = ["Turns", "find_innovations", "take_in_turn"]
+
+Array = NDArray[np.float64]
+#: An error of the log evidence, for each measurement, below which innovations keep some digits.
+_HARMLESS = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """Measurements one after the other: each is its mean, plus what those before and itself bring.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Of the measurements, in their turn.
+    observables : array of int, shape (n,)
+        The number of the observable of each.
+    root : array, shape (n, n)
+        Lower triangular; a row times the innovations is a measurement without its mean, in the user's units.
+    innovations : array, shape (n,)
+        Independent and standard normal where the model holds.
+    """
+
+    times: Array
+    observables: NDArray[np.intp]
+    root: Array
+    innovations: Array
+
+    def ahead(self, place: int, known: int) -> tuple[float, float]:
+        """Return a measurement minus its prediction from the first `known` ones, and the deviation of that.
+
+        Parameters
+        ----------
+        place : int
+            The number of the measurement.
+        known : int
+            How many are known.
+        """
+        later = self.root[place, known : place + 1]
+        return float(later @ self.innovations[known : place + 1]), float(np.sqrt(later @ later))
+
+
+def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] = frozenset()) -> Turns | None:
+    """Return measurements in the order of time; None where rounding hides what each one adds.
+
+    Parameters
+    ----------
+    data : DenseData
+        Measurements with their prior, noise above zero.
+    hyper : Hyperparameters
+    first : set of int
+        Numbers of observables whose measurements all come before the others.
+    """
+    state = factorize(data, hyper)
+    if state is None or not state.error < _HARMLESS * data.size:
+        return None
+    numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
+    times = np.concatenate([data.times[index] for index in data.index])
+    order = np.lexsort((numbers, times, ~np.isin(numbers, list(first))))
+    # The factor that is there has another order: a QR factorization of its rows is one of the same matrix, reordered.
+    _, upper = np.linalg.qr(np.tril(state.cholesky)[order].T)
+    root = upper.T * np.sign(np.diag(upper))
+    found = solve_triangular(root, state.residual[order], lower=True, check_finite=False)
+    if not np.isfinite(found).all():
+        return None
+    scales = np.asarray(data.observables.units.scales)[numbers[order]]
+    return Turns(times[order], numbers[order], scales[:, None] * root, found)
+
+
+def find_innovations(data: DenseData, hyper: Hyperparameters) -> list[Array] | None:
+    """Return the innovations of each observable, in the order of its measurements; None where rounding hides them.
+
+    A measurement minus its prediction from all that were made before, and from those of observables before it at the
+    same time, divided by the standard deviation of that prediction. Where the model holds they are independent and
+    standard normal, however flexible it is; measurements minus the posterior mean are neither.
+
+    Parameters
+    ----------
+    data : DenseData
+        Measurements with their prior, noise above zero, those of each observable in the order of time.
+    hyper : Hyperparameters
+    """
+    found = take_in_turn(data, hyper)
+    if found is None:
+        return None
+    return [found.innovations[found.observables == number] for number in range(len(data.index))]

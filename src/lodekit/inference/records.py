@@ -1,0 +1,199 @@
+"""Several records as one engine: every record has an engine of its own, and log evidences add.
+
+Records share parameters, hyperparameters and noise. Given these they are independent, so the log evidence, its
+gradient and the bound on its error are sums; the posterior is one for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import AccuracyError, LodekitError
+from lodekit.inference.engine import Engine, Evidence, Posterior, SearchLimits
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
+
+__all__ = ["RecordsEngine", "RecordsPosterior"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RecordsPosterior:
+    """The posteriors of all records; curves are asked of one of its `parts`.
+
+    Parameters
+    ----------
+    parts : tuple of Posterior
+        One for each record.
+    """
+
+    parts: tuple[Posterior, ...]
+
+    @property
+    def value(self) -> float:
+        """The log evidence in the user's units."""
+        return float(sum(part.value for part in self.parts))
+
+    @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
+        return float(sum(part.error for part in self.parts))
+
+    @property
+    def rounding(self) -> float:
+        """About how large an error rounding makes in the means, relative to the data."""
+        return max(part.rounding for part in self.parts)
+
+    def warnings(self) -> list[str]:
+        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        return list(dict.fromkeys(text for part in self.parts for text in part.warnings()))
+
+    def check_exact_values(self) -> None:
+        """Raise where values that were said to be exact are not met."""
+        for part in self.parts:
+            part.check_exact_values()
+
+    def mean(self, observables: Observables, times: Array) -> NoReturn:
+        """Raise: every record has a mean of its own, of `observables` at `times`."""
+        _refuse()
+
+    def variance(self, observables: Observables, times: Array) -> NoReturn:
+        """Raise: every record has a variance of its own, of `observables` at `times`."""
+        _refuse()
+
+    def covariance(self, observables: Observables, times: Array) -> NoReturn:
+        """Raise: every record has a covariance of its own, of `observables` at `times`."""
+        _refuse()
+
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> NoReturn:
+        """Raise: every record has functions of its own.
+
+        Parameters
+        ----------
+        observables, times, size, generator
+            Not used.
+        """
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise LodekitError("expected a question about one record: this posterior is that of several; say which, record=")
+
+
+@dataclass(frozen=True)
+class RecordsEngine:
+    """The log evidence of several records, and the posterior of each.
+
+    Parameters
+    ----------
+    engines : tuple of Engine
+        One for each record; their priors differ in nothing but the time at which they start.
+    names : tuple of str
+        What the records are called.
+    counts : array, shape (records, o)
+        How many measurements of each observable each record has.
+    """
+
+    engines: tuple[Engine, ...]
+    names: tuple[str, ...]
+    counts: Array
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled; it starts where the first record does."""
+        return self.engines[0].prior
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return sum(engine.size for engine in self.engines)
+
+    @property
+    def limits(self) -> SearchLimits:
+        """How far a search may take lengthscales.
+
+        Some engines cannot go below their shortest lengthscale, and then the strictest counts; where all can, the
+        record that is sampled most finely says what can still be seen.
+        """
+        every = [engine.limits for engine in self.engines]
+        firm = max((limits.shortest for limits in every if np.isfinite(limits.stride)), default=0.0)
+        return SearchLimits(
+            max(firm, min(limits.shortest for limits in every)),
+            stride=min(limits.stride for limits in every),
+            longest=min(limits.longest for limits in every),
+            deviations=min(limits.deviations for limits in every),
+            agree=max(limits.agree for limits in every),
+        )
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether some matrices are so large that several threads pay."""
+        return any(engine.is_threaded for engine in self.engines)
+
+    def evaluate(self, hyper: Hyperparameters) -> Evidence:
+        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
+        found = []
+        for engine in self.engines:
+            found.append(engine.evaluate(hyper))
+            if not np.isfinite(found[-1].value):
+                return Evidence.impossible(hyper)
+        gradient = reduce(_add, (each.gradient for each in found))
+        return Evidence(float(sum(each.value for each in found)), gradient, float(sum(each.error for each in found)))
+
+    def value(self, hyper: Hyperparameters) -> float:
+        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        return self.appraise(hyper)[0]
+
+    def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
+        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        value = error = 0.0
+        for engine in self.engines:
+            more = engine.appraise(hyper)
+            if not np.isfinite(more[0]):
+                return -np.inf, 0.0
+            value, error = value + more[0], error + more[1]
+        return value, error
+
+    def posterior(self, hyper: Hyperparameters) -> RecordsPosterior:
+        """Return the posteriors of all records at some hyperparameters; raise where one is not finite."""
+        return RecordsPosterior(
+            tuple(self._named(number, lambda engine: engine.posterior(hyper)) for number in range(len(self.engines)))
+        )
+
+    def _named(self, number: int, question: Callable[[Engine], Posterior]) -> Posterior:
+        """Return an answer of one engine; what it raises names the record."""
+        try:
+            return question(self.engines[number])
+        except AccuracyError as problem:
+            raise AccuracyError(f"record {self.names[number]}: {problem}") from None
+
+    def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
+        """Return mean squares over all records: of the data of each observable, (o,), of the basis of the modes, (r,).
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables, at some values of the parameters.
+        """
+        targets, powers = zip(*(engine.powers(coefficients) for engine in self.engines), strict=True)
+        return np.average(targets, axis=0, weights=self.counts), np.average(powers, axis=0, weights=self.counts.sum(1))
+
+    def trouble(self, hyper: Hyperparameters) -> str:
+        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        for name, engine in zip(self.names, self.engines, strict=True):
+            if found := engine.trouble(hyper):
+                return f"record {name}: {found}"
+        return ""
+
+
+def _add(first: Hyperparameters, second: Hyperparameters) -> Hyperparameters:
+    return Hyperparameters(*(a + b for a, b in zip(first.parts, second.parts, strict=True)))

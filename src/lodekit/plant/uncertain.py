@@ -1,0 +1,76 @@
+"""Numbers that follow from estimated parameters, with standard errors to first order (the delta method)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Uncertain", "spreads"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """A number with its standard error.
+
+    Parameters
+    ----------
+    value : float or complex
+    std_error : float
+        Of a complex number that of its real part; NaN where it has none, as repeated roots have.
+    imaginary_error : float
+        That of its imaginary part.
+
+    Examples
+    --------
+    >>> Uncertain(4.0312, 0.0524)
+    4.031 +- 0.052
+    """
+
+    value: complex
+    std_error: float
+    imaginary_error: float = 0.0
+
+    def __repr__(self) -> str:
+        number, errors = complex(self.value), (self.std_error, self.imaginary_error)
+        if not number.imag:
+            return f"{_digits(number.real, errors[0])} +- {errors[0]:.2g}"
+        sign = "-" if number.imag < 0 else "+"
+        real, imaginary = (_digits(part, e) for part, e in zip((number.real, abs(number.imag)), errors, strict=True))
+        return f"{real} {sign} {imaginary}j +- {errors[0]:.2g}, {errors[1]:.2g}j"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; what is not finite is None."""
+        number = complex(self.value)
+        found: dict[str, float | None] = {"value": number.real, "std_error": self.std_error}
+        if number.imag:
+            found |= {"imaginary": number.imag, "imaginary_error": self.imaginary_error}
+        return {key: value if value is not None and math.isfinite(value) else None for key, value in found.items()}
+
+
+def _digits(value: float, error: float) -> str:
+    """Return a number with two digits more than its error leaves sure, four at least."""
+    size = math.log10(abs(value) / error) if value and error > 0 and math.isfinite(error) else 3.0
+    return f"{value:.{min(max(4, math.ceil(size) + 2), 12)}g}"
+
+
+def spreads(slopes: NDArray[Any], covariance: Array) -> tuple[Array, Array]:
+    """Return standard errors of real and imaginary parts, each of the shape of the numbers.
+
+    Parameters
+    ----------
+    slopes : array, shape (p, ...)
+        Derivatives of the numbers in the parameters, real or complex.
+    covariance : array, shape (p, p)
+        Of the parameters.
+    """
+    both = []
+    for part in (np.real(slopes), np.imag(slopes)):
+        variance = np.einsum("p...,pq,q...->...", part, covariance, part)
+        both.append(np.sqrt(np.maximum(variance, 0.0)))
+    return both[0], both[1]

@@ -1,0 +1,145 @@
+"""All that is settled before anything is learned: engine, prior and layout, of one record or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.data.measurements import Measurements
+from lodekit.data.records import Pool, padded, parts_of
+from lodekit.data.units import Units
+from lodekit.inference.accurate import AccurateEngine
+from lodekit.inference.choice import choose
+from lodekit.inference.engine import Case
+from lodekit.inference.records import RecordsEngine
+from lodekit.learning.sizes import expected_scales, parameter_sizes
+from lodekit.learning.starts import data_lengthscale
+from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.prior.observables import ObservableReader
+from lodekit.prior.prior import Prior, make_prior
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
+from lodekit.system.system import System
+
+__all__ = ["prepare", "prepare_record"]
+
+Array = NDArray[np.float64]
+
+
+def prepare(
+    system: System,
+    arguments: Arguments,
+    measurements: Measurements,
+    *,
+    time: Units | None = None,
+    scales: Mapping[str, float] | None = None,
+    sizes: Array | None = None,
+    starts: Mapping[str, float] | None = None,
+) -> Setup:
+    """Return everything that is settled before anything is learned: engine, prior and layout.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+        Checked already.
+    measurements : Measurements
+    time : Units, optional
+        Whose scaled time is kept, from an earlier fit; that of the data otherwise.
+    scales : dict of str to float, optional
+        The scales of observables that are kept, from an earlier fit; those of the data otherwise.
+    sizes : array, shape (p,), optional
+        The sizes to expect of parameters that are kept; those that data and equations suggest otherwise.
+    starts : dict of str to float, optional
+        Where there are several records, times zero of some that are kept, by the names of the records.
+    """
+    kinds = arguments.known_inputs(system)
+    settled = {name: _settled(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
+    measurements = measurements.given(settled)
+    reader = ObservableReader(system, measurements.inputs)
+    latents = arguments.latents(reader.reduced)
+    on_channels = arguments.prior == "channels" and bool(latents)
+    case = Case(
+        size=measurements.size,
+        latents=latents,
+        exact=measurements.has_exact_values,
+        on_channels=on_channels,
+        in_memory=not measurements.is_summed,
+        tolerance=arguments.tolerance,
+        device=arguments.device,
+        driven=bool(measurements.inputs),
+    )
+    start, stop = measurements.window
+    known = [*measurements.summaries, *measurements.input_summaries]
+    # What is zero throughout has the size that the equations give it.
+    kept = expected_scales(system, known, stop - start or 1.0) | dict(scales or {})
+    prior = make_prior(measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=kept)
+    names = prior.observables.compiled.parameters
+    # What inputs drive shows its pace; a record may be much longer than that.
+    pace = _pace(measurements) if sizes is None and measurements.inputs else None
+    own = parameter_sizes(system, known, prior.units.span, pace) if sizes is None else sizes
+    fixed, transforms = parameter_transforms(names, system.parameters, own)
+    counts = prior.processes, len(prior.groups), prior.noise.count
+    deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
+    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
+    if not isinstance(measurements, Pool):
+        return prepare_record(system, arguments, measurements, prior, layout, case)
+    return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _pace(measurements: Measurements) -> float:
+    """Return how long what happens in the data takes; where there are several records, in the middle one of them."""
+    return float(np.median([data_lengthscale(part.thumbnail()) for part in parts_of(measurements)]))
+
+
+def _settled(kind: str, known: InputSignal | None) -> str:
+    """Return what an input does between its samples, where the user leaves that open: as before, or held."""
+    return kind if kind != "auto" else "hold" if known is None else known.kind
+
+
+def _prepare_records(
+    system: System,
+    arguments: Arguments,
+    measurements: Pool,
+    prior: Prior,
+    layout: Layout,
+    case: Case,
+    starts: Mapping[str, float],
+) -> Setup:
+    """Return what is settled for several records together, and for each; each has a time zero and inputs of its own."""
+    parts = {}
+    for name, own in ((record.name, record.measurements) for record in measurements.records):
+        shifted = prior.starting_at(starts.get(name, own.window[0]), own.inputs)
+        task = replace(case, size=own.size, exact=own.has_exact_values, in_memory=not own.is_summed)
+        parts[name] = prepare_record(system, arguments, own, shifted, layout, task)
+    largest = max(parts.values(), key=lambda part: part.case.size)
+    choice = replace(largest.choice, reason=f"{len(parts)} records; the largest has {largest.choice.reason}")
+    engine = RecordsEngine(tuple(part.engine for part in parts.values()), tuple(parts), measurements.counts)
+    return Setup(system, arguments, measurements, choice, engine, layout, case, parts)
+
+
+def prepare_record(
+    system: System, arguments: Arguments, measurements: Measurements, prior: Prior, layout: Layout, case: Case
+) -> Setup:
+    """Return what is settled for one record, where prior and layout are settled for all.
+
+    Parameters
+    ----------
+    system : System
+    arguments : Arguments
+    measurements : Measurements
+        Of one record.
+    prior : Prior
+        Of what was measured in any record; it starts where this one does.
+    layout : Layout
+    case : Case
+        What an engine is wanted for.
+    """
+    choice = choose(arguments.engine, case)
+    every = padded(measurements, prior.noise.observables)
+    engine = AccurateEngine(choice.kind.make(prior, every, case), choice, every, case)
+    return Setup(system, arguments, measurements, choice, engine, layout, case)

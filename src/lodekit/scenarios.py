@@ -1,0 +1,240 @@
+"""What if: the learned system under inputs that were never applied, from rest or from where the record was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.answers import is_uncertain, read_observables
+from lodekit.arguments import check_finite
+from lodekit.data.inputs import InputSignal
+from lodekit.errors import DataError, LodekitError
+from lodekit.fitted import Fit
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import ObservableReader, Observables
+
+__all__ = ["simulate_inputs"]
+
+Array = NDArray[np.float64]
+#: Means are differenced between points so many standard deviations to either side of the estimate.
+_STEP = 0.1
+#: Relative to the largest, what given values say about modes below this is rounding.
+_ROUNDING = 1e-12
+
+
+def simulate_inputs(
+    fit: Fit,
+    t: ArrayLike,
+    inputs: Mapping[str, Any],
+    start: str | Mapping[str, float] = "rest",
+    observable: str | Sequence[str] | None = None,
+    return_std: bool = False,
+    *,
+    parameters: str = "uncertain",
+    record: str | int | None = None,
+) -> Any:
+    """Return how the learned system responds to new inputs, and standard deviations on request.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times, in any order; dates where the fit had dates.
+    inputs : dict of str to (times, values), number, or InputSignal
+        New inputs, by channel. They do between samples what the fitted ones do.
+    start : {"rest", "begin", "end"} or dict of str to float
+        Where the system starts. ``"rest"``: with all modes and free functions zero before the first of all times, and
+        inputs that begin there. A dict of observables to values, such as ``{"y": 20.0}``: from these values at the
+        first of all times, and from rest as far as they leave anything open. ``"begin"``: as the record began, with
+        these inputs in the place of the old ones. ``"end"``: as the record ended; new inputs follow the old ones.
+    observable : str or sequence of str, optional
+        As in `predict`.
+    return_std : bool
+        Whether standard deviations are wanted as well.
+    parameters : {"uncertain", "fixed"}
+        Whether deviations count the uncertainty of all that was learned.
+    record : str or int, optional
+        As in `predict`; needed where there are several and the system starts as one of them began or ended.
+
+    Returns
+    -------
+    mean : array, shape (n, channels), or (n,) for an observable given as text
+    std : array of the same shape, where it is asked for
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.arange(40.0)
+    >>> u = np.where(t < 10, 0.0, 1.0)
+    >>> y = np.where(t < 10, 0.0, 1 - np.exp(-(t - 10) / 5)) + 0.01 * np.sin(7 * t)
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
+    >>> y = gp.simulate([0.0, 50.0], inputs={"u": 3.0}, observable="y")
+    >>> bool(abs(y[0]) < 0.01 and abs(y[1] - 3) < 0.1)
+    True
+    """
+    if not fit.measurements.inputs:
+        raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
+    # All records share what was learned.
+    fit = fit.part(record) if record is not None or start in ("begin", "end") else fit.parts[0]
+    texts, single = read_observables(fit, observable)
+    times, uncertain = fit.times(t), is_uncertain(parameters)
+    mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs), start, uncertain=uncertain)
+    return _deliver([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
+
+
+def _deliver(found: Sequence[Array], times: Array, *, single: bool) -> Any:
+    """Return one array or several, checked; of a single observable without its axis."""
+    for part in found:
+        check_finite(part, times)
+    shown = [part[:, 0] if single else part for part in found]
+    return tuple(shown) if len(shown) > 1 else shown[0]
+
+
+def _simulate(
+    fit: Fit, texts: Sequence[str], times: Array, new: Mapping[str, InputSignal], start: Any, *, uncertain: bool
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), from wherever the system starts."""
+    if not len(times):
+        return np.zeros((0, len(texts))), np.zeros((0, len(texts)))
+    with np.errstate(all="ignore"):
+        if isinstance(start, str) and start in ("begin", "end"):
+            return _go_on(fit, texts, times, new, start, uncertain=uncertain)
+        return _start_anew(fit, texts, times, new, start, uncertain=uncertain)
+
+
+def _go_on(
+    fit: Fit, texts: Sequence[str], times: Array, new: Mapping[str, InputSignal], start: str, *, uncertain: bool
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), of a system that starts as the record began, or ended."""
+    signals = {name: _spliced(fit, name, signal, new.get(name), start) for name, signal in _old(fit).items()}
+    observables = ObservableReader(fit.system, signals).compile_plain(texts, fit.prior.units)
+    mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
+    if uncertain:
+        variance = variance / fit.share_left + np.sum(fit.uncertainty.slopes(observables, times) ** 2, axis=0)
+    return mean, variance
+
+
+def _start_anew(
+    fit: Fit, texts: Sequence[str], times: Array, new: Mapping[str, InputSignal], start: Any, *, uncertain: bool
+) -> tuple[Array, Array]:
+    """Return means and variances, (n, o), of a system that starts from rest, or from values."""
+    missing = [name for name in _old(fit) if name not in new]
+    if missing:
+        raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
+    # A constant has one sample, of all times.
+    first = min(
+        float(times.min()), *(float(signal.times[0]) for signal in new.values() if len(signal.times) > 1), np.inf
+    )
+    units = replace(fit.prior.units, start=first)
+    reader = ObservableReader(fit.system, new)
+    given = _read_start(reader, {} if start == "rest" else start, units)
+    anew = _Anew(fit, reader.compile_plain(texts, units), times, first, *given)
+    mean = anew.mean(fit.hyperparameters)
+    return mean, anew.spread() if uncertain else np.zeros_like(mean)
+
+
+def _read_inputs(fit: Fit, inputs: Any) -> dict[str, InputSignal]:
+    """Return new inputs by name, from what the user gave."""
+    if not isinstance(inputs, Mapping):
+        raise LodekitError(f"expected inputs as a dict of channels, got {type(inputs).__name__}")
+    return {name: _signal(fit, name, given) for name, given in inputs.items()}
+
+
+def _old(fit: Fit) -> Mapping[str, InputSignal]:
+    return fit.measurements.inputs
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, Real) and not isinstance(given, bool)
+
+
+def _signal(fit: Fit, name: str, given: Any) -> InputSignal:
+    """Return a new input from what the user gave."""
+    if name not in _old(fit):
+        raise LodekitError(f"{name!r} is no input of this fit; expected some of {', '.join(_old(fit))}")
+    kind = _old(fit)[name].kind
+    if isinstance(given, InputSignal):
+        return given
+    if _is_number(given):
+        return InputSignal([fit.measurements.window[0]], [float(given)], kind)
+    if not isinstance(given, Sequence) or len(given) != 2:
+        raise LodekitError(f"expected (times, values) or a number for the input {name}, got {type(given).__name__}")
+    return InputSignal(fit.times(given[0]), given[1], kind)
+
+
+def _spliced(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: str) -> InputSignal:
+    """Return an input that is the old one, the new one, or the old one up to the end of the record."""
+    if new is None or start == "begin":
+        return old if new is None else new
+    end = fit.measurements.window[1]
+    kept, later = old.times <= end, new.times > end
+    if len(new.times) == 1 and not later.any():
+        # A number: from the end of the record on.
+        times, values = np.array([np.nextafter(end, np.inf)]), new.values
+    else:
+        times, values = new.times[later], new.values[later]
+    if not len(times):
+        raise DataError(f"expected samples of {name} after the end of the record, t = {end:g}")
+    return InputSignal(np.append(old.times[kept], times), np.append(old.values[kept], values), old.kind)
+
+
+def _read_start(reader: ObservableReader, start: Any, units: Any) -> tuple[Observables | None, Array]:
+    """Return the observables that are given at the start, compiled, and their values."""
+    if not isinstance(start, Mapping):
+        raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
+    for name, value in start.items():
+        if not _is_number(value) or not np.isfinite(value):
+            raise LodekitError(f"expected a finite number for the start of {name}, got {value!r}")
+    values = np.array([float(value) for value in start.values()])
+    return (reader.compile_plain(list(start), units) if start else None), values
+
+
+@dataclass(frozen=True)
+class _Anew:
+    """A system that starts from rest, or from given values, at a time."""
+
+    fit: Fit
+    observables: Observables
+    times: Array
+    first: float
+    given: Observables | None
+    values: Array
+
+    def mean(self, hyper: Hyperparameters) -> Array:
+        """Return the observables at all times, shape (n, o)."""
+        own, groups = self.observables.evaluate(hyper.theta), self.fit.prior.groups
+        means, _ = self.observables.means(own, self.times, slopes=False)
+        mean = np.stack(means, axis=1)
+        if self.given is None or not groups:
+            return mean
+        there, at = self.given.evaluate(hyper.theta), np.array([self.first])
+        known, _ = self.given.means(there, at, slopes=False)
+        basis, _ = self.given.mode_basis(there, groups, self.given.units.scaled_times(at), slopes=False)
+        # The smallest modes, in units of their deviations, that bring the values about.
+        roots = self.fit.prior.mode_roots(hyper.mode_deviations)
+        design = np.concatenate(basis) * roots
+        weights = roots * (np.linalg.pinv(design, rcond=_ROUNDING) @ (self.values - np.concatenate(known)))
+        scaled = self.observables.units.scaled_times(self.times)
+        modes, _ = self.observables.mode_basis(own, groups, scaled, slopes=False)
+        return np.asarray(mean + np.stack([part @ weights for part in modes], axis=1))
+
+    def spread(self) -> Array:
+        """Return the variance that the uncertainty of all that was learned gives to the mean, shape (n, o)."""
+        uncertainty, layout = self.fit.uncertainty, self.fit.layout
+        total = np.zeros((len(self.times), self.observables.count))
+        for column in uncertainty.roots.T:
+            for step in (_STEP, 0.1 * _STEP):
+                above, below = (
+                    self.mean(layout.unpack(uncertainty.moved(sign * step * column))) for sign in (1.0, -1.0)
+                )
+                slope = (above - below) / (2.0 * step)
+                if np.isfinite(slope).all():
+                    total += slope**2
+                    break
+        return total

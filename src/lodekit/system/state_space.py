@@ -1,0 +1,320 @@
+"""A system with known inputs as a state space, exactly: ``x' = F x + G v``, ``g = H x + D v + D1 v'``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
+from lodekit.algebra.realization import DrivenRows, reduce_driven
+from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
+from lodekit.errors import EquationError
+from lodekit.system.delays import Delayed, channel_of, need_inputs
+from lodekit.system.sides import eliminate
+from lodekit.system.signals import Signal
+from lodekit.system.writing import operator_terms, primes
+
+if TYPE_CHECKING:
+    import sympy
+
+__all__ = ["INPUT_KINDS", "StateSpace", "check_inputs", "find_state_space", "read_kinds"]
+
+_MATRICES = ("F", "G", "H", "D", "D1")
+Rows = tuple[tuple[Scalar, ...], ...]
+
+#: What is known of a function between its samples, with how many derivatives of it may stand in a response.
+INPUT_KINDS = {"hold": 0, "linear": 1}
+#: White noise has no values, so nothing but a slope may hold it.
+_DISTURBANCE_KINDS = {"white": -1, "matern-1/2": 0, "matern-3/2": 1, "matern-5/2": 1, "matern-7/2": 1, "se": 1}
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """``x' = F x + G v``, ``g = H x + D v + D1 v'``: how the channels g respond to known functions v, exactly.
+
+    Its solutions with all initial states are all solutions of the equations, where these leave nothing free in g; where
+    they do, one channel for each free function is zero here.
+
+    Parameters
+    ----------
+    ring : ScalarRing
+        Of all entries.
+    states : tuple of str
+        What each state is, as an expression in the channels.
+    inputs : tuple of str
+        What each column of G, D and D1 multiplies: a channel, or a delayed one such as ``delay(u, T)``.
+    kinds : tuple of str
+        How each of these is known.
+    outputs : tuple of str
+        The channels g that respond.
+    exact : dict of str to tuples of tuples of Scalar
+        The matrices by their names, as field elements.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> plant = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).state_space(inputs=["u"])
+    >>> plant.F, plant.G, plant.H, plant.D
+    (Matrix([[-1/tau]]), Matrix([[K/tau]]), Matrix([[1]]), Matrix([[0]]))
+    >>> print(plant)
+    x1 = y
+    x1' = -1/tau*x1 + K/tau*u
+    y = x1
+    """
+
+    ring: ScalarRing
+    states: tuple[str, ...]
+    inputs: tuple[str, ...]
+    kinds: tuple[str, ...]
+    outputs: tuple[str, ...]
+    exact: Mapping[str, Rows]
+
+    @property
+    def F(self) -> sympy.ImmutableMatrix:
+        """How states move by themselves, states x states."""
+        return self._matrix("F")
+
+    @property
+    def G(self) -> sympy.ImmutableMatrix:
+        """How inputs move the states, states x inputs."""
+        return self._matrix("G")
+
+    @property
+    def H(self) -> sympy.ImmutableMatrix:
+        """How the channels follow from the states, outputs x states."""
+        return self._matrix("H")
+
+    @property
+    def D(self) -> sympy.ImmutableMatrix:
+        """What inputs add to the channels at once, outputs x inputs."""
+        return self._matrix("D")
+
+    @property
+    def D1(self) -> sympy.ImmutableMatrix:
+        """What slopes of inputs add to the channels, outputs x inputs; zero unless an input is linear."""
+        return self._matrix("D1")
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channel of each input, without its delay."""
+        return tuple(map(channel_of, self.inputs))
+
+    @property
+    def delays(self) -> tuple[Scalar, ...]:
+        """By how much each input is delayed; zero for those that are not."""
+        zero = self.ring.rational(0)
+        return tuple(name.time if isinstance(name, Delayed) else zero for name in self.inputs)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all matrices by their names, and of the delays, in the order of `scalars`."""
+        states, inputs, outputs = len(self.states), len(self.inputs), len(self.outputs)
+        return {
+            "F": (states, states),
+            "G": (states, inputs),
+            "H": (outputs, states),
+            "D": (outputs, inputs),
+            "D1": (outputs, inputs),
+            "delays": (inputs,),
+        }
+
+    @property
+    def scalars(self) -> list[Scalar]:
+        """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
+        return [*(value for name in _MATRICES for row in self.exact[name] for value in row), *self.delays]
+
+    def _matrix(self, name: str) -> sympy.ImmutableMatrix:
+        import sympy
+
+        entries = [scalar_to_sympy(value) for row in self.exact[name] for value in row]
+        return sympy.ImmutableMatrix(*self.shapes[name], entries)
+
+    def __str__(self) -> str:
+        names = _state_names(len(self.states), {*self.outputs, *self.inputs, *self.ring.parameters})
+        lines = [f"{name} = {meaning}" for name, meaning in zip(names, self.states, strict=True)]
+        for i, name in enumerate(names):
+            pairs = [*zip(self.exact["F"][i], names, strict=True), *zip(self.exact["G"][i], self.inputs, strict=True)]
+            lines.append(f"{name}' = {join_terms(pair for pair in pairs if pair[0])}")
+        slopes = [primes(name, 1) for name in self.inputs]
+        for i, name in enumerate(self.outputs):
+            pairs = [*zip(self.exact["H"][i], names, strict=True), *zip(self.exact["D"][i], self.inputs, strict=True)]
+            pairs += zip(self.exact["D1"][i], slopes, strict=True)
+            lines.append(f"{name} = {join_terms(pair for pair in pairs if pair[0])}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        count = len(self.states)
+        return f"<StateSpace of {count} state{'' if count == 1 else 's'} from {', '.join(self.inputs) or 'nothing'}>"
+
+
+def _state_names(count: int, taken: set[str]) -> list[str]:
+    letter = next(part for part in ("x", "s", "q", "state", "state_") if not any(n.startswith(part) for n in taken))
+    return [f"{letter}{i + 1}" for i in range(count)]
+
+
+def read_kinds(
+    given: Mapping[str, str] | Iterable[str] | str, channels: Sequence[str], allowed: Mapping[str, int], role: str
+) -> dict[str, str]:
+    """Return how each input is known, in the order in which they were given.
+
+    Parameters
+    ----------
+    given : sequence of str, or dict of str to str
+        Names, or kinds by name; names alone are of the first kind that is allowed.
+    channels : sequence of str
+        All names.
+    allowed : dict of str to int
+        All kinds.
+    role : str
+        What the names are called in errors, in the singular.
+    """
+    if isinstance(given, str):
+        given = given.replace(",", " ").split()
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise EquationError(f"expected {role}s as names or as a dict of names to kinds, got {type(given).__name__}")
+    default = next(iter(allowed))
+    pairs = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, default)
+    plain = [name for name in channels if not isinstance(name, Delayed)]
+    for name, kind in pairs.items():
+        if name not in plain:
+            raise EquationError(f"unknown {role} {name!r}; expected some of the channels {', '.join(plain)}")
+        if kind not in allowed:
+            raise EquationError(f"expected the {role} {name!r} to be {_either(allowed)}, got {kind!r}")
+    return pairs
+
+
+def _either(words: Iterable[str]) -> str:
+    quoted = [repr(word) for word in words]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else quoted[0]
+
+
+def find_state_space(
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any, disturbances: Any = ()
+) -> StateSpace:
+    """Return the state space of ``A(d) f = b(t)`` in which some channels are known; b has no part in it.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        A.
+    forcing : sequence of Signal
+        b.
+    channels : sequence of str
+        f.
+    inputs : sequence of str, or dict of str to str
+        Names of known channels, or ``"hold"`` or ``"linear"`` by name.
+    disturbances : sequence of str, or dict of str to str
+        Names of channels that are random by themselves, or their kinds by name.
+    """
+    kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
+    others = read_kinds(disturbances, channels, _DISTURBANCE_KINDS, "disturbance")
+    for name in others:
+        if name in kinds:
+            raise EquationError(f"{name!r} is both an input and a disturbance; remove it from one of them")
+        if name in need_inputs(channels):
+            raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
+    kinds = _with_delays({**kinds, **others}, channels)
+    driven, columns = _reduce(operator, forcing, channels, list(kinds))
+    names = [channels[j] for j in columns[: driven.responding]]
+    _check_proper(driven, names, kinds)
+    found = driven.realize()
+    meanings = tuple(
+        join_terms(term for j, entry in zip(columns, row, strict=True) for term in operator_terms(entry, channels[j]))
+        for row in found.states
+    )
+    exact = {name: tuple(map(tuple, getattr(found, name))) for name in _MATRICES}
+    return StateSpace(operator.ring, meanings, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
+
+
+def check_inputs(
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any
+) -> list[str]:
+    """Return the names of inputs that can be prescribed all at once, or say why they cannot.
+
+    Parameters
+    ----------
+    operator : OperatorMatrix
+        A of ``A(d) f = b(t)``.
+    forcing : sequence of Signal
+        b.
+    channels : sequence of str
+        f.
+    inputs : sequence of str, or dict of str to str
+        Names of known channels, or kinds by name.
+    """
+    kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
+    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels)))
+    return list(kinds)
+
+
+def _with_delays(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
+    """Return the kinds with those of delayed channels, each after its own."""
+    missing = [name for name in need_inputs(channels) if name not in kinds]
+    if missing:
+        raise EquationError(
+            f"{missing[0]!r} is delayed in the equations, so it must be a known input: add it, "
+            f"such as inputs={{{missing[0]!r}: 'hold'}}"
+        )
+    found: dict[str, str] = {}
+    for name, kind in kinds.items():
+        own = (other for other in channels if isinstance(other, Delayed) and other.channel == name)
+        found.update(dict.fromkeys((name, *own), kind))
+    return found
+
+
+def _reduce(
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Sequence[str]
+) -> tuple[DrivenRows, list[int]]:
+    """Return the equations with the responding channels first, and where each column stood before."""
+    known = {*inputs, *need_inputs(channels)}
+    driving = [channels.index(name) for name in inputs]
+    responding = [j for j, name in enumerate(channels) if j not in driving and name not in known]
+    if not responding:
+        raise EquationError("every channel is an input: nothing is left to respond; leave out at least one of them")
+    columns = [*responding, *driving]
+    driven = reduce_driven(operator.ring, [[row[j] for j in columns] for row in operator.rows], len(responding))
+    if driven.ties:
+        _refuse_ties(*eliminate(operator, forcing, responding), channels)
+    return driven, columns
+
+
+def _refuse_ties(operator: OperatorMatrix, sides: Sequence[Signal], channels: Sequence[str]) -> NoReturn:
+    """Raise an error that says what the equations say about the inputs alone."""
+    texts, involved = [], {}
+    for i, side in enumerate(sides):
+        entries = [operator.coefficients(i, j) for j in range(operator.width)]
+        used = [j for j, entry in enumerate(entries) if entry]
+        if used:
+            factor = operator.ring.rational(1) / entries[used[0]][-1]
+            terms = [([value * factor for value in entries[j]], channels[j]) for j in used]
+            left = join_terms(term for entry, name in terms for term in operator_terms(entry, name))
+            texts.append(f"{left} = {side.scale(factor)}")
+            involved.update(dict.fromkeys(channel_of(channels[j]) for j in used))
+    names = list(involved)
+    what, cure = "tie the inputs to each other", f"take one of {', '.join(names)} out of the inputs"
+    if len(names) == 1:
+        what, cure = f"determine the input {names[0]!r}", f"take {names[0]!r} out of the inputs"
+    raise EquationError(
+        f"the equations {what}: they imply {' and '.join(texts)}, whatever the other channels do. Measured inputs "
+        f"will not satisfy this; {cure}, or remove an equation"
+    )
+
+
+def _check_proper(driven: DrivenRows, outputs: Sequence[str], kinds: Mapping[str, str]) -> None:
+    """Raise where a response has more derivatives of an input than there are."""
+    limits = {**INPUT_KINDS, **_DISTURBANCE_KINDS}
+    for driver, (name, kind) in enumerate(kinds.items()):
+        found = [(driven.excess(pivot, driver), driven.degree(pivot), pivot) for pivot in driven.rows]
+        excess, _, pivot = max(found, default=(-1, 0, -1))
+        if excess <= limits[kind]:
+            continue
+        term = driven.leading(pivot, driver).times(primes(name, excess))
+        start = f"{outputs[pivot]!r} responds to {name!r} with the term {term}"
+        if kind not in INPUT_KINDS:
+            raise EquationError(f"{start}, which a {kind!r} disturbance does not have; expected a smoother one")
+        where = {"hold": "where a held input jumps", "linear": "where a linear input has a corner"}[kind]
+        cure = f"take {name!r} out of the inputs, or add what delays its effect to the equations"
+        if kind == "hold" and excess == 1:
+            cure = f"try inputs={{{name!r}: 'linear'}}, which has a first derivative; or {cure}"
+        raise EquationError(f"{start}, which is infinite {where}; {cure}")

@@ -1,0 +1,153 @@
+"""How well a record was predicted: free run, coverage, predictions some rows ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit import plotting
+from lodekit.learning.residuals import join_words
+
+__all__ = ["ChannelValidation", "Validation", "fit_percentage"]
+
+Array = NDArray[np.float64]
+#: A 95 % interval reaches this many standard deviations to either side.
+_NORMAL_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelValidation:
+    """How well one observable of a record was predicted.
+
+    Parameters
+    ----------
+    name : str
+        The observable.
+    times, values, mean, std : arrays, shape (n,)
+        Measurements, and the free run with the standard deviation of a measurement about it.
+    ahead : dict of int to (float, float)
+        For so many rows ahead: fit percentage and root mean square of the errors.
+    """
+
+    name: str
+    times: Array
+    values: Array
+    mean: Array
+    std: Array
+    ahead: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def fit_percent(self) -> float:
+        """``100 (1 - |y - yhat| / |y - mean(y)|)``, as engineers know it: 100 is perfect, zero as good as the mean."""
+        return fit_percentage(self.values - self.mean, self.values)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square of the errors."""
+        return float(np.sqrt(np.mean((self.values - self.mean) ** 2)))
+
+    @property
+    def coverage(self) -> float:
+        """The share of measurements in the 95 % band."""
+        return float(np.mean(np.abs(self.values - self.mean) <= _NORMAL_95 * self.std))
+
+    @property
+    def log_density(self) -> float:
+        """The mean log density of a measurement."""
+        error = (self.values - self.mean) / self.std
+        return float(np.mean(-0.5 * error**2 - np.log(self.std) - 0.5 * np.log(2.0 * np.pi)))
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """How well a record that was not used was predicted.
+
+    Parameters
+    ----------
+    channels : tuple of ChannelValidation
+        Of each observable that was predicted.
+    start : str
+        What the initial state comes from, in words.
+    given : tuple of str
+        What was taken as known over the whole record.
+    units : dict of str to str
+        For figures.
+    """
+
+    channels: tuple[ChannelValidation, ...]
+    start: str
+    given: tuple[str, ...]
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> ChannelValidation:
+        for item in self.channels:
+            if item.name == name:
+                return item
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "start": self.start,
+            "given": list(self.given),
+            "channels": {
+                item.name: {
+                    "count": len(item.times),
+                    "fit_percent": item.fit_percent,
+                    "rmse": item.rmse,
+                    "coverage": item.coverage,
+                    "log_density": item.log_density,
+                    "ahead": {str(k): {"fit_percent": p, "rmse": r} for k, (p, r) in item.ahead.items()},
+                }
+                for item in self.channels
+            },
+        }
+
+    def __repr__(self) -> str:
+        known = f" from {join_words(self.given)}" if self.given else ""
+        lines = [f"Free run{known}; {self.start}."]
+        lines.append(f"{'':<14}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
+        for item in self.channels:
+            numbers = f"{item.rmse:>12.4g}{item.coverage:>15.1%}{item.log_density:>14.3f}"
+            lines.append(f"{item.name:<14}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
+        steps = sorted({step for item in self.channels for step in item.ahead})
+        if steps:
+            lines.append("Fit % so many rows ahead, from all measurements before:")
+            lines.append(f"{'':<14}" + "".join(f"{step:>8}" for step in steps))
+        for item in self.channels if steps else ():
+            cells = (f"{item.ahead[step][0]:>8.1f}" if step in item.ahead else f"{'':>8}" for step in steps)
+            lines.append(f"{item.name:<14}" + "".join(cells))
+        return "\n".join(lines)
+
+    def plot(self, *, axes: Any = None) -> Any:
+        """Draw the free run, its 95 % band for measurements, and the measurements; one panel for each observable.
+
+        Parameters
+        ----------
+        axes : matplotlib axes, one for each panel, optional
+            Where to draw; on a new figure by default.
+        """
+        names = [item.name for item in self.channels]
+        figure, panels, new = plotting.read_axes(axes, names)
+        for item, panel in zip(self.channels, panels, strict=True):
+            text = f"{plotting.name_with_unit(item.name, self.units.get(item.name, ''))}\nfit {item.fit_percent:.1f} %"
+            data = (item.times, item.values)
+            plotting.draw_channel(panel, item.times, item.mean, item.std, data=data, label=text)
+        plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")))
+        plotting.add_legend(figure, panels, outside=new)
+        return figure
+
+
+def fit_percentage(errors: Array, values: Array) -> float:
+    """Return ``100 (1 - |errors| / |values - mean|)``; NaN for values that do not change.
+
+    Parameters
+    ----------
+    errors, values : arrays, shape (n,)
+    """
+    spread = float(np.linalg.norm(values - values.mean()))
+    return 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")

@@ -1,0 +1,274 @@
+"""Validation on a record that was not used: a free run from the inputs alone, and predictions some steps ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
+from lodekit.data.records import Pool
+from lodekit.data.sources import read_source
+from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
+from lodekit.fitted import Fit
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import take_in_turn
+from lodekit.learning.diagnosis import runs_of
+from lodekit.learning.residuals import join_words
+from lodekit.preparing import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import ObservableReader
+from lodekit.setup import Setup
+from lodekit.system.dimensions import unit_check
+from lodekit.validated import ChannelValidation, Validation, fit_percentage
+
+__all__ = ["validate"]
+
+Array = NDArray[np.float64]
+#: So many rows tell the initial state where all of them would tell free functions, too.
+_FIRST = 10
+#: The prior of an initial state is so many times as wide as what is to be explained.
+_WIDE = 10.0
+
+
+def validate(
+    fit: Fit,
+    t: Any,
+    Y: Any = None,
+    noise_std: Any = None,
+    *,
+    given: str | Iterable[str] | None = None,
+    start: str | int = "all",
+    ahead: Sequence[int] = (1, 5, 10),
+    time: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    dt: float | None = None,
+) -> Validation:
+    """Return how well a record that was not used is predicted from its inputs: fit percentages, coverage, density.
+
+    Nothing is learned anew. The free run knows inputs over the whole record, and of all else no more than what the
+    initial state takes. What it is uncertain of (parameters, initial state, free functions that remain, noise) is in
+    its band.
+
+    Parameters
+    ----------
+    t, Y, noise_std, time, columns, dt
+        The record, as in `fit`.
+    given : str or sequence of str, optional
+        Where the fit has no known inputs: the channels that are taken as known over the whole record, by conditioning
+        on their measurements. By default those that leave nothing free, where that is clear.
+    start : {"all"} or int
+        Where the initial state comes from: from all rows, as a few numbers that no record this long can hide behind;
+        or from the first so many rows, which are then not counted. Where the prior has free functions, all rows would
+        tell these as well: the first ten are taken then.
+    ahead : sequence of int
+        For how many rows ahead predictions from all measurements before are tried as well; of long records in six runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.arange(60.0)
+    >>> def record(u):
+    ...     y = np.zeros(60)
+    ...     for k in range(59):
+    ...         y[k + 1] = y[k] + (1 - np.exp(-1 / 5)) * (2 * u[k] - y[k])
+    ...     return {"y": y + 0.01 * np.sin(50 * t), "u": u}
+    >>> system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, record(t // 20 % 2))
+    >>> found = gp.validate(t, record(t // 15 % 2))
+    >>> found["y"].fit_percent > 97
+    True
+    """
+    record = _read(fit, t, Y, noise_std, time=time, columns=columns, dt=dt)
+    known = _read_given(fit, record, given)
+    count = _read_start(fit, start)
+    run = _Run(fit, record, known)
+    channels, steps = run.free_run(count), run.ahead(_read_steps(ahead))
+    words = "the initial state is estimated from " + (
+        "all rows" if count is None else f"the first {count} rows, which are not counted"
+    )
+    found = tuple(replace(item, ahead=steps.get(item.name, {})) for item in channels)
+    return Validation(found, words, (*record.inputs, *known), fit.labels.units)
+
+
+def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
+    """Return a record as measurements with known noise, and with the inputs of the fit."""
+    since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
+    options |= {"check": ObservableReader(fit.system).read, "check_units": unit_check(fit.system)}
+    options |= {"since": since, "units": fit.labels.units}
+    source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
+    record = source.measurements
+    if isinstance(record, Pool):
+        raise DataError("expected one record, got several; validate them one by one")
+    if record.sums is not None:
+        raise DataError("the record has too many rows to be kept; expected fewer, such as a piece of it")
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    record = record.given(kinds) if kinds else record
+    series = []
+    for item in record.series:
+        level = fit.typical_noise(item.observable)
+        std = np.where(item.learned, level, item.std)
+        if not (std > 0).all():
+            raise DataError(f"{item.observable} has no noise, and no density without it; give noise_std=")
+        series.append(replace(item, std=std))
+    return replace(record, series=series)
+
+
+def _read_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the channels that are conditioned on."""
+    names = [item.observable for item in record.series]
+    if given is not None:
+        found = (given,) if isinstance(given, str) else tuple(given)
+        for name in found:
+            if name not in names:
+                raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
+        return found
+    if fit.measurements.inputs or not fit.system.free_functions:
+        return ()
+    fitting = [
+        each
+        for each in combinations([name for name in names if name in fit.system.channels], fit.system.free_functions)
+        if _leaves_nothing(fit, each)
+    ]
+    if not fitting:
+        raise LodekitError(f"expected given=, the channels that are known; the record holds {', '.join(names)}")
+    if len(fitting) > 1:
+        options = " or ".join("(" + ", ".join(each) + ")" for each in fitting)
+        raise LodekitError(f"expected given=, the channels that are known, such as {options}")
+    return fitting[0]
+
+
+def _leaves_nothing(fit: Fit, names: Sequence[str]) -> bool:
+    if len(names) >= len(fit.system.channels):
+        return False
+    try:
+        return not fit.system.given(names).free_functions
+    except (AlgebraError, EquationError):
+        return False
+
+
+def _read_start(fit: Fit, start: str | int) -> int | None:
+    """Return how many measurements of each observable tell the initial state; None for all."""
+    if start == "all":
+        return _FIRST if fit.prior.processes else None
+    if isinstance(start, bool) or not isinstance(start, int) or start < 1:
+        raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
+    return start
+
+
+def _read_steps(ahead: Sequence[int]) -> list[int]:
+    steps = [ahead] if isinstance(ahead, int) else list(ahead)
+    for step in steps:
+        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
+            raise LodekitError(f"expected ahead as numbers of rows from one on, got {step!r}")
+    return sorted(set(steps))
+
+
+class _Run:
+    """A fit on another record, at what was learned."""
+
+    def __init__(self, fit: Fit, record: Measurements, known: Sequence[str]) -> None:
+        self.fit, self.record, self.known = fit, record, known
+        self.units = replace(fit.prior.units, start=record.window[0])
+        self.scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
+
+    @property
+    def targets(self) -> list[Series]:
+        """What is to be predicted."""
+        return [item for item in self.record.series if item.observable not in self.known]
+
+    def free_run(self, count: int | None) -> list[ChannelValidation]:
+        """Return predictions from what is known, with an initial state from all, or so many first measurements."""
+        targets = self.targets
+        if not targets:
+            raise DataError(f"expected measurements of what responds, got {join_words(self.known)} alone")
+        if count is None:
+            return self.predict(self.record, targets)
+        first, rest = slice(0, count), slice(count, None)
+        used = [item if item.observable in self.known else item.take(first) for item in self.record.series]
+        return self.predict(replace(self.record, series=used), [item.take(rest) for item in targets])
+
+    def setup(self, measurements: Measurements) -> Setup:
+        """Return an engine on measurements of the record."""
+        arguments = replace(self.fit.arguments, engine="auto")
+        return prepare(self.fit.system, arguments, measurements, time=self.units, scales=self.scales)
+
+    def starts(self, setup: Setup) -> Array:
+        """Return deviations of modes so wide that the record alone tells its initial state.
+
+        Those of the fit tell where that record began, which may have been at rest.
+        """
+        prior, found = setup.prior, self.fit.hyperparameters.mode_deviations.copy()
+        coefficients = prior.observables.evaluate(self.fit.hyperparameters.theta)
+        target, power = setup.engine.powers(coefficients)
+        size = _WIDE * float(np.sqrt(target.max(initial=0.0)))
+        for number, part in enumerate(np.split(power, np.cumsum([group.size for group in prior.groups])[:-1])):
+            usable = part[part > 1e-12 * power.max(initial=0.0)]
+            if len(usable):
+                found[number] = max(found[number], size / float(np.sqrt(usable.min())))
+        return found
+
+    def predict(self, used: Measurements, targets: Sequence[Series]) -> list[ChannelValidation]:
+        """Return predictions from some measurements for others."""
+        fit, setup = self.fit, self.setup(used)
+        starts = self.starts(setup)
+
+        def at(hyper: Hyperparameters) -> Any:
+            return setup.posterior(replace(hyper, noise=np.zeros(0), mode_deviations=starts))
+
+        posterior, uncertainty = at(fit.hyperparameters), replace(fit.uncertainty, posterior=at)
+        found = []
+        for item in targets:
+            if not len(item.times):
+                raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
+            observables = setup.reader.compile_plain([item.observable], setup.prior.units)
+            with np.errstate(all="ignore"):
+                mean = posterior.mean(observables, item.times)[:, 0]
+                variance = posterior.variance(observables, item.times)[:, 0] / fit.share_left + item.std**2
+                variance += np.sum(uncertainty.slopes(observables, item.times)[:, :, 0] ** 2, axis=0)
+            found.append(ChannelValidation(item.observable, item.times, item.values, mean, np.sqrt(variance)))
+        return found
+
+    def ahead(self, steps: Sequence[int]) -> dict[str, dict[int, tuple[float, float]]]:
+        """Return fit percentages and sizes of errors of predictions so many rows ahead, by observable."""
+        if not steps:
+            return {}
+        setup = self.setup(self.record)
+        prior = setup.prior
+        hyper = replace(self.fit.hyperparameters, noise=np.zeros(0), mode_deviations=self.starts(setup))
+        order = [item.observable for item in self.record.series]
+        names = [item.observable for item in self.targets]
+        first = frozenset(order.index(name) for name in self.known)
+        errors: dict[tuple[str, int], list[float]] = {}
+        values: dict[tuple[str, int], list[float]] = {}
+        for run in runs_of(self.record.series):
+            turns = take_in_turn(DenseData.of(prior, run), hyper, first)
+            if turns is None:
+                return {}
+            count = int(np.isin(turns.observables, list(first)).sum())
+            for name in names:
+                number = order.index(name)
+                rows = np.flatnonzero(turns.observables == number)
+                for step in steps:
+                    key = (name, step)
+                    # Where nothing is known of the initial state, nothing can be predicted.
+                    for i, row in enumerate(rows[step:]):
+                        if i < _FIRST:
+                            continue
+                        # All that was measured up to the row before, other channels at its time included.
+                        cut = count + int(np.searchsorted(turns.times[count:], turns.times[rows[i]], side="right"))
+                        errors.setdefault(key, []).append(turns.ahead(int(row), min(cut, int(row)))[0])
+                        values.setdefault(key, []).append(float(run[number].values[i + step]))
+        found: dict[str, dict[int, tuple[float, float]]] = {}
+        for (name, step), each in errors.items():
+            own = np.array(each)
+            percent = fit_percentage(own, np.array(values[name, step]))
+            found.setdefault(name, {})[step] = (percent, float(np.sqrt(np.mean(own**2))))
+        return found

@@ -1,0 +1,69 @@
+"""Innovations against the evidence, and against posteriors from fewer measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.fitting import keep_point
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import Turns, take_in_turn
+from lodekit.preparing import prepare
+
+
+@pytest.fixture(scope="module")
+def gp() -> lk.LODEGP:
+    generator, times = np.random.default_rng(0), np.linspace(0.0, 10.0, 50)
+    u = np.sin(times)
+    y = (np.sin(times) - np.cos(times) + np.exp(-times)) / 2.0
+    system = lk.System("y' + a*y = u", parameters={"a": lk.Parameter(positive=True)})
+    data = {"y": y + 0.02 * generator.standard_normal(50), "u": u + 0.05 * generator.standard_normal(50)}
+    return lk.LODEGP(system, random_state=0).fit(times, data)
+
+
+def turns_of(gp: lk.LODEGP, first: frozenset[int] = frozenset()) -> Turns:
+    fit = gp.fit_
+    found = take_in_turn(DenseData.of(fit.prior, fit.measurements.series), fit.hyperparameters, first)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("first", [frozenset(), frozenset({1})])
+def test_densities_of_innovations_multiply_to_the_evidence(gp: lk.LODEGP, first: frozenset[int]) -> None:
+    turns = turns_of(gp, first)
+    parts = -0.5 * turns.innovations**2 - np.log(np.diag(turns.root)) - 0.5 * np.log(2 * np.pi)
+    assert float(parts.sum()) == pytest.approx(gp.log_evidence_, rel=1e-8)
+    assert np.isin(turns.observables[:50], [1]).all() == bool(first)
+
+
+def test_a_prediction_ahead_is_that_of_a_posterior_from_the_measurements_before(gp: lk.LODEGP) -> None:
+    fit, turns = gp.fit_, turns_of(gp)
+    cut, row = 60, 66  # thirty rows of both channels are known, and y three rows later is asked for
+    known = Measurements([item.take(slice(0, 30)) for item in fit.measurements.series])
+    units = fit.prior.units
+    scales = dict(zip(fit.measurements.names, units.scales.tolist(), strict=True))
+    setup = prepare(fit.system, fit.arguments, known, time=units, scales=scales)
+    hyper = replace(
+        fit.hyperparameters, noise=setup.prior.noise.carried_over(fit.prior.noise, fit.hyperparameters.noise)
+    )
+    early = lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))
+    number, time = turns.observables[row], turns.times[row]
+    name = fit.measurements.names[number]
+    mean, std = early.predict([time], name, return_std=True, parameters="fixed")
+    series = fit.measurements.series[number]
+    error, spread = turns.ahead(row, cut)
+    assert error == pytest.approx(float(series.values[33] - mean[0]), rel=1e-6)
+    assert spread == pytest.approx(float(np.hypot(std[0], gp.noise_[name])), rel=1e-6)
+
+
+def test_innovations_are_as_large_as_expected_where_residuals_of_a_bending_curve_are_not(gp: lk.LODEGP) -> None:
+    check = next(check for check in gp.fit_.diagnosis.checks if check.name == "u")
+    assert check.whiteness is not None
+    assert check.whiteness.innovations
+    turns = turns_of(gp)
+    assert float(np.mean(turns.innovations**2)) == pytest.approx(1.0, abs=0.35)
+    assert check.size < 1.0

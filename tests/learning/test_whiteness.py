@@ -1,0 +1,99 @@
+"""Tests of independence against simulation and formulas from textbooks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+from scipy.stats import chi2
+
+from lodekit.data.inputs import InputSignal
+from lodekit.learning.whiteness import (
+    Whiteness,
+    cumulated_periodogram,
+    judge_whiteness,
+    lag_correlations,
+    periodogram_band,
+)
+
+Array = NDArray[np.float64]
+
+
+def judged(times: Array, values: Array, **options: object) -> Whiteness:
+    found = judge_whiteness(times, values, **options)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("irregular", [False, True])
+def test_independent_residuals_are_called_so_in_about_95_of_100_cases(irregular: bool) -> None:
+    generator, called = np.random.default_rng(1), 0
+    for _ in range(400):
+        times = np.sort(generator.uniform(0.0, 150.0, 150)) if irregular else np.arange(150.0)
+        called += judged(times, generator.standard_normal(150)).is_correlated
+    # Twenty to be expected at most, with a deviation of 4.4.
+    assert 2 <= called <= 33
+
+
+def test_an_autoregression_is_called_correlated_and_told_to_be_slow() -> None:
+    generator, called = np.random.default_rng(2), 0
+    for _ in range(100):
+        errors = lfilter([1.0], [1.0, -0.5], generator.standard_normal(250))[100:]
+        found = judged(np.arange(150.0), errors)
+        called += found.is_correlated
+        assert found.excursion > 0
+    assert called >= 97
+    swinging = judged(np.arange(150.0), lfilter([1.0], [1.0, 0.6], generator.standard_normal(150)))
+    assert swinging.is_correlated
+    assert swinging.excursion < 0
+    assert swinging.lags[0] < -0.3
+
+
+def test_the_statistic_is_that_of_ljung_and_box() -> None:
+    values = lfilter([1.0], [1.0, -0.3], np.random.default_rng(3).standard_normal(2000))
+    found, size = judged(np.arange(2000.0), values), 2000
+    r = np.array([values[k:] @ values[:-k] for k in range(1, 11)]) / (values @ values)
+    expected = size * (size + 2) * np.sum(r**2 / (size - np.arange(1, 11)))
+    # Correlations of neighbours are divided by the sizes of both ends, the textbook's by that of all.
+    assert found.ljung_box == pytest.approx(expected, rel=0.02)
+    assert found.p_value == pytest.approx(chi2.sf(found.ljung_box, 10), rel=1e-6)
+
+
+def test_the_band_of_the_cumulated_periodogram_holds_95_of_100_independent_series() -> None:
+    generator, inside = np.random.default_rng(4), 0
+    for _ in range(1000):
+        _, share = cumulated_periodogram(generator.standard_normal(101))
+        line = np.arange(1, len(share) + 1) / len(share)
+        inside += np.abs(share - line).max() <= periodogram_band(len(share))
+    assert 930 <= inside <= 985
+
+
+def test_a_wave_below_the_noise_is_told_with_its_period() -> None:
+    times = np.linspace(0.0, 199.5, 400)
+    wave = np.sin(2 * np.pi * times / 20.0)
+    found = judged(times, wave + np.random.default_rng(5).standard_normal(400))
+    assert found.is_correlated
+    assert found.period == pytest.approx(20.0, rel=0.15)
+
+
+def test_pairs_across_a_gap_do_not_count() -> None:
+    times = np.concatenate([np.arange(20.0), 100.0 + np.arange(20.0)])
+    _, pairs = lag_correlations(times, np.ones(40), 3)
+    assert pairs.tolist() == [38, 36, 34]
+
+
+def test_an_input_that_acts_later_than_the_equations_say_is_found() -> None:
+    generator, times = np.random.default_rng(6), np.arange(300.0)
+    u = InputSignal(times, generator.integers(0, 2, 300).astype(float), "hold")
+    late = judged(times, 1.5 * (u.at(times - 3.0) - 0.5) + generator.standard_normal(300), inputs={"u": u})
+    assert late.linked == ["u"]
+    assert late.links["u"].delay == 3.0
+    assert late.links["u"].correlation == pytest.approx(0.6, abs=0.1)
+    found = sum(bool(judged(times, generator.standard_normal(300), inputs={"u": u}).linked) for _ in range(100))
+    assert found <= 10
+
+
+def test_few_residuals_say_nothing() -> None:
+    assert judge_whiteness(np.arange(9.0), np.ones(9)) is None
+    assert judge_whiteness(np.arange(30.0), np.zeros(30)) is None

@@ -1,0 +1,248 @@
+"""Known inputs from the outside: arguments, samples, answers, files, and real records against least squares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import expm
+from scipy.optimize import least_squares
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.errors import DataError, LodekitError
+
+Array = NDArray[np.float64]
+DATA = Path(__file__).parents[3] / "shared" / "data"
+LAMP, BOARD = DATA / "daisy_heating_system.dat", DATA / "tclab_mimo_random_steps.csv"
+LAG = "tau*y' + y - y0 = K*u"
+TRUTH = {"tau": 5.0, "y0": 1.0, "K": 2.0}
+
+
+def lag_system() -> lk.System:
+    return lk.System(LAG, parameters={"tau": lk.Parameter(positive=True), "y0": lk.Parameter(), "K": lk.Parameter()})
+
+
+def step_record(kind: str = "hold", count: int = 120, noise: float = 0.02, seed: int = 0) -> dict[str, Array]:
+    """A first-order lag under random steps, simulated sample by sample."""
+    generator = np.random.default_rng(seed)
+    u = np.repeat(generator.normal(size=count // 12 + 1), 12)[:count]
+    if kind == "linear":
+        u = np.convolve(u, np.ones(4) / 4, mode="same")
+    tau, y0, K = TRUTH.values()
+    y, decay = np.zeros(count), np.exp(-1.0 / tau)
+    y[0] = 0.5
+    for k in range(count - 1):
+        slope = u[k + 1] - u[k] if kind == "linear" else 0.0
+        # Exact for an input that is held, or straight, over one second.
+        y[k + 1] = decay * y[k] + (1 - decay) * (y0 + K * u[k]) + K * slope * (1 - tau * (1 - decay))
+    return {"t": np.arange(float(count)), "u": u, "y": y + noise * generator.normal(size=count)}
+
+
+def fit(record: dict[str, Array], **options: object) -> lk.LODEGP:
+    arguments = {"inputs": {"u": "hold"}, "random_state": 0, **options}
+    gp = lk.LODEGP(lag_system(), **arguments)  # type: ignore[arg-type]
+    return gp.fit(record["t"], {name: record[name] for name in ("y", "u")})
+
+
+@pytest.fixture(scope="module")
+def lag() -> lk.LODEGP:
+    return fit(step_record())
+
+
+def test_parameters_are_found_without_start_values(lag: lk.LODEGP) -> None:
+    """Within three standard errors, which are a few per cent."""
+    for name, value in TRUTH.items():
+        found = lag.parameters_[name]
+        assert abs(found.value - value) < 3 * found.std_error < 0.2 * value
+    assert lag.engine_ == "modal: 120 measurements; inputs are known, and no free function remains"
+
+
+def test_the_input_is_answered_by_its_samples_without_doubt(lag: lk.LODEGP) -> None:
+    record = step_record()
+    mean, std = lag.predict(record["t"] + 0.5, "u", return_std=True)
+    np.testing.assert_array_equal(mean, record["u"])
+    np.testing.assert_array_equal(std, 0.0)
+    assert lag.predict([-7.0, 400.0], "u").tolist() == [record["u"][0], record["u"][-1]]
+
+
+def test_summary_and_dict_tell_what_is_known(lag: lk.LODEGP) -> None:
+    assert "Note: u: known, held between 120 samples" in lag.summary()
+    assert lag.fit_.to_dict()["inputs"] == {"u": {"kind": "hold", "samples": 120, "missing": 0}}
+    assert lag.fit_.measurements.names == ("y",)
+
+
+def test_missing_samples_are_counted_and_change_nothing() -> None:
+    record = step_record()
+    u = record["u"].copy()
+    u[[5, 30, 31]] = np.nan
+    gp = fit({**record, "u": u})
+    assert "u: known, held between 117 samples, 3 missing samples kept unchanged" in gp.summary()
+    # All of these are repeated by a neighbour before them.
+    assert gp.log_evidence_ == pytest.approx(fit(record).log_evidence_, rel=1e-9)
+
+
+def test_samples_may_have_times_of_their_own(lag: lk.LODEGP) -> None:
+    record = step_record()
+    changes = np.flatnonzero(np.diff(record["u"], prepend=np.inf))
+    data = lk.Observations().add(record["t"], "y", record["y"]).add(record["t"][changes], "u", record["u"][changes])
+    gp = lk.LODEGP(lag_system(), inputs={"u": "hold"}, random_state=0).fit(data)
+    assert len(gp.fit_.measurements.inputs["u"].times) == len(changes) < 15
+    assert gp.log_evidence_ == pytest.approx(lag.log_evidence_, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["hold", "linear"])
+def test_auto_takes_the_kind_that_made_the_data(kind: str) -> None:
+    record = step_record(kind)
+    both = {each: fit(record, inputs={"u": each}).log_evidence_ for each in ("hold", "linear")}
+    gp = fit(record, inputs={"u": "auto"})
+    told = gp.fit_.to_dict()["inputs"]["u"]
+    assert told["kind"] == kind
+    assert told["advantage"] > 1.0
+    assert told["advantage"] == pytest.approx(both[kind] - min(both.values()), abs=0.02)
+    assert f"by {told['advantage']:.1f} nats" in gp.summary()
+
+
+def test_certificate_holds_between_jumps(lag: lk.LODEGP) -> None:
+    found = lag.certificate(np.linspace(0.0, 119.0, 77))
+    assert found.is_strict
+    assert found.residual < 1e-9
+    assert float(np.abs(lag.residual(np.linspace(-3.0, 130.0, 50), relative=True)).max()) < 1e-12
+
+
+def test_bands_count_what_the_response_depends_on(lag: lk.LODEGP) -> None:
+    """Beyond the data all of the band comes from parameters: against differences of whole fits of them."""
+    times = np.array([60.5, 150.0])
+    _, std = lag.predict(times, "y", return_std=True)
+    _, fixed = lag.predict(times, "y", return_std=True, parameters="fixed")
+    assert (std > 3 * fixed).all()
+    drawn = lag.sample(times, size=400, random_state=1, observable="y")
+    # 400 draws tell a deviation to 3.5 %; four times that is never seen.
+    np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.15)
+
+
+def test_saved_models_know_their_inputs(lag: lk.LODEGP, tmp_path: Path) -> None:
+    lag.save(tmp_path / "lag.lodekit")
+    again = lk.LODEGP.load(tmp_path / "lag.lodekit")
+    assert again.get_params()["inputs"] == {"u": "hold"}
+    assert again.log_evidence_ == pytest.approx(lag.log_evidence_, rel=1e-12)
+    times = np.linspace(-5.0, 140.0, 31)
+    np.testing.assert_allclose(again.predict(times), lag.predict(times), rtol=1e-10)
+
+
+def test_updates_add_samples_of_the_input() -> None:
+    record = step_record()
+    parts = [{name: values[part] for name, values in record.items()} for part in (slice(0, 80), slice(80, None))]
+    gp = fit(parts[0]).update(parts[1]["t"], {"y": parts[1]["y"], "u": parts[1]["u"]})
+    assert gp.fit_.measurements.size == len(gp.fit_.measurements.inputs["u"].times) == 120
+    for name, found in fit(record).parameters_.items():
+        assert gp.parameters_[name].value == pytest.approx(found.value, rel=1e-3)
+
+
+def test_scores_of_new_measurements_take_new_samples_of_the_input() -> None:
+    record = step_record()
+    gp = fit({name: values[:80] for name, values in record.items()})
+    later = {name: values[80:] for name, values in record.items()}
+    driven = gp.score(later["t"], {"y": later["y"], "u": later["u"]})
+    # With noise of 0.02, a density of about log(1 / (0.02 sqrt(2 pi e))); without the input curves are off by ones.
+    assert driven == pytest.approx(2.5, abs=0.3)
+    assert gp.score(later["t"], {"y": later["y"]}) < driven - 100
+
+
+def test_long_records_are_learned_from_short_ones() -> None:
+    gp = fit(step_record(count=45_000))
+    for name, value in TRUTH.items():
+        found = gp.parameters_[name]
+        assert abs(found.value - value) < 4 * found.std_error < 0.01 * value
+
+
+def test_what_cannot_be_is_refused() -> None:
+    record = step_record(count=24)
+    table = {"y": record["y"], "u": record["u"]}
+    for inputs, text in (
+        ({"v": "hold"}, "no channel; expected some of y, u"),
+        ({"u": "held"}, "expected 'hold'"),
+        ({"u": "hold", "y": "hold"}, "at least one that responds"),
+        ("u", "as a dict of channels"),
+    ):
+        with pytest.raises(LodekitError, match=text):
+            lk.LODEGP(lag_system(), inputs=inputs).fit(record["t"], table)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected samples of the input u"):
+        lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"y": record["y"]})
+    with pytest.raises(DataError, match="the inputs alone"):
+        lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"u": record["u"]})
+    data = lk.Observations().add(record["t"], "y", record["y"]).add([3.0, 3.0], "u", [1.0, 2.0])
+    with pytest.raises(DataError, match="two different values at t = 3"):
+        lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(data)
+    with pytest.raises(LodekitError, match="free functions remain"):
+        lk.LODEGP(lk.System("x' = u + f"), inputs={"u": "hold"}, engine="modal").fit(
+            record["t"], {"x": record["y"], "u": record["u"]}
+        )
+
+
+def test_sums_over_data_hold_no_inputs() -> None:
+    record = step_record(count=24)
+    data = lk.Observations().add(record["t"], "y", record["y"]).add(record["t"], "u", record["u"])
+    sums = Measurements.of(data).statistics
+    with pytest.raises(DataError, match="known inputs need all rows in memory"):
+        lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(sums)
+
+
+@pytest.mark.skipif(not LAMP.exists(), reason="the records of real plants are not here")
+def test_a_lamp_over_a_plate_is_what_least_squares_find() -> None:
+    """Without start values; within half a per cent of a simulation whose squares are least."""
+    times, u, y = np.loadtxt(LAMP).T
+    gp = fit({"t": times, "u": u, "y": y})
+
+    def left(values: Array) -> Array:
+        tau, y0, K, state = values
+        decay, found = np.exp(-2.0 / tau), np.zeros(len(y))
+        for k in range(len(y)):
+            found[k] = state
+            state = decay * state + (1 - decay) * (y0 + K * u[k])
+        return np.asarray(found - y)
+
+    best = least_squares(left, [60.0, 10.0, 15.0, y[0]], x_scale=[60.0, 10.0, 15.0, 200.0]).x
+    assert best[:3] == pytest.approx([69.5, 11.42, 19.57], rel=1e-3)
+    for name, value in zip(("tau", "y0", "K"), best, strict=False):
+        assert gp.parameters_[name].value == pytest.approx(value, rel=5e-3)
+    assert any("residuals of y are correlated" in text for text in gp.warnings_)
+
+
+@pytest.mark.skipif(not BOARD.exists(), reason="the records of real plants are not here")
+def test_two_heaters_with_two_hidden_states_reach_least_squares() -> None:
+    """Without start values; the sum of squares at what was found is within half a per cent of the least one."""
+    times, *columns = np.genfromtxt(BOARD, delimiter=",", skip_header=1).T[:5]
+    table = dict(zip(("Q1", "Q2", "T1", "T2"), columns, strict=True))
+    system = lk.System(
+        """
+        tau*TH1' + (TH1 - Ta) = K1*Q1 + K3*(TH2 - TH1); tau*TH2' + (TH2 - Ta) = K2*Q2 + K3*(TH1 - TH2)
+        s*T1' + T1 = TH1; s*T2' + T2 = TH2
+        """,
+        parameters={n: lk.Parameter(positive=n in ("tau", "s")) for n in ("tau", "s", "K1", "K2", "K3", "Ta")},
+    )
+    gp = lk.LODEGP(system, inputs={"Q1": "hold", "Q2": "hold"}, random_state=0).fit(times, table)
+    measured, levels = np.stack([table["T1"], table["T2"]], axis=1), np.array([gp.noise_["T1"], gp.noise_["T2"]])
+
+    def left(values: Array) -> Array:
+        tau, s, K1, K2, K3, Ta, *state = values
+        own = (1 + K3) / tau
+        A = np.array([[-own, K3 / tau, 0, 0], [K3 / tau, -own, 0, 0], [1 / s, 0, -1 / s, 0], [0, 1 / s, 0, -1 / s]])
+        found, x = [], np.array(state)
+        steps = {round(h, 6): expm(np.pad(A * h, ((0, 1), (0, 1)))) for h in np.diff(times)}
+        for k, h in enumerate(np.append(np.diff(times), 1.0)):
+            found.append(x[2:])
+            push = np.array([(Ta + K1 * table["Q1"][k]) / tau, (Ta + K2 * table["Q2"][k]) / tau, 0, 0])
+            if k < len(times) - 1:
+                rest = np.linalg.solve(A, push)
+                x = steps[round(h, 6)][:4, :4] @ (x + rest) - rest
+        return np.asarray((np.array(found) - measured) / levels).ravel()
+
+    names = ("tau", "s", "K1", "K2", "K3", "Ta")
+    own = np.array(
+        [*(gp.parameters_[name].value for name in names), *gp.predict(times[:1], ["TH1", "TH2", "T1", "T2"])[0]]
+    )
+    best = least_squares(left, own, x_scale=np.abs(own), max_nfev=6)
+    assert float(np.sum(left(own) ** 2)) < 1.005 * 2 * best.cost

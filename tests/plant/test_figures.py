@@ -1,0 +1,63 @@
+"""Figures of residuals and responses show what was computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+
+
+@pytest.fixture(scope="module")
+def gp() -> lk.LODEGP:
+    generator, times = np.random.default_rng(0), np.linspace(0.0, 30.0, 120)
+    u = (np.arange(120) // 15 % 2).astype(float)
+    decay, y = np.exp(-(times[1] - times[0]) / 2.5), np.zeros(120)
+    for k in range(119):
+        y[k + 1] = decay * y[k] + 3.0 * (1 - decay) * u[k]
+    y += 0.05 * generator.standard_normal(120)
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    found = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times, {"y": y, "u": u})
+    return found.label(units={"t": "s", "y": "K", "u": "$"})
+
+
+def test_residuals_are_measurements_minus_curve_in_units_of_the_noise(gp: lk.LODEGP) -> None:
+    scatter, correlations, periodogram = gp.plot_residuals().axes
+    series = gp.fit_.measurements.series[0]
+    drawn = next(line for line in scatter.lines if line.get_label() == "data").get_ydata()
+    assert drawn == pytest.approx((series.values - gp.predict(series.times, "y")) / gp.noise_["y"])
+    check = gp.fit_.diagnosis.checks[0]
+    assert check.whiteness is not None
+    assert correlations.lines[-1].get_ydata() == pytest.approx(check.whiteness.lags)
+    assert periodogram.lines[-1].get_ydata()[-1] == pytest.approx(1.0)
+    assert periodogram.get_xlim()[1] == pytest.approx(0.5 / check.whiteness.step, rel=0.03)
+
+
+def test_bode_and_step_show_gain_and_time_constant_with_bands(gp: lk.LODEGP) -> None:
+    magnitude, phase = gp.plot_bode("y", "u").axes
+    gain, tau = (gp.parameters_[name].value for name in ("K", "tau"))
+    omega, size = magnitude.lines[0].get_data()
+    assert size == pytest.approx(gain / np.sqrt(1 + (omega * tau) ** 2))
+    assert phase.lines[0].get_ydata() == pytest.approx(-np.degrees(np.arctan(omega * tau)))
+    assert magnitude.get_ylabel() == r"|y / u| (K/\$)"
+    [step] = gp.plot_step().axes
+    times, values = step.lines[0].get_data()
+    assert values == pytest.approx(gain * (1 - np.exp(-times / tau)), abs=1e-9)
+    band = step.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(values[-1] + 1.96 * gp.parameters_["K"].std_error, rel=2e-3)
+    with pytest.raises(lk.LodekitError, match="above zero"):
+        gp.plot_bode(frequencies=[0.0, 1.0])
+
+
+def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
+    with pytest.raises(lk.LodekitError, match="unknown output 'u'"):
+        gp.plot_step("u")
+    with pytest.raises(lk.LodekitError, match="unknown input 'y'"):
+        gp.plot_bode("y", "y")
+
+
+def test_few_residuals_are_drawn_without_tests() -> None:
+    few = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    texts = [text.get_text() for panel in few.plot_residuals().axes for text in panel.texts]
+    assert texts == ["too few to tell", "too few to tell"]
+    assert few.diagnose().sentences == ("x has too few residuals to tell whether they are independent",)

@@ -1,0 +1,96 @@
+"""What-if runs: against an exact simulation, against predictions, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.signal import cont2discrete
+
+import lodekit as lk
+from lodekit.errors import DataError, LodekitError
+from tests.cli.command import run
+
+A, B = np.array([[0.0, 1.0], [-2.0, -0.5]]), np.array([[0.0], [1.5]])
+
+
+def simulate(u: np.ndarray, start: tuple[float, float]) -> np.ndarray:
+    """An oscillator under held inputs, sample by sample, shape (n, 2)."""
+    flow, push, *_ = cont2discrete((A, B, np.eye(2), np.zeros((2, 1))), 0.5)
+    found = [np.array(start)]
+    for value in u[:-1]:
+        found.append(flow @ found[-1] + push[:, 0] * value)
+    return np.array(found)
+
+
+@pytest.fixture(scope="module")
+def gp() -> lk.LODEGP:
+    generator = np.random.default_rng(1)
+    u = np.repeat(generator.normal(size=12), 10)
+    times = 0.5 * np.arange(120)
+    system = lk.System("x' = v; v' = -k*x - c*v + b*u", parameters={n: lk.Parameter(positive=True) for n in "kcb"})
+    x = simulate(u, (1.0, 0.0))[:, 0] + 0.02 * generator.normal(size=120)
+    return lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times, {"x": x, "u": u})
+
+
+def test_from_values_it_is_the_true_system_within_its_band(gp: lk.LODEGP) -> None:
+    times, u = 0.5 * np.arange(30), np.sin(np.arange(30.0))
+    mean, std = gp.simulate(times, {"u": (times, u)}, start={"x": -1.0, "v": 2.0}, return_std=True)
+    truth = simulate(u, (-1.0, 2.0))
+    assert np.abs(mean[:, :2] - truth).max() < 0.05
+    assert (np.abs(mean[1:, :2] - truth[1:]) < 4 * std[1:, :2]).all()
+    np.testing.assert_allclose(mean[0, :2], [-1.0, 2.0], atol=1e-12)
+    np.testing.assert_array_equal(mean[:, 2], u)
+
+
+def test_from_rest_a_constant_input_ends_at_its_gain(gp: lk.LODEGP) -> None:
+    ratio = gp.parameters_["b"].value / gp.parameters_["k"].value
+    assert gp.simulate([0.0, 200.0], {"u": 3.0}, observable="x") == pytest.approx([0.0, 3 * ratio], abs=1e-9)
+
+
+def test_the_old_inputs_from_the_old_begin_are_the_prediction(gp: lk.LODEGP) -> None:
+    signal = gp.fit_.measurements.inputs["u"]
+    times = np.linspace(0.0, 70.0, 40)
+    for start in ("begin", "end"):
+        inputs = {"u": signal} if start == "begin" else {}
+        found = gp.simulate(times, inputs, start=start, return_std=True)
+        expected = gp.predict(times, return_std=True)
+        for first, second in zip(found, expected, strict=True):
+            np.testing.assert_allclose(first, second, atol=1e-12)
+
+
+def test_from_the_end_it_goes_on_where_the_record_ended(gp: lk.LODEGP) -> None:
+    before, after = gp.predict([59.5], ["x", "v"]), gp.simulate([59.5, 59.5 + 1e-6, 300.0], {"u": 0.0}, start="end")
+    np.testing.assert_allclose(after[0, :2], before[0], atol=1e-12)
+    np.testing.assert_allclose(after[1, :2], before[0], atol=1e-4)
+    np.testing.assert_allclose(after[2], 0.0, atol=1e-6)
+
+
+def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
+    for inputs, start, text in (
+        ({"w": 1.0}, "rest", "no input of this fit; expected some of u"),
+        ({}, "rest", "u is missing"),
+        ({"u": 1.0}, "middle", "expected start="),
+        ({"u": 1.0}, {"x": "high"}, "expected a finite number"),
+        ({"u": "hold"}, "rest", "expected .times, values. or a number"),
+    ):
+        with pytest.raises(LodekitError, match=text):
+            gp.simulate([0.0, 1.0], inputs, start=start)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="after the end of the record"):
+        gp.simulate([0.0], {"u": ([0.0, 1.0], [1.0, 2.0])}, start="end")
+    plain = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    with pytest.raises(LodekitError, match="no known inputs"):
+        plain.simulate([0.0], {"u": 1.0})
+
+
+def test_on_the_command_line(gp: lk.LODEGP, tmp_path: Path) -> None:
+    gp.save(tmp_path / "model.lodekit")
+    (tmp_path / "inputs.csv").write_text("t,u\n0,1\n5,0\n10,0\n")
+    result = run("simulate", str(tmp_path / "model.lodekit"), str(tmp_path / "inputs.csv"), "--start", "x=1,v=0")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "t,x,std(x),v,std(v),u"
+    found = np.array([[float(cell) for cell in line.split(",")] for line in lines[1:]])
+    expected = gp.simulate(found[:, 0], {"u": ([0.0, 5.0, 10.0], [1.0, 0.0, 0.0])}, start={"x": 1.0, "v": 0.0})
+    np.testing.assert_allclose(found[:, [1, 3, 5]], expected, atol=1e-12)

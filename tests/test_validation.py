@@ -1,0 +1,139 @@
+"""Validation on a record that was not used, against simulation by SciPy, and through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import signal
+
+import lodekit as lk
+from tests.cli.command import run
+
+Array = NDArray[np.float64]
+ROWS, STEP = 150, 0.4
+
+
+def record(seed: int, begin: float) -> tuple[Array, dict[str, Array]]:
+    """Return a record of a plant with gain 2, time constant 3 and noise 0.05."""
+    generator, times = np.random.default_rng(seed), np.linspace(0.0, STEP * (ROWS - 1), ROWS)
+    u = np.repeat(generator.integers(0, 3, ROWS // 10), 10).astype(float)
+    decay = np.exp(-STEP / 3.0)
+    y = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[begin], 2.0 * (1 - decay) * u[:-1]]))
+    return times, {"y": y + 0.05 * generator.standard_normal(ROWS), "u": u}
+
+
+@pytest.fixture(scope="module")
+def gp() -> lk.LODEGP:
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    return lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(*record(1, 0.5))
+
+
+def test_a_free_run_is_the_simulation_with_the_best_initial_state(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    found = gp.validate(times, data)
+    tau, gain = (gp.parameters_[name].value for name in ("tau", "K"))
+    decay = np.exp(-STEP / tau)
+    forced = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.0], gain * (1 - decay) * data["u"][:-1]]))
+    free = decay ** np.arange(ROWS)
+    begin = free @ (data["y"] - forced) / (free @ free)
+    expected = forced + begin * free
+    # The initial state has a prior, ten times as wide as the record; that of the fit began elsewhere.
+    assert found["y"].mean == pytest.approx(expected, abs=2e-4)
+    spread = np.linalg.norm(data["y"] - data["y"].mean())
+    assert found["y"].fit_percent == pytest.approx(100 * (1 - np.linalg.norm(data["y"] - expected) / spread), abs=0.05)
+    assert found["y"].fit_percent > 90
+    assert 0.88 <= found["y"].coverage <= 1.0
+    assert found["y"].rmse == pytest.approx(0.05, rel=0.25)
+    assert found.given == ("u",)
+    assert "from all rows" in found.start
+
+
+def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    found = gp.validate(times, {"y": 1.2 * data["y"], "u": data["u"]})
+    assert found["y"].fit_percent < 88
+    assert found["y"].coverage < 0.5
+
+
+def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    found = gp.validate(times, data, start=20, ahead=())
+    assert len(found["y"].times) == ROWS - 20
+    assert "first 20 rows" in found.start
+    assert found["y"].ahead == {}
+    # A row that is counted says nothing about the start: the mean does not change with it.
+    spoilt = {**data, "y": np.where(np.arange(ROWS) == 40, 99.0, data["y"])}
+    assert gp.validate(times, spoilt, start=20, ahead=())["y"].mean == pytest.approx(found["y"].mean)
+
+
+def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> None:
+    generator, times = np.random.default_rng(3), np.linspace(0.0, 30.0, 120)
+    system = lk.System("x' = v")
+    gp = lk.LODEGP(system, random_state=0).fit(times, {"x": np.sin(times) + 0.02 * generator.standard_normal(120)})
+    new = {"x": np.sin(1.1 * times + 1.0) + 0.02 * generator.standard_normal(120)}
+    with pytest.raises(lk.LodekitError, match="expected given="):
+        gp.validate(times, {**new, "v": np.cos(times)})
+    found = gp.validate(times, new, given=())
+    assert found["x"].ahead[1][0] > found["x"].ahead[5][0] > found["x"].ahead[10][0]
+    assert found["x"].ahead[1][0] > 90
+    assert "first 10 rows" in found.start
+    # Nothing is known of the rest of the record, and the band says so.
+    assert found["x"].coverage > 0.8
+
+
+def test_channels_that_are_given_are_conditioned_on() -> None:
+    generator, times = np.random.default_rng(4), np.linspace(0.0, 20.0, 100)
+
+    def make(phase: float) -> dict[str, Array]:
+        u = np.sin(times + phase)
+        # The solution of y' + y = 2 u from its stationary state.
+        y = np.sin(times + phase) - np.cos(times + phase)
+        return {"y": y + 0.02 * generator.standard_normal(100), "u": u + 0.02 * generator.standard_normal(100)}
+
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    gp = lk.LODEGP(system, random_state=0).fit(times, make(0.0))
+    found = gp.validate(times, make(1.0), given="u")
+    assert [item.name for item in found.channels] == ["y"]
+    assert found["y"].fit_percent > 95
+    with pytest.raises(lk.LodekitError, match=r"such as \(y\) or \(u\)"):
+        gp.validate(times, make(1.0))
+    with pytest.raises(lk.LodekitError, match="among what the record holds, y, u, got 'w'"):
+        gp.validate(times, make(1.0), given="w")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": 0}, "expected start='all'"),
+        ({"start": "some"}, "expected start="),
+        ({"ahead": [0]}, "expected ahead"),
+    ],
+)
+def test_options_are_checked(gp: lk.LODEGP, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        gp.validate(*record(2, 3.0), **options)
+
+
+def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
+    times, data = record(2, 3.0)
+    gp.save(tmp_path / "plant.lodekit")
+    rows = "\n".join(
+        f"{t!r},{y!r},{u!r}" for t, y, u in zip(times.tolist(), data["y"].tolist(), data["u"].tolist(), strict=True)
+    )
+    (tmp_path / "other.csv").write_text(f"t,y,u\n{rows}\n")
+    arguments = ("validate", str(tmp_path / "plant.lodekit"), str(tmp_path / "other.csv"))
+    done = run(*arguments, "--json", "--plot", str(tmp_path / "run.png"))
+    assert done.returncode == 0, done.stderr
+    expected = gp.validate(times, data).to_dict()
+    told = json.loads(done.stdout)
+    assert told["channels"]["y"]["fit_percent"] == pytest.approx(expected["channels"]["y"]["fit_percent"], abs=1e-6)
+    assert told["channels"]["y"]["ahead"].keys() == {"1", "5", "10"}
+    assert (tmp_path / "run.png").read_bytes()[1:4] == b"PNG"
+    printed = run(*arguments, "--start", "20", "--ahead", "2")
+    assert "Free run from u; the initial state is estimated from the first 20 rows" in printed.stdout
+    assert run(*arguments, "--start", "few").returncode == 2
