@@ -14,7 +14,7 @@ import lodekit as lk
 from lodekit.paper import latent_force
 from lodekit.paper.experiments import experiments, find_experiment, published
 from lodekit.paper.measures import count_eigenvalues, measured_error, ode_error
-from lodekit.paper.methods import Trained, train
+from lodekit.paper.methods import Trained, train, train_together
 
 Array = NDArray[np.float64]
 
@@ -35,6 +35,8 @@ def test_data_are_those_of_the_paper() -> None:
         find_experiment("four-tank")
     with pytest.raises(lk.LodekitError, match="expected one of paper"):
         train(find_experiment("heating"), "guess", 0)
+    with pytest.raises(lk.LodekitError, match="one data set at least"):
+        train_together(find_experiment("heating"), "lodekit", ())
 
 
 def test_published_figures_agree_with_each_other() -> None:
@@ -170,3 +172,23 @@ def test_means_are_those_of_gpytorch(method: str, monkeypatch: pytest.MonkeyPatc
     with torch.no_grad():
         own = models[0](torch.as_tensor(times)[:, None]).mean.numpy()
     np.testing.assert_allclose(trained.mean(times), own, rtol=0, atol=1e-9)
+
+
+@quiet
+@pytest.mark.parametrize("method", ["paper", "baseline"])
+@pytest.mark.parametrize("name", ["heating", "three_tank"])
+def test_trained_together_is_trained_alone(method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gpytorch")
+    # Long enough for steps of different data sets to differ, and too short for rounding to grow.
+    monkeypatch.setitem(published()["protocol"], "iterations", 8)
+    experiment = find_experiment(name)
+    times = np.linspace(*experiment.evaluate, 20)
+    alone = [train(experiment, method, seed) for seed in (2, 0, 5)]
+    together = train_together(experiment, method, (2, 0, 5))
+    assert np.ptp([model.loss for model in alone]) > 1e-2
+    for one, other in zip(alone, together, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-9)
+        assert other.hyperparameters == pytest.approx(one.hyperparameters, rel=1e-9)
+        assert other.parameters == pytest.approx(one.parameters, rel=1e-9)
+        np.testing.assert_allclose(other.mean(times), one.mean(times), rtol=0, atol=1e-8)
+        np.testing.assert_allclose(other.std(times), one.std(times), rtol=0, atol=1e-8)

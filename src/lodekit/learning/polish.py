@@ -21,7 +21,7 @@ _FEW_STEPS = 6
 #: A step that gains less than this share of what it has promised leads nowhere; so many of them are enough.
 _IDLE, _PATIENCE = 1e-4, 3
 #: How often the scale is changed, and what makes another round worth while.
-_ROUNDS, _WORTH = 3, 1e-9
+_ROUNDS, _WORTH = 3, 1e-13
 #: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
 #: more has next to no noise, and no end.
 _MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)

@@ -7,7 +7,7 @@ takes its own search, with the paper's prior on free functions, or with one on t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.paper.experiments import Experiment, published
 
-__all__ = ["METHODS", "NATIVE", "Trained", "need_gpytorch", "one_thread", "train"]
+__all__ = ["METHODS", "NATIVE", "Trained", "need_gpytorch", "one_thread", "train", "train_together"]
 
 Array = NDArray[np.float64]
 
@@ -73,14 +73,37 @@ def train(experiment: Experiment, method: str, seed: int, *, noisy: bool = True)
     noisy : bool
         Whether the data have noise.
     """
+    return train_together(experiment, method, (seed,), noisy=noisy)[0]
+
+
+def train_together(experiment: Experiment, method: str, seeds: Sequence[int], *, noisy: bool = True) -> list[Trained]:
+    """Return models that were trained on several data sets, each as `train` would, up to rounding.
+
+    What trains in GPyTorch trains as one batch: the losses are added, and neither their gradients nor the steps of
+    Adam, which are taken number by number, mix. Three data sets take little longer than one, so the seconds of each,
+    an equal share, are not those of training it alone: where times are compared, take `train`.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        System and data.
+    method : {"paper", "lodekit", "channels", "baseline"}
+        How they are trained.
+    seeds : sequence of int
+        Of the data sets.
+    noisy : bool
+        Whether the data have noise.
+    """
     if method not in METHODS:
         raise LodekitError(f"expected one of {', '.join(METHODS)}, got {method!r}")
-    table = experiment.data(seed, noisy=noisy)
+    if not seeds:
+        raise LodekitError("expected the seeds of one data set at least, got none")
+    tables = [experiment.data(seed, noisy=noisy) for seed in seeds]
     if method in NATIVE:
-        return METHODS[method](experiment, table, seed)
+        return METHODS[method](experiment, tables, seeds)
     need_gpytorch()
     with one_thread():
-        return METHODS[method](experiment, table, seed)
+        return METHODS[method](experiment, tables, seeds)
 
 
 @contextmanager
@@ -106,7 +129,11 @@ def need_gpytorch() -> None:
         ) from None
 
 
-def _native(experiment: Experiment, table: Array, seed: int, prior: str = "latent") -> Trained:
+def _native(experiment: Experiment, tables: list[Array], seeds: Sequence[int], prior: str = "latent") -> list[Trained]:
+    return [_native_one(experiment, table, seed, prior) for table, seed in zip(tables, seeds, strict=True)]
+
+
+def _native_one(experiment: Experiment, table: Array, seed: int, prior: str) -> Trained:
     begin = time.perf_counter()
     # A noise level for each channel, as the multitask likelihood of the other two has.
     gp = LODEGP(experiment.system, prior=prior, noise="channel", random_state=seed).fit(experiment.times, table)
@@ -135,76 +162,109 @@ def _native(experiment: Experiment, table: Array, seed: int, prior: str = "laten
     )
 
 
-def _channels(experiment: Experiment, table: Array, seed: int) -> Trained:
-    return _native(experiment, table, seed, "channels")
+def _channels(experiment: Experiment, tables: list[Array], seeds: Sequence[int]) -> list[Trained]:
+    return _native(experiment, tables, seeds, "channels")
 
 
 def _geometric(values: Array) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
-def _paper(experiment: Experiment, table: Array, seed: int) -> Trained:
-    import torch
-
-    from lodekit.integrations.gpytorch import LODEExactGP, from_gpytorch
-
+def _paper(experiment: Experiment, tables: list[Array], seeds: Sequence[int]) -> list[Trained]:
     begin = time.perf_counter()
-    likelihood, y = _likelihood(table.shape[1]), torch.as_tensor(table)
-    model = LODEExactGP(torch.as_tensor(experiment.times), y, likelihood, experiment.papers).double()
+    models = [_start_paper(_paper_model(experiment, table), seed) for table, seed in zip(tables, seeds, strict=True)]
+    losses = _optimize(models, lambda: _paper_model(experiment, np.stack(tables)))
+    seconds = (time.perf_counter() - begin) / len(models)
+    return [_trained_paper(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
+
+
+def _paper_model(experiment: Experiment, table: Array) -> Any:
+    """Return the paper's model of a table, or of a batch of tables, with its own kind of parameters."""
+    from lodekit.integrations.gpytorch import LODEExactGP
+
+    likelihood, (x, y) = _likelihood(table), _tensors(experiment, table)
+    model = LODEExactGP(x, y, likelihood, experiment.papers, window=experiment.train, batch_shape=y.shape[:-2]).double()
     kernel = model.covar_module
-    generator = np.random.default_rng(seed + 10_000)
     for name in (*kernel.parameter_names, "lengthscales", "deviations"):
-        # As in the paper, what is learned are logarithms, those of variances and not of deviations. Parameters of the
-        # system start at one, as in the authors' program; the paper does not say.
-        power = 0.5 if name == "deviations" else 1.0
-        kernel.register_constraint(f"raw_{name}", _exponential(power))
-        reach = 0.0 if name in kernel.parameter_names else 3.0
-        start = generator.uniform(-reach, reach, tuple(kernel.value_of(name).shape))
-        kernel.set_value(name, np.exp(power * start))
+        # As in the paper, what is learned are logarithms, those of variances and not of deviations.
+        kernel.register_constraint(f"raw_{name}", _exponential(_power(name)))
     # The paper's table of covariances gives modes no variance of their own.
     kernel.set_value("mode_deviations", 1.0)
     kernel.raw_mode_deviations.requires_grad_(False)
-    loss = _optimize(model, likelihood, y)
-    seconds = time.perf_counter() - begin
-    gp = from_gpytorch(model)
+    return model
+
+
+def _power(name: str) -> float:
+    return 0.5 if name == "deviations" else 1.0
+
+
+def _start_paper(model: Any, seed: int) -> Any:
+    kernel, generator = model.covar_module, np.random.default_rng(seed + 10_000)
+    for name in (*kernel.parameter_names, "lengthscales", "deviations"):
+        # Parameters of the system start at one, as in the authors' program; the paper does not say.
+        reach = 0.0 if name in kernel.parameter_names else 3.0
+        start = generator.uniform(-reach, reach, tuple(kernel.value_of(name).shape))
+        kernel.set_value(name, np.exp(_power(name) * start))
+    return model
+
+
+def _trained_paper(model: Any, loss: float, seconds: float) -> Trained:
+    from lodekit.integrations.gpytorch import from_gpytorch
+
+    kernel = model.covar_module
     return Trained(
         *_predictors(model),
         lambda times: _prior_covariance(model, times),
         loss,
         seconds,
         {
-            "noise": likelihood.noise.item(),
+            "noise": model.likelihood.noise.item(),
             "signal variance": _geometric(kernel.value_of("deviations").detach().numpy() ** 2),
             "lengthscale": _geometric(kernel.value_of("lengthscales").detach().numpy()),
         },
         {name: kernel.value_of(name).item() for name in kernel.parameter_names},
-        gp=gp,
+        gp=from_gpytorch(model),
     )
 
 
-def _baseline(experiment: Experiment, table: Array, seed: int) -> Trained:
-    import gpytorch
+def _baseline(experiment: Experiment, tables: list[Array], seeds: Sequence[int]) -> list[Trained]:
     import torch
 
-    count = table.shape[1]
+    models = []
+    with torch.random.fork_rng(devices=[]):
+        begin = time.perf_counter()
+        for table, seed in zip(tables, seeds, strict=True):
+            # Starts are drawn as the model is made.
+            torch.manual_seed(seed)
+            models.append(_multitask(experiment, table))
+        losses = _optimize(models, lambda: _multitask(experiment, np.stack(tables)))
+        seconds = (time.perf_counter() - begin) / len(models)
+    return [_trained_baseline(model, loss, seconds) for model, loss in zip(models, losses, strict=True)]
+
+
+def _multitask(experiment: Experiment, table: Array) -> Any:
+    """Return an unconstrained multitask process of a table, or of a batch of tables."""
+    import gpytorch
+
+    likelihood, (x, y) = _likelihood(table), _tensors(experiment, table)
+    count, batch = table.shape[-1], y.shape[:-2]
 
     class Multitask(gpytorch.models.ExactGP):  # type: ignore[misc]
-        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
+        def __init__(self) -> None:
             super().__init__(x, y, likelihood)
-            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(), num_tasks=count)
+            self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(batch), num_tasks=count)
             # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
-            self.covar_module = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), count, rank=1)
+            over_time = gpytorch.kernels.RBFKernel(batch_shape=batch)
+            self.covar_module = gpytorch.kernels.MultitaskKernel(over_time, count, rank=1, batch_shape=batch)
 
         def forward(self, x: Any) -> Any:
             return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        begin = time.perf_counter()
-        likelihood, y = _likelihood(count), torch.as_tensor(table)
-        model = Multitask(torch.as_tensor(experiment.times)[:, None], y, likelihood).double()
-        loss = _optimize(model, likelihood, y)
-        seconds = time.perf_counter() - begin
+    return Multitask().double()
+
+
+def _trained_baseline(model: Any, loss: float, seconds: float) -> Trained:
+    import torch
 
     def covariance(times: Array) -> Array:
         # The product by hand: GPyTorch takes ten times as long to write it out.
@@ -220,11 +280,18 @@ def _baseline(experiment: Experiment, table: Array, seed: int) -> Trained:
         loss,
         seconds,
         {
-            "noise": likelihood.noise.item(),
+            "noise": model.likelihood.noise.item(),
             "signal variance": torch.nn.functional.softplus(tasks.raw_var.mean()).item(),
             "lengthscale": model.covar_module.data_covar_module.lengthscale.item(),
         },
     )
+
+
+def _tensors(experiment: Experiment, table: Array) -> tuple[Any, Any]:
+    import torch
+
+    # One column of times for all tables of a batch: GPyTorch's multitask kernel repeats its tasks for each of several.
+    return torch.as_tensor(experiment.times)[:, None], torch.as_tensor(table)
 
 
 def _exponential(power: float) -> Any:
@@ -234,33 +301,57 @@ def _exponential(power: float) -> Any:
     return Positive(transform=lambda x: torch.exp(power * x), inv_transform=lambda y: torch.log(y) / power)
 
 
-def _likelihood(count: int) -> Any:
+def _likelihood(table: Array) -> Any:
     import gpytorch
+    import torch
 
     constraint = gpytorch.constraints.GreaterThan(published()["protocol"]["noise_bound"])
-    return gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=count, noise_constraint=constraint).double()
+    return gpytorch.likelihoods.MultitaskGaussianLikelihood(
+        num_tasks=table.shape[-1], batch_shape=torch.Size(table.shape[:-2]), noise_constraint=constraint
+    ).double()
 
 
-def _optimize(model: Any, likelihood: Any, table: Any) -> float:
-    """Train as the paper does; return the last loss."""
+def _optimize(models: list[Any], batched: Callable[[], Any]) -> list[float]:
+    """Train models as the paper does, several as the one that `batched` makes; return their last losses."""
+    import torch
+
+    if len(models) == 1:
+        losses = _descend(models[0])
+    else:
+        whole = batched()
+        parts = {
+            name: [dict(model.named_parameters())[name] for model in models] for name, _ in whole.named_parameters()
+        }
+        with torch.no_grad():
+            for name, several in whole.named_parameters():
+                several.copy_(torch.stack(parts[name]))
+        losses = _descend(whole)
+        with torch.no_grad():
+            for name, several in whole.named_parameters():
+                for part, value in zip(parts[name], several, strict=True):
+                    part.copy_(value)
+    for model in models:
+        model.eval()
+    return losses
+
+
+def _descend(model: Any) -> list[float]:
+    """Train a model, or a batch; return the last loss of each."""
     import gpytorch
     import torch
 
     protocol = published()["protocol"]
     model.train()
-    likelihood.train()
-    evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    evidence = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=protocol["learning_rate"])
     loss = torch.zeros(())
     with gpytorch.settings.cholesky_max_tries(8):
         for _ in range(protocol["iterations"]):
             optimizer.zero_grad()
-            loss = -evidence(model(*model.train_inputs), table)
-            loss.backward()
+            loss = -evidence(model(*model.train_inputs), model.train_targets)
+            loss.sum().backward()
             optimizer.step()
-    model.eval()
-    likelihood.eval()
-    return float(loss.detach())
+    return [float(value) for value in loss.detach().reshape(-1)]
 
 
 def _predictors(model: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
@@ -294,7 +385,7 @@ def _prior_covariance(model: Any, times: Array) -> Array:
 
 #: Those that need nothing but lodekit.
 NATIVE = ("lodekit", "channels")
-METHODS: dict[str, Callable[[Experiment, Array, int], Trained]] = {
+METHODS: dict[str, Callable[[Experiment, list[Array], Sequence[int]], list[Trained]]] = {
     "paper": _paper,
     "lodekit": _native,
     "channels": _channels,
