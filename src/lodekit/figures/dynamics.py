@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit import plotting
 from lodekit.arguments import read_times
 from lodekit.errors import LodekitError
-from lodekit.figures.requests import read_units
+from lodekit.figures.requests import read_parts, read_units
 from lodekit.fitted import Fit
 from lodekit.learning.whiteness import cumulated_periodogram, periodogram_band
 from lodekit.plant import FittedStateSpace, state_space
@@ -27,7 +27,8 @@ _POINTS = 240
 def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
     """Draw residuals over time, their correlations and their cumulated periodogram, one row for each observable.
 
-    Innovations where free functions remain, as in `diagnose`.
+    Of several records each has rows of its own, of the first twelve. Where free functions remain, these are innovations,
+    as in `diagnose`.
 
     Parameters
     ----------
@@ -54,17 +55,22 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = read_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
-    series = fit.measurements.series
-    kinds = [f"{part} of {item.observable}" for item in series for part in ("residuals", "correlations", "periodogram")]
+    parts = read_parts(fit, None)
+    # Where there is one record, its checks do not name it.
+    rows = [
+        (part, item, part.records[0] if len(parts) > 1 else "") for part in parts for item in part.measurements.series
+    ]
+    titles = [f"{item.observable} of record {record}" if record else item.observable for _, item, record in rows]
+    kinds = [f"{part} of {title}" for title in titles for part in ("residuals", "correlations", "periodogram")]
     figure, panels, new = plotting.read_axes(axes, kinds, columns=3, height_each=1.7, share=False)
-    checks = {check.name: check for check in fit.diagnosis.checks}
-    for number, item in enumerate(series):
-        own, found = panels[3 * number : 3 * number + 3], fit.evidence.remainder(item)
-        check = checks.get(item.observable)
-        last = number == len(series) - 1
+    checks = {(check.name, check.record): check for check in fit.diagnosis.checks}
+    for number, (part, item, record) in enumerate(rows):
+        own, found = panels[3 * number : 3 * number + 3], part.evidence.remainder(item)
+        check = checks.get((item.observable, record))
+        last = number == len(rows) - 1
         word = "innovation" if found.innovations else "residual"
         plotting.draw_scatter(
-            own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {item.observable}")
+            own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {titles[number]}")
         )
         own[0].set_xlabel(time if last else "")
         if check is None or check.whiteness is None:
