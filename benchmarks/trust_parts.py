@@ -126,8 +126,7 @@ def _gather_units(rows: list[Any]) -> Figures:
         "scalings": by_scaling,
         "worst": worst,
         "problems": problems,
-        # What differs in a parameter alone, along a direction that data hardly tell, is listed.
-        "bad": sum(max(row["evidence"], row["curves"]) >= units.CLOSE for row in rows),
+        "bad": len(bad),
     }
 
 

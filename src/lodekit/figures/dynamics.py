@@ -13,7 +13,7 @@ from lodekit.arguments import read_times
 from lodekit.errors import LodekitError
 from lodekit.figures.requests import read_parts, read_units
 from lodekit.fitted import Fit
-from lodekit.learning.whiteness import cumulated_periodogram, periodogram_band
+from lodekit.learning.whiteness import Whiteness, cumulated_periodogram, periodogram_band
 from lodekit.plant import FittedStateSpace, state_space
 from lodekit.plant.uncertain import spreads
 
@@ -66,27 +66,30 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
     checks = {(check.name, check.record): check for check in fit.diagnosis.checks}
     for number, (part, item, record) in enumerate(rows):
         own, found = panels[3 * number : 3 * number + 3], part.evidence.remainder(item)
-        check = checks.get((item.observable, record))
-        last = number == len(rows) - 1
         word = "innovation" if found.innovations else "residual"
         plotting.draw_scatter(
             own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {titles[number]}")
         )
+        check, last = checks.get((item.observable, record)), number == len(rows) - 1
         own[0].set_xlabel(time if last else "")
         if check is None or check.whiteness is None:
             for panel in own[1:]:
                 plotting.draw_note(panel, "too few to tell")
-            continue
-        step = check.whiteness.step
-        steps = plotting.name_with_unit("lag", f"steps of {step:.3g}{' ' + known['t'] if 't' in known else ''}")
-        plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
-        own[1].set_title("correlation", fontsize=9.0)
-        frequencies, share = cumulated_periodogram(found.values)
-        label = plotting.name_with_unit("frequency", f"cycles per {known.get('t', 'unit of time')}") if last else ""
-        plotting.draw_cumulated(own[2], frequencies / step, share, periodogram_band(len(share)), label=label)
-        own[2].set_title("cumulated periodogram", fontsize=9.0)
+        else:
+            _draw_whiteness(own[1:], found.values, check.whiteness, known.get("t", ""), last=last)
     plotting.add_legend(figure, panels, outside=new)
     return figure
+
+
+def _draw_whiteness(panels: Any, values: Array, found: Whiteness, unit: str, *, last: bool) -> None:
+    """Draw correlations and the cumulated periodogram of residuals; only the last row has labels below."""
+    steps = plotting.name_with_unit("lag", f"steps of {found.step:.3g}{' ' + unit if unit else ''}")
+    plotting.draw_correlations(panels[0], found.lags, len(values), label=steps if last else "")
+    panels[0].set_title("correlation", fontsize=9.0)
+    frequencies, share = cumulated_periodogram(values)
+    label = plotting.name_with_unit("frequency", f"cycles per {unit or 'unit of time'}") if last else ""
+    plotting.draw_cumulated(panels[1], frequencies / found.step, share, periodogram_band(len(share)), label=label)
+    panels[1].set_title("cumulated periodogram", fontsize=9.0)
 
 
 def plot_bode(
