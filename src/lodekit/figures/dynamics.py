@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit import plotting
 from lodekit.arguments import read_times
+from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
-from lodekit.figures.requests import read_units
+from lodekit.figures.requests import read_parts, read_units
 from lodekit.fitted import Fit
 from lodekit.learning.whiteness import cumulated_periodogram, periodogram_band
 from lodekit.plant import FittedStateSpace, state_space
@@ -24,8 +25,10 @@ Array = NDArray[np.float64]
 _POINTS = 240
 
 
-def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
-    """Draw residuals over time, their correlations and their cumulated periodogram, one row for each observable.
+def plot_residuals(
+    fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None, record: str | int | None = None
+) -> Any:
+    """Draw residuals of each observable over time, their correlations and cumulated periodogram; a row for each record.
 
     Innovations where free functions remain, as in `diagnose`.
 
@@ -35,6 +38,8 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
         As in `plot`.
     axes : sequence of matplotlib axes, optional
         Three for each observable; on a new figure by default.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default, twelve at most.
 
     Returns
     -------
@@ -50,22 +55,20 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
     >>> len(gp.plot_residuals().axes)
     3
     """
-    if fit.measurements.sums is not None:
+    if fit.measurements.is_summed:
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = read_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
-    series = fit.measurements.series
-    kinds = [f"{part} of {item.observable}" for item in series for part in ("residuals", "correlations", "periodogram")]
+    parts = read_parts(fit, record)
+    rows = [(part, item, _title(part, item, parts)) for part in parts for item in part.measurements.series]
+    kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
     figure, panels, new = plotting.read_axes(axes, kinds, columns=3, height_each=1.7, share=False)
-    checks = {check.name: check for check in fit.diagnosis.checks}
-    for number, item in enumerate(series):
-        own, found = panels[3 * number : 3 * number + 3], fit.evidence.remainder(item)
-        check = checks.get(item.observable)
-        last = number == len(series) - 1
+    for number, (part, item, title) in enumerate(rows):
+        own, found = panels[3 * number : 3 * number + 3], part.evidence.remainder(item)
+        check = next((each for each in part.diagnosis.checks if each.name == item.observable), None)
+        last = number == len(rows) - 1
         word = "innovation" if found.innovations else "residual"
-        plotting.draw_scatter(
-            own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {item.observable}")
-        )
+        plotting.draw_scatter(own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {title}"))
         own[0].set_xlabel(time if last else "")
         if check is None or check.whiteness is None:
             for panel in own[1:]:
@@ -81,6 +84,11 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
         own[2].set_title("cumulated periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
     return figure
+
+
+def _title(part: Fit, item: Series, parts: Sequence[Fit]) -> str:
+    """Return an observable with its record where there are several."""
+    return item.observable if len(parts) == 1 else f"{item.observable} of record {part.records[0]}"
 
 
 def plot_bode(
@@ -233,9 +241,9 @@ def _read(
 
 
 def _step(fit: Fit) -> float:
-    """Return the typical distance of measurements."""
-    times = fit.measurements.times()
-    return float(np.median(np.diff(times))) if len(times) > 1 else 1.0
+    """Return the typical distance of measurements, in all records."""
+    steps = np.concatenate([np.diff(part.measurements.times()) for part in fit.parts])
+    return float(np.median(steps)) if len(steps) else 1.0
 
 
 def _seen(fit: Fit) -> tuple[float, float]:
