@@ -30,7 +30,7 @@ def plot_residuals(
 ) -> Any:
     """Draw residuals of each observable over time, their correlations and cumulated periodogram; a row for each record.
 
-    Innovations where free functions remain, as in `diagnose`.
+    Where free functions remain, these are innovations, as in `diagnose`.
 
     Parameters
     ----------

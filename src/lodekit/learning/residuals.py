@@ -33,6 +33,8 @@ RUNS, RUN = 20, 1000
 _LOW = 0.5
 #: A share of the variance below this is nothing.
 _NOTHING = 1e-8
+#: Residuals below this share of the noise that was said are not noise, and tell nothing of it.
+_QUIET = 0.3
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,13 @@ class Check:
     def is_correlated(self) -> bool:
         """Whether residuals depend on each other, and something is left over that is worth a word."""
         # Of data without noise, rounding is left over.
-        return self.whiteness is not None and self.whiteness.is_correlated and not 1.0 - self.explained < _NOTHING
+        is_left = not 1.0 - self.explained < _NOTHING and not self.is_quiet
+        return self.whiteness is not None and self.whiteness.is_correlated and is_left
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether residuals are far smaller than the noise that was said."""
+        return self.size < _QUIET
 
     @property
     def is_doubtful(self) -> bool:
@@ -112,7 +120,9 @@ class Check:
         if found is None:
             return f"{self.title} has too few residuals to tell whether they are independent"
         kind = "innovations" if found.innovations else "residuals"
-        if not self.is_correlated:
+        if self.is_quiet:
+            text = f"{kind} of {self.title} are far smaller than the noise that was said ({self.size:.1g} of it)"
+        elif not self.is_correlated:
             text = f"{kind} of {self.title} look like independent noise (lag 1: {self.memory:.2f})"
         elif self.memory > 0.0:
             text = (

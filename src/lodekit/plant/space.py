@@ -156,7 +156,9 @@ class FittedStateSpace:
         if not columns:
             known = dict.fromkeys(self.exact.channels)
             raise LodekitError(f"unknown input {input!r}; expected one of {', '.join(known)}")
-        return self.outputs.index(output), columns
+        # An input that acts with dead time alone has a column of its own all the same, of zeros.
+        acting = [j for j in columns if any(part[:, j].any() for part in (self.G, self.D, self.D1))]
+        return self.outputs.index(output), acting or columns
 
     def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[Complex, Complex]:
         """Return the response to waves, shape (n,), and its derivatives in the parameters, (p, n).
