@@ -336,7 +336,7 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
     if gp.fit_.setup.reduced.modes:
         drawn["modes.png"] = gp.plot_modes
-    if gp.fit_.measurements.sums is None:
+    if not gp.fit_.measurements.is_summed:
         drawn["residuals.png"] = gp.plot_residuals
     if gp.fit_.measurements.inputs:
         drawn["bode.png"] = gp.plot_bode

@@ -130,3 +130,13 @@ def test_a_record_cut_in_two_is_two_records_with_the_state_carried() -> None:
         # Values without noise keep a trace of it in computations, which backwards in time grows exp(8)-fold.
         assert own == pytest.approx(mean, abs=2e-5)
         assert spread == pytest.approx(deviation, abs=2e-5)
+
+
+def test_figures_and_words_know_both_records(fitted: lk.LODEGP) -> None:
+    pytest.importorskip("matplotlib")
+    assert len(fitted.plot_residuals().axes) == 6
+    assert len(fitted.plot_residuals(record=1).axes) == 3
+    # One row of magnitude and phase: the plant is the same in both.
+    assert len(fitted.plot_bode().axes) == 2
+    assert set(fitted.diagnose().to_dict()["residuals"]) == {"y of record 0", "y of record 1"}
+    assert "u: known, held between 140 samples" in fitted.summary()

@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit import plotting
 from lodekit.arguments import read_times
+from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
 from lodekit.figures.requests import read_parts, read_units
 from lodekit.fitted import Fit
-from lodekit.learning.whiteness import Whiteness, cumulated_periodogram, periodogram_band
+from lodekit.learning.whiteness import cumulated_periodogram, periodogram_band
 from lodekit.plant import FittedStateSpace, state_space
 from lodekit.plant.uncertain import spreads
 
@@ -24,11 +25,12 @@ Array = NDArray[np.float64]
 _POINTS = 240
 
 
-def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
-    """Draw residuals over time, their correlations and their cumulated periodogram, one row for each observable.
+def plot_residuals(
+    fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None, record: str | int | None = None
+) -> Any:
+    """Draw residuals of each observable over time, their correlations and cumulated periodogram; a row for each record.
 
-    Of several records each has rows of its own, of the first twelve. Where free functions remain, these are innovations,
-    as in `diagnose`.
+    Where free functions remain, these are innovations, as in `diagnose`.
 
     Parameters
     ----------
@@ -36,6 +38,8 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
         As in `plot`.
     axes : sequence of matplotlib axes, optional
         Three for each observable; on a new figure by default.
+    record : str or int, optional
+        Which record, as in `predict`; all of them by default, twelve at most.
 
     Returns
     -------
@@ -51,45 +55,40 @@ def plot_residuals(fit: Fit, *, units: Mapping[str, str] | None = None, axes: An
     >>> len(gp.plot_residuals().axes)
     3
     """
-    if fit.measurements.sums is not None:
+    if fit.measurements.is_summed:
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = read_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
-    parts = read_parts(fit, None)
-    # Where there is one record, its checks do not name it.
-    rows = [
-        (part, item, part.records[0] if len(parts) > 1 else "") for part in parts for item in part.measurements.series
-    ]
-    titles = [f"{item.observable} of record {record}" if record else item.observable for _, item, record in rows]
-    kinds = [f"{part} of {title}" for title in titles for part in ("residuals", "correlations", "periodogram")]
+    parts = read_parts(fit, record)
+    rows = [(part, item, _title(part, item, parts)) for part in parts for item in part.measurements.series]
+    kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
     figure, panels, new = plotting.read_axes(axes, kinds, columns=3, height_each=1.7, share=False)
-    checks = {(check.name, check.record): check for check in fit.diagnosis.checks}
-    for number, (part, item, record) in enumerate(rows):
+    for number, (part, item, title) in enumerate(rows):
         own, found = panels[3 * number : 3 * number + 3], part.evidence.remainder(item)
+        check = next((each for each in part.diagnosis.checks if each.name == item.observable), None)
+        last = number == len(rows) - 1
         word = "innovation" if found.innovations else "residual"
-        plotting.draw_scatter(
-            own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {titles[number]}")
-        )
-        check, last = checks.get((item.observable, record)), number == len(rows) - 1
+        plotting.draw_scatter(own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {title}"))
         own[0].set_xlabel(time if last else "")
         if check is None or check.whiteness is None:
             for panel in own[1:]:
                 plotting.draw_note(panel, "too few to tell")
-        else:
-            _draw_whiteness(own[1:], found.values, check.whiteness, known.get("t", ""), last=last)
+            continue
+        step = check.whiteness.step
+        steps = plotting.name_with_unit("lag", f"steps of {step:.3g}{' ' + known['t'] if 't' in known else ''}")
+        plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
+        own[1].set_title("correlation", fontsize=9.0)
+        frequencies, share = cumulated_periodogram(found.values)
+        label = plotting.name_with_unit("frequency", f"cycles per {known.get('t', 'unit of time')}") if last else ""
+        plotting.draw_cumulated(own[2], frequencies / step, share, periodogram_band(len(share)), label=label)
+        own[2].set_title("cumulated periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
 
-def _draw_whiteness(panels: Any, values: Array, found: Whiteness, unit: str, *, last: bool) -> None:
-    """Draw correlations and the cumulated periodogram of residuals; only the last row has labels below."""
-    steps = plotting.name_with_unit("lag", f"steps of {found.step:.3g}{' ' + unit if unit else ''}")
-    plotting.draw_correlations(panels[0], found.lags, len(values), label=steps if last else "")
-    panels[0].set_title("correlation", fontsize=9.0)
-    frequencies, share = cumulated_periodogram(values)
-    label = plotting.name_with_unit("frequency", f"cycles per {unit or 'unit of time'}") if last else ""
-    plotting.draw_cumulated(panels[1], frequencies / found.step, share, periodogram_band(len(share)), label=label)
-    panels[1].set_title("cumulated periodogram", fontsize=9.0)
+def _title(part: Fit, item: Series, parts: Sequence[Fit]) -> str:
+    """Return an observable with its record where there are several."""
+    return item.observable if len(parts) == 1 else f"{item.observable} of record {part.records[0]}"
 
 
 def plot_bode(
@@ -242,9 +241,9 @@ def _read(
 
 
 def _step(fit: Fit) -> float:
-    """Return the typical distance of measurements."""
-    times = fit.measurements.times()
-    return float(np.median(np.diff(times))) if len(times) > 1 else 1.0
+    """Return the typical distance of measurements, in all records."""
+    steps = np.concatenate([np.diff(part.measurements.times()) for part in fit.parts])
+    return float(np.median(steps)) if len(steps) else 1.0
 
 
 def _seen(fit: Fit) -> tuple[float, float]:

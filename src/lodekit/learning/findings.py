@@ -63,7 +63,7 @@ class Findings:
             if check.whiteness is not None:
                 own |= check.whiteness.to_dict()
                 own["links"] = {name: vars(link) for name, link in check.whiteness.links.items()}
-            residuals[check.name] = own
+            residuals[check.title] = own
         found: dict[str, Any] = _finite({"residuals": residuals, "widening": dict(self.widening)})
         return found
 
