@@ -90,7 +90,7 @@ def read_options(words: list[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=count, help=help_of.get(name))
     parser.add_argument("--cases", nargs="+", help="names of torture; all by default")
     parser.add_argument("--systems", nargs="+", help="names in the catalog, for units and calibration")
-    parser.add_argument("--points", type=int, default=15, help="how many times are measured, for units")
+    parser.add_argument("--points", type=int, default=30, help="how many times are measured, for units")
     parser.add_argument("--noises", type=int, default=1, help="how many levels of noise, for units: 1 or 2")
     return parser.parse_args(words)
 

@@ -46,6 +46,9 @@ _LOST = (
 )
 #: With more measurements a second engine would be too dear, or would see sums in place of exact values.
 _MOST = 4096
+#: Up to so many measurements, what waves make of the channel prior is held against a matrix; and how far apart, in nats
+#: or relative to the log evidence, the two may be.
+_FEW, _APART = 400, (1e-3, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,13 @@ class RefinedPosterior:
         Of the engine that was chosen; the log evidence is its own where its error is not larger.
     second : Posterior
         The same distribution in a form that loses fewer digits.
+    doubt : str
+        A sentence on why the two are not the same; empty where they are.
     """
 
     first: Posterior
     second: Posterior
+    doubt: str = ""
 
     @property
     def value(self) -> float:
@@ -80,7 +86,7 @@ class RefinedPosterior:
 
     def warnings(self) -> list[str]:
         """Return sentences that users should read about its accuracy; none where nothing is wrong."""
-        return self.first.warnings()
+        return [*self.first.warnings(), *([self.doubt] if self.doubt else [])]
 
     def check_exact_values(self) -> None:
         """Raise where values that were said to be exact are not met."""
@@ -232,6 +238,8 @@ class AccurateEngine:
             if self.second is None:
                 raise
             return self.second.posterior(hyper)
+        if doubt := self._doubt(hyper, first.value):
+            return RefinedPosterior(first, first, doubt)
         is_fine = self._within(_FINE, first.value, first.error)
         if self.second is None or (is_fine and not first.rounding > ACCURATE):
             return first
@@ -243,6 +251,23 @@ class AccurateEngine:
             return first
         is_better = second.rounding < first.rounding or not (is_fine or second.error > first.error)
         return RefinedPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
+
+    def _doubt(self, hyper: Hyperparameters, value: float) -> str:
+        """Return that waves miss a part of the channel prior, as a sentence; empty where a matrix says the same.
+
+        Their error is one of frequencies, not of rounding: a narrow peak of the density may lie between them.
+        """
+        waves = self.case.on_channels and self.choice.kind.name == "spectral"
+        if not waves or self.case.size > _FEW or self.second is None or not np.isfinite(value):
+            return ""
+        with np.errstate(all="ignore"):
+            other, error = self.second.appraise(hyper)
+        if not np.isfinite(other) or abs(other - value) <= max(_APART[0], _APART[1] * abs(value), error):
+            return ""
+        return (
+            f"waves miss a part of the prior of the channels: the log evidence is {value:.6g} by them and {other:.6g} by a "
+            "matrix; fit with engine='dense'"
+        )
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
