@@ -98,7 +98,9 @@ class Check:
     @property
     def is_quiet(self) -> bool:
         """Whether residuals are far smaller than the noise that was said."""
-        return self.size < _QUIET
+        # A curve that free functions bend to the data leaves little of any noise; innovations tell nevertheless.
+        follows = self.whiteness is not None and self.whiteness.innovations
+        return self.size < _QUIET and not follows
 
     @property
     def is_doubtful(self) -> bool:
