@@ -1,0 +1,38 @@
+"""Waves of the channel prior are held against a matrix where a search has ended."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lodekit.inference.accurate import AccurateEngine
+from lodekit.inference.engine import Case
+
+
+def make(value: float, other: float, name: str = "spectral", size: int = 10) -> Any:
+    posterior = SimpleNamespace(value=value, error=0.0, rounding=0.0, warnings=lambda: ["one of its own"])
+    first: Any = SimpleNamespace(posterior=lambda _: posterior)
+    choice: Any = SimpleNamespace(kind=SimpleNamespace(name=name))
+    measurements: Any = None
+    engine = AccurateEngine(first, choice, measurements, Case(size, (), on_channels=True))
+    engine.__dict__["second"] = SimpleNamespace(appraise=lambda _: (other, 1e-9), posterior=lambda _: posterior)
+    return engine.posterior(SimpleNamespace())  # type: ignore[arg-type]
+
+
+def test_waves_that_miss_a_part_are_told() -> None:
+    assert make(137.577, 137.661).warnings() == [
+        "one of its own",
+        "waves miss a part of the prior of the channels: the log evidence is 137.577 by them and 137.661 by a matrix; "
+        "fit with engine='dense'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "name", "size"),
+    [(137.577 + 1e-4, "spectral", 10), (137.661, "dense", 10), (137.661, "spectral", 500), (-np.inf, "spectral", 10)],
+)
+def test_nothing_is_told_where_a_matrix_says_the_same_or_is_not_asked(other: float, name: str, size: int) -> None:
+    assert make(137.577, other, name, size).warnings() == ["one of its own"]
