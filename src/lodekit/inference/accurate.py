@@ -265,8 +265,8 @@ class AccurateEngine:
         if not np.isfinite(other) or abs(other - value) <= max(_APART[0], _APART[1] * abs(value), error):
             return ""
         return (
-            f"waves miss a part of the prior of the channels: the log evidence is {value:.6g} by them and {other:.6g} by "
-            "a matrix; fit with engine='dense'"
+            f"waves miss a part of the prior of the channels: the log evidence is {value:.6g} by them and {other:.6g} "
+            "by a matrix; fit with engine='dense'"
         )
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
