@@ -59,6 +59,7 @@ def plot_residuals(
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = read_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
+    rate = f"cycles per {known['t']}" if "t" in known else "per unit of t"
     parts = read_parts(fit, record)
     rows = [(part, item, _title(part, item, parts)) for part in parts for item in part.measurements.series]
     kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
@@ -79,7 +80,7 @@ def plot_residuals(
         plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
         own[1].set_title("correlation", fontsize=9.0)
         frequencies, share = cumulated_periodogram(found.values)
-        label = plotting.name_with_unit("frequency", f"cycles per {known.get('t', 'unit of time')}") if last else ""
+        label = plotting.name_with_unit("frequency", rate) if last else ""
         plotting.draw_cumulated(own[2], frequencies / step, share, periodogram_band(len(share)), label=label)
         own[2].set_title("cumulated periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
