@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # What is installed: the package with figures, or that and everything that development needs.
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
+# Compiled modules are kept, whatever this shell says: every command that tests start would compile them again.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 
 .PHONY: setup demo test lint types layers unit bench trust docs clean

@@ -27,8 +27,7 @@ def test_another_process_collects_the_same(request: pytest.FixtureRequest, tmp_p
     others["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     here = sorted(item.nodeid for item in request.session.items if item.nodeid.startswith("tests/"))
     files = sorted({name.split("::")[0] for name in here})
-    # Nothing is run there, so assertions need not be rewritten, which takes a quarter of the time.
-    options = ("--collect-only", "--assert=plain", "-q", "-p", "no:cacheprovider")
+    options = ("--collect-only", "-q", "-p", "no:cacheprovider")
     done = subprocess.run(
         [sys.executable, "-c", LATER, *options, *files],
         cwd=ROOT,

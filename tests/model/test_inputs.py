@@ -1,4 +1,4 @@
-"""Known inputs from the outside: arguments, samples, answers, files, and real records against least squares."""
+"""Known inputs from the outside: arguments, samples, answers, files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.linalg import expm
-from scipy.optimize import least_squares
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.errors import DataError, LodekitError
 
 Array = NDArray[np.float64]
-DATA = Path(__file__).parents[3] / "shared" / "data"
-LAMP, BOARD = DATA / "daisy_heating_system.dat", DATA / "tclab_mimo_random_steps.csv"
 LAG = "tau*y' + y - y0 = K*u"
 TRUTH = {"tau": 5.0, "y0": 1.0, "K": 2.0}
 
@@ -188,61 +184,3 @@ def test_sums_over_data_hold_no_inputs() -> None:
     sums = Measurements.of(data).statistics
     with pytest.raises(DataError, match="known inputs need all rows in memory"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(sums)
-
-
-@pytest.mark.skipif(not LAMP.exists(), reason="the records of real plants are not here")
-def test_a_lamp_over_a_plate_is_what_least_squares_find() -> None:
-    """Without start values; within half a per cent of a simulation whose squares are least."""
-    times, u, y = np.loadtxt(LAMP).T
-    gp = fit({"t": times, "u": u, "y": y})
-
-    def left(values: Array) -> Array:
-        tau, y0, K, state = values
-        decay, found = np.exp(-2.0 / tau), np.zeros(len(y))
-        for k in range(len(y)):
-            found[k] = state
-            state = decay * state + (1 - decay) * (y0 + K * u[k])
-        return np.asarray(found - y)
-
-    best = least_squares(left, [60.0, 10.0, 15.0, y[0]], x_scale=[60.0, 10.0, 15.0, 200.0]).x
-    assert best[:3] == pytest.approx([69.5, 11.42, 19.57], rel=1e-3)
-    for name, value in zip(("tau", "y0", "K"), best, strict=False):
-        assert gp.parameters_[name].value == pytest.approx(value, rel=5e-3)
-    assert any("residuals of y are correlated" in text for text in gp.warnings_)
-
-
-@pytest.mark.skipif(not BOARD.exists(), reason="the records of real plants are not here")
-def test_two_heaters_with_two_hidden_states_reach_least_squares() -> None:
-    """Without start values; the sum of squares at what was found is within half a per cent of the least one."""
-    times, *columns = np.genfromtxt(BOARD, delimiter=",", skip_header=1).T[:5]
-    table = dict(zip(("Q1", "Q2", "T1", "T2"), columns, strict=True))
-    system = lk.System(
-        """
-        tau*TH1' + (TH1 - Ta) = K1*Q1 + K3*(TH2 - TH1); tau*TH2' + (TH2 - Ta) = K2*Q2 + K3*(TH1 - TH2)
-        s*T1' + T1 = TH1; s*T2' + T2 = TH2
-        """,
-        parameters={n: lk.Parameter(positive=n in ("tau", "s")) for n in ("tau", "s", "K1", "K2", "K3", "Ta")},
-    )
-    gp = lk.LODEGP(system, inputs={"Q1": "hold", "Q2": "hold"}, random_state=0).fit(times, table)
-    measured, levels = np.stack([table["T1"], table["T2"]], axis=1), np.array([gp.noise_["T1"], gp.noise_["T2"]])
-
-    def left(values: Array) -> Array:
-        tau, s, K1, K2, K3, Ta, *state = values
-        own = (1 + K3) / tau
-        A = np.array([[-own, K3 / tau, 0, 0], [K3 / tau, -own, 0, 0], [1 / s, 0, -1 / s, 0], [0, 1 / s, 0, -1 / s]])
-        found, x = [], np.array(state)
-        steps = {round(h, 6): expm(np.pad(A * h, ((0, 1), (0, 1)))) for h in np.diff(times)}
-        for k, h in enumerate(np.append(np.diff(times), 1.0)):
-            found.append(x[2:])
-            push = np.array([(Ta + K1 * table["Q1"][k]) / tau, (Ta + K2 * table["Q2"][k]) / tau, 0, 0])
-            if k < len(times) - 1:
-                rest = np.linalg.solve(A, push)
-                x = steps[round(h, 6)][:4, :4] @ (x + rest) - rest
-        return np.asarray((np.array(found) - measured) / levels).ravel()
-
-    names = ("tau", "s", "K1", "K2", "K3", "Ta")
-    own = np.array(
-        [*(gp.parameters_[name].value for name in names), *gp.predict(times[:1], ["TH1", "TH2", "T1", "T2"])[0]]
-    )
-    best = least_squares(left, own, x_scale=np.abs(own), max_nfev=6)
-    assert float(np.sum(left(own) ** 2)) < 1.005 * 2 * best.cost

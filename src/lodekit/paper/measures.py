@@ -168,8 +168,6 @@ def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:
     >>> count_eigenvalues(np.diag([1.0, 1e-3, 1e-9, 0.0]))
     2
     """
-    from scipy.linalg.lapack import dpstrf
-
     size = len(covariance)
     # The rounding errors of the factorization are the smallest remainder that can be asked for.
     floor = size * np.finfo(float).eps * float(np.max(np.diag(covariance)))
@@ -177,7 +175,13 @@ def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:
         raise LodekitError(
             f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {floor / 2e-16:.0e}"
         )
-    tolerance = max(1e-3 * threshold / size, floor / size)
-    factor, _, rank, _ = dpstrf(covariance, tol=tolerance, lower=1)
-    columns = np.tril(factor[:, :rank])
-    return int(np.sum(np.linalg.eigvalsh(columns.T @ columns) > threshold))
+    least = max(1e-3 * threshold, floor)
+    left, columns = np.diag(covariance).copy(), np.zeros((0, size))
+    # Only the columns of the pivots are touched: LAPACK's routine updates the whole of a large matrix of small rank.
+    while len(columns) < size and np.sum(left) > least:
+        pivot = int(np.argmax(left))
+        column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(left[pivot])
+        columns = np.vstack([columns, column])
+        left = np.maximum(left - column**2, 0.0)
+        left[pivot] = 0.0
+    return int(np.sum(np.linalg.eigvalsh(columns @ columns.T) > threshold))
