@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.responses.lengths import Table
 from lodekit.prior.responses.matrices import StateMatrices, balance
-from lodekit.prior.responses.recursion import run_through
+from lodekit.prior.responses.recursion import drive_through, run_through
 from lodekit.prior.responses.schedule import Schedule, lay_out
 from lodekit.prior.responses.transitions import Steps
 
@@ -101,8 +101,17 @@ class _Part:
         self.lags = Table(steps, schedule.events.lags)
         self.transitions: Array = self.table.matrices[:, :, : steps.states]
         states = np.zeros((len(schedule.steps.which) + 1, steps.states))
-        states[1:] = self.force(self.table.matrices, self.lags.matrices)
-        self._run(states[None])
+        even = schedule.even_inputs if len(schedule.steps.distinct) == 1 else None
+        if even is None:
+            states[1:] = self.force(self.table.matrices, self.lags.matrices)
+            self._run(states[None])
+        else:
+            # Few numbers drive all states: they are never added up for each of these.
+            inputs, lags, columns = even
+            gain = np.concatenate(
+                [self.table.matrices[0, :, steps.states :].T, self.lags.matrices[lags, :, steps.states + columns]]
+            )
+            drive_through(self.transitions[0].T, gain, inputs[None], states[:1], states[None, 1:])
         #: At all rows, shape (n + 1, s).
         self.states = states
 
@@ -161,10 +170,10 @@ class _Part:
             self._add(forcing, kicks)
         return -schedule.sign * forcing
 
-    def pull_back(self, weights: Array, with_delays: bool) -> tuple[Array, Array, Array]:
-        """Return the derivatives of ``sum weights * states[at]`` in F, G and the delays, zero where not asked for."""
+    def pull_back(self, weights: Array, H: Array, with_delays: bool) -> tuple[Array, Array, Array]:
+        """Return the derivatives of ``sum weights * (H states[at])`` in F, G and the delays, zero where not asked."""
         schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
-        worth = self._find_worth(weights)
+        worth = self._find_worth(weights, H)
         of_steps = np.empty((len(schedule.steps.distinct), s, self.steps.width))
         of_steps[:, :, :s] = schedule.steps.collect(worth, self.states[:-1])
         of_steps[:, :, s:] = schedule.steps.collect(worth, schedule.drive)
@@ -185,15 +194,21 @@ class _Part:
                     of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
         return of_F, of_G, -schedule.sign * of_delays
 
-    def _find_worth(self, weights: Array) -> Array:
-        """Return what the state after each step is worth, shape (n, s), where the states asked for have weights."""
-        schedule = self.schedule
+    def _find_worth(self, weights: Array, H: Array) -> Array:
+        """Return what the state after each step is worth, shape (n, s), where ``H states[at]`` has weights, (q, n)."""
+        schedule, which = self.schedule, self.schedule.steps.which
+        if isinstance(schedule.at, slice) and len(schedule.steps.distinct) == 1 and len(weights) < len(H.T):
+            own = np.ascontiguousarray(weights[:, 1 - (schedule.at.start or 0) :].T)
+            worth = np.empty((len(which), len(H.T)))
+            worth[-1] = own[-1] @ H
+            drive_through(self.transitions[0], H, own[None, :-1], worth[-1:], worth[None, :-1], backwards=True)
+            return worth
         worth = np.zeros(self.states.shape)
         if isinstance(schedule.at, slice):
-            worth[schedule.at] = weights
+            worth[schedule.at] = weights.T @ H
         else:
-            np.add.at(worth, schedule.at, weights)
-        worth, which = worth[1:], schedule.steps.which
+            np.add.at(worth, schedule.at, weights.T @ H)
+        worth = worth[1:]
         if len(which) > 1:
             run_through(self.transitions, which[1:], worth[None, :-1], worth[-1:], backwards=True)
         return worth
@@ -283,16 +298,16 @@ class Response:
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._parts:
                 own, feed, sign = weights[:, part], motion.schedule.feed, motion.schedule.sign
-                d_F, d_G, d_delays = motion.pull_back(own.T @ (matrices.H * self._scales), with_delays)
+                d_F, d_G, d_delays = motion.pull_back(own, matrices.H * self._scales, with_delays)
                 of_F += sign * self._to_scales(d_F)
                 of_G += sign * d_G / self._scales[:, None]
                 of_H += own @ motion.states[motion.schedule.at] * self._scales
                 of_D += own @ feed[0].T
-                of_slopes = own @ feed[1].T
-                of_D1 += of_slopes
                 of_delays += d_delays
-                if with_delays:
-                    of_delays -= (matrices.D * of_slopes).sum(0)
+                if self.plan.orders == 2:
+                    of_slopes = own @ feed[1].T
+                    of_D1 += of_slopes
+                    of_delays -= (matrices.D * of_slopes).sum(0) if with_delays else 0.0
         return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays
 
     def gradient(self, weights: Array, slopes: StateMatrices, d_delays: Array | None = None) -> Array:

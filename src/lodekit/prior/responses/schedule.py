@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
 _CROWD = 4
+#: So many kinds of events get columns of their own beside the inputs.
+_KINDS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,25 @@ class Schedule:
     jumps: Array
     events: Events
     feed: Array
+
+    @cached_property
+    def even_inputs(self) -> tuple[Array, Numbers, Numbers] | None:
+        """All that acts in each step, shape (n, c), where events are alike; None where they are of too many kinds.
+
+        The first columns are `drive`; each other one has the events of one length and one input, which come beside.
+        """
+        events, width = self.events, self.drive.shape[1]
+        lags, columns = np.divmod(np.unique(events.lags.which * width + np.argmax(events.changes != 0, axis=1)), width)
+        if len(lags) > _KINDS:
+            return None
+        if not len(lags):
+            return self.drive, lags, columns
+        found = np.zeros((len(self.drive), width + len(lags)))
+        found[:, :width] = self.drive
+        for number, (lag, column) in enumerate(zip(lags.tolist(), columns.tolist(), strict=True)):
+            own = (events.lags.which == lag) & (events.changes[:, column] != 0)
+            np.add.at(found[:, width + number], events.step[own], events.changes[own, column])
+        return found, lags, columns
 
 
 def lay_out(
