@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 _STEP, _TAYLOR = 1.0, 17
 _FACTORIALS: Array = np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
 #: A table may have so many rows, or so many for each time; with fast modes it would be longer.
-_ROWS, _EACH = 64, 4
+_ROWS, _EACH = 64, 16
 
 
 def flow_of_weights(
@@ -128,7 +128,7 @@ def _powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
     """Return the powers of a matrix up to the order of Taylor sums, (k, m, m), and derivatives, (k, p, m, m)."""
     powers, slopes = [np.eye(len(matrix))], [np.zeros_like(d_matrix)]
     for _ in range(_TAYLOR):
-        slopes.append(slopes[-1] @ matrix + powers[-1] @ d_matrix)
+        slopes.append(slopes[-1] @ matrix + powers[-1] @ d_matrix if len(d_matrix) else d_matrix)
         powers.append(powers[-1] @ matrix)
     return np.stack(powers), np.stack(slopes)
 
@@ -145,6 +145,6 @@ def _table(
         if len(d_table):
             d_table = np.concatenate([d_table, d_table @ power + table @ d_power[:, None]], axis=2)
         table = np.concatenate([table, table @ power], axis=1)
-        d_power = d_power @ power + power @ d_power
+        d_power = d_power @ power + power @ d_power if len(d_table) else d_power
         power = power @ power
     return table, d_table if len(d_table) else np.zeros((0, *table.shape))

@@ -29,7 +29,7 @@ __all__ = ["Grid", "ModalData"]
 
 Array = NDArray[np.float64]
 #: Nodes of a panel, and how far a mode may turn or decay on half of one: the error is below 1e-13 then.
-_NODES, _TURN = 12, 0.8
+_NODES, _TURN = 16, 1.8
 #: A mode that has decayed by so many e-foldings is gone: it was of the size of the data, or less, at the start.
 _GONE = 44.0
 #: Nodes are worth while where they are fewer than this share of the times.
@@ -62,7 +62,11 @@ class Grid:
 
     def gather(self, slopes: Array) -> Array:
         """Return derivatives in functions on the nodes, shape (k, r), from those at the first times, (a, r)."""
-        return slopes if self.matrix is None else np.asarray(self.matrix.T @ slopes)
+        return slopes if self.matrix is None else np.asarray(self._transposed @ slopes)
+
+    @cached_property
+    def _transposed(self) -> Any:
+        return self.matrix.T
 
 
 def make_grid(times: Array, rates: Sequence[float], lives: Sequence[float]) -> Grid:
