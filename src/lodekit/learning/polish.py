@@ -25,6 +25,9 @@ _ROUNDS, _WORTH = 3, 1e-13
 #: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
 #: more has next to no noise, and no end.
 _MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
+#: Newton's steps end soon, or something is on its way to zero or beyond all bounds: where less than this is left to
+#: gain, and a step promises more than that share of what the one before did, others are not worth their time.
+_TAIL, _SLOWLY = 1e-6, 0.1
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
@@ -84,7 +87,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         with np.errstate(all="ignore"):
             found, curvature, promise = _Climber(chart, best).polish(curvature)
         gain, best = found.value - best.value, found
-        if not promise > _WORTH or (number and gain < _WORTH):
+        if not promise > _WORTH or (number and (gain < _WORTH or max(gain, promise) < _TAIL)):
             break
         if number >= _ROUNDS - 1 and not _SLOW[0] < gain < _SLOW[1]:
             break
@@ -150,14 +153,14 @@ class _Climber:
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.noise(roots)
-        idle = 0
+        idle, last = 0, np.inf
         for number in range(_MOST_STEPS if self.parameters else _FEW_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
             least = max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2)
-            if not np.isfinite(promise) or promise < least:
+            if not np.isfinite(promise) or promise < least or _SLOWLY * last < promise < _TAIL:
                 break
-            before = self.best.value
+            before, last = self.best.value, promise
             if not self.climb(z, roots):
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
