@@ -10,7 +10,7 @@ from scipy.linalg import expm
 
 import greybox_records
 from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
-from lodekit.prior.flows import flow_of_weights
+from lodekit.prior.flows import flow_of_weights, pull_flow
 
 RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -32,6 +32,11 @@ def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> No
             block = np.block([[M, dM[p]], [np.zeros((3, 3)), M]])
             expected = dw[p] @ expm(s * M) + w @ expm(s * block)[:3, 3:]
             np.testing.assert_allclose(slopes[p, :, k], expected, atol=1e-10)
+    weights = generator.standard_normal(values.shape)
+    pulled = pull_flow(w, M, times, weights)
+    assert pulled is not None
+    found_slopes = np.tensordot(dw, pulled[0], 2) + np.tensordot(dM, pulled[1], 2)
+    np.testing.assert_allclose(found_slopes, np.tensordot(slopes, weights, 3), rtol=1e-10)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 6])

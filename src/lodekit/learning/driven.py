@@ -200,6 +200,8 @@ def _climb(objective: Objective, whole: Simulation, found: Fitted, tolerance: fl
 def _axes(H: Array) -> Array:
     """Return directions as columns, along which a quadratic form changes alike; flat ones are not followed far."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-2))
+    if not np.isfinite(H).all():
+        return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
     sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
     return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, _FLAT * max(float(sizes.max()), 1e-300))))
 

@@ -145,6 +145,9 @@ class _Climber:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
         whole = self.chart.from_search(curvature, self.y, self.slope)
         part = whole[np.ix_(self.inner, self.inner)]
+        if not np.isfinite(part).all():
+            # Next to what the engine refuses, a gradient may not be finite where the objective is.
+            return self.best, curvature, 0.0
         roots, is_narrow = _axes(part)
         noise = self.noise(roots)
         for _ in range(_AXES if noise > _QUIET else int(is_narrow)):
@@ -235,9 +238,12 @@ class _Climber:
             return part, roots
         # Each entry was measured twice; rounding errors are smaller in the wider difference.
         shares = widths[:, None] ** 2 / (widths[:, None] ** 2 + widths**2)
-        back = np.linalg.inv(roots)
+        try:
+            back = np.linalg.inv(roots)
+        except np.linalg.LinAlgError:
+            return part, roots
         new = np.asarray(back.T @ (shares * found + shares.T * found.T) @ back)
-        return new, _axes(new)[0]
+        return (new, _axes(new)[0]) if np.isfinite(new).all() else (part, roots)
 
     def climb(self, z: Array, roots: Array) -> bool:
         """Take a step uphill, shortened where it must be; return whether there was one.
