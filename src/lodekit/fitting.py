@@ -37,7 +37,7 @@ _LONG, _SHORT = 40_000, 6_000
 #: What a step has to gain on the whole record, before the last ones.
 _GAIN = 1e-4
 #: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
-_AS_GOOD = 0.01
+_AS_GOOD = 0.05
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
