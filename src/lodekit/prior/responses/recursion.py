@@ -19,7 +19,7 @@ Numbers = NDArray[np.intp]
 #: Equal steps one after the other, from which on they have a recursion of their own.
 _LONG = 512
 #: Different steps that are held in memory at the same time.
-_PIECE = 1 << 15
+_PIECE = 1 << 17
 #: Blocks of equal steps that are multiplied at once: they fit into the cache.
 _CHUNK = 512
 
@@ -166,25 +166,27 @@ def _run_different(factors: Array, states: Array, start: Array, backwards: bool,
         _walk(factors, states, start, backwards)
         return
     first, rest = _cut(count, block, backwards)
-    whole = states[:, first]
-    rows, own = whole.reshape(many, -1, block, size), factors[first].reshape(-1, block, size, size)
+    # Blocks come last, so that each product is one of long vectors.
+    own = np.ascontiguousarray(factors[first].reshape(-1, block, size, size).transpose(1, 2, 3, 0))
+    rows = np.ascontiguousarray(states[:, first].reshape(many, -1, block, size).transpose(2, 0, 3, 1))
     order = range(block - 1, -1, -1) if backwards else range(block)
-    product = np.zeros((len(own), size + many, size))
-    product[:, :size] = np.eye(size)
+    product = np.zeros((size + many, size, own.shape[-1]))
+    product[:size] = np.eye(size)[:, :, None]
     for i in order:
-        product = product @ own[:, i]
-        product[:, size:] += rows[:, :, i].swapaxes(0, 1)
-    starts = _start_blocks(product[:, size:].swapaxes(0, 1), start, backwards)
-    over = product[:, :size]
+        product = np.einsum("ajb,jkb->akb", product, own[i])
+        product[size:] += rows[i]
+    starts = _start_blocks(product[size:].swapaxes(1, 2), start, backwards)
+    over = product[:size].transpose(2, 0, 1)
     if backwards:
         _run_different(over[1:], starts[:, :-1], start, backwards, block)
     else:
         _run_different(over[:-1], starts[:, 1:], start, backwards, block)
-    now = starts
+    now = np.ascontiguousarray(starts.swapaxes(1, 2))
     for i in order:
-        now = rows[:, :, i] + np.einsum("kbi,bij->kbj", now, own[:, i])
-        rows[:, :, i] = now
-    whole[:] = rows.reshape(whole.shape)
+        rows[i] += np.einsum("kib,ijb->kjb", now, own[i])
+        now = rows[i]
+    whole = states[:, first]
+    whole[:] = rows.transpose(1, 3, 0, 2).reshape(whole.shape)
     _run_different(factors[rest], states[:, rest], whole[:, 0 if backwards else -1], backwards, block)
 
 
