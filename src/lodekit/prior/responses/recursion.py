@@ -57,8 +57,14 @@ def run_through(
         if equal:
             drive_through(factors[which[low]], None, own, now, own, backwards=backwards, block=block)
         else:
-            _run_different(factors[which[low:high]], own, now, backwards, long)
+            _run_different(_take(factors, which[low:high]), own, now, backwards, long)
         now = own[:, 0 if backwards else -1]
+
+
+def _take(factors: Array, which: Numbers) -> Array:
+    """Return the factors of some steps, which are no copies where they stand one after the other."""
+    in_order = len(which) <= len(factors) and bool((np.diff(which) == 1).all())
+    return factors[which[0] : which[0] + len(which)] if in_order else factors[which]
 
 
 def _cut_runs(which: Numbers) -> list[tuple[int, int, bool]]:

@@ -171,7 +171,7 @@ class _Part:
         """Return the derivatives of ``sum weights * (H states[at])`` in F, G and the delays, zero where not asked."""
         schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
         worth = self._find_worth(weights, H)
-        of_steps = np.empty((len(schedule.steps.distinct), s, self.steps.width))
+        of_steps = np.empty((s, self.steps.width, len(schedule.steps.distinct))).transpose(2, 0, 1)
         of_steps[:, :, :s] = schedule.steps.collect(worth, self.states[:-1])
         events, of_lags, even = schedule.events, np.zeros(self.lags.matrices.shape), schedule.even_inputs
         if even is not None:
