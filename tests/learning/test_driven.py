@@ -10,6 +10,8 @@ from scipy.linalg import expm
 
 import greybox_records
 from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
+from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
+from lodekit import fitting
 from lodekit.prior.flows import flow_of_weights, pull_flow
 
 RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -52,6 +54,18 @@ def test_dead_time_between_samples_is_found(seed: int) -> None:
     found = run_delay(seed)
     assert found["found"]["T"] == pytest.approx(found["truth"]["T"], abs=0.5)
     assert found["found"]["tau"] == pytest.approx(found["truth"]["tau"], rel=0.2)
+
+
+def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What short records are for long ones, shorter ones are for this: the last steps are on all rows."""
+    monkeypatch.setattr(fitting, "_LONG", 2000)
+    monkeypatch.setattr(fitting, "_SHORT", 500)
+    record = driven_record(3000)
+    line = fit_long(DELAYED, record)
+    found, errors = (np.array([line[key][name] for name in DELAYED[1]]) for key in ("values", "errors"))
+    expected = by_least_squares(*record[1:], np.array([5.2, 2.9, 2.1, 4.9, 1.1]))
+    # Initial states are free here and zero there: the record is from rest.
+    np.testing.assert_array_less(np.abs(found - expected) / errors, 0.01)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
