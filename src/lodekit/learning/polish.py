@@ -85,7 +85,11 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
             break
         chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
         with np.errstate(all="ignore"):
-            found, curvature, promise = _Climber(chart, best).polish(curvature)
+            climber = _Climber(chart, best)
+            # Next to what the engine refuses, a gradient may not be finite where the objective is.
+            if not climber.is_known(curvature):
+                break
+            found, curvature, promise = climber.polish(curvature)
         gain, best = found.value - best.value, found
         if not promise > _WORTH or (number and (gain < _WORTH or max(gain, promise) < _TAIL)):
             break
@@ -141,13 +145,15 @@ class _Climber:
         y[self.inner] = np.clip(y[self.inner] + move, self.low, self.high)
         return y
 
+    def is_known(self, curvature: Array) -> bool:
+        """Return whether the curvature is finite on this scale, which takes the gradient."""
+        whole = self.chart.from_search(curvature, self.y, self.slope)
+        return bool(np.isfinite(whole[np.ix_(self.inner, self.inner)]).all())
+
     def polish(self, curvature: Array) -> tuple[Optimum, Array, float]:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
         whole = self.chart.from_search(curvature, self.y, self.slope)
         part = whole[np.ix_(self.inner, self.inner)]
-        if not np.isfinite(part).all():
-            # Next to what the engine refuses, a gradient may not be finite where the objective is.
-            return self.best, curvature, 0.0
         roots, is_narrow = _axes(part)
         noise = self.noise(roots)
         for _ in range(_AXES if noise > _QUIET else int(is_narrow)):

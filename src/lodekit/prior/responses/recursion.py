@@ -156,9 +156,7 @@ def drive_through(
     _walk_equal(factor, gain, inputs[:, rest], now, states[:, rest], backwards)
 
 
-def _walk_equal(
-    factor: Array, gain: Array | None, inputs: Array, start: Array, states: Array, backwards: bool
-) -> None:
+def _walk_equal(factor: Array, gain: Array | None, inputs: Array, start: Array, states: Array, backwards: bool) -> None:
     """Run through few equal steps one by one."""
     count, size = states.shape[1:]
     states[:] = inputs if gain is None else inputs @ gain

@@ -245,8 +245,8 @@ class Side:
                 jumps = np.zeros((count, m)) if jumps is None else jumps
                 jumps[:, column] = (value - earlier[0])[:-1]
             place = column if piece.is_held else m + column
-            feed[0, column], feed[1, column] = (part[rows.at] for part in ((value, slope) if self.sign > 0 else earlier))
-            feed[1, column] *= self.sign
+            seen = (value, slope) if self.sign > 0 else earlier
+            feed[0, column], feed[1, column] = seen[0][rows.at], self.sign * seen[1][rows.at]
             inside = (piece.changes != 0) & (row > 0) & (row <= count) & ~on
             if inside.any():
                 found.append((row[inside] - 1, ahead[inside], place, piece.changes[inside]))
