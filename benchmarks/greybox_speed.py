@@ -43,7 +43,7 @@ def driven_record(rows: int) -> tuple[Array, Array, Array]:
     F, G = np.array([[0.0, 1.0], [-0.2, -0.6]]), np.array([[0.0], [0.4]])
     numerator, denominator = ss2tf(*cont2discrete((F, G, np.eye(1, 2), np.zeros((1, 1))), STEP / fine, "zoh")[:4])
     y = 5.0 + lfilter(numerator[0], denominator, late)[::fine] + NOISE * generator.standard_normal(rows)
-    return STEP * np.arange(rows), u, y
+    return STEP * np.arange(float(rows)), u, y
 
 
 def simulate(values: Array, u: Array) -> Array:

@@ -209,14 +209,14 @@ class MeasurementNoise:
         known = np.where(learned, 0.0, std) ** 2 / units
         return cls(group, learned, exact, np.where(exact, EXACT**2, known), units)
 
-    def part(self, rows: slice) -> MeasurementNoise:
+    def part(self, where: slice) -> MeasurementNoise:
         """Return the noise of some of the measurements.
 
         Parameters
         ----------
-        rows : slice
+        where : slice
         """
-        return MeasurementNoise(*(part[rows] for part in vars(self).values()))
+        return MeasurementNoise(*(part[where] for part in vars(self).values()))
 
     @property
     def is_even(self) -> bool:

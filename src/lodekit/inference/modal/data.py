@@ -173,14 +173,14 @@ class ModalData:
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
 
     @cached_property
-    def rows(self) -> list[slice]:
+    def places(self) -> list[slice]:
         """Where the measurements of each observable stand among all."""
         return [slice(low, high) for low, high in pairwise(self.edges.tolist())]
 
     @cached_property
     def noises(self) -> list[MeasurementNoise]:
         """The noise of each observable: of all its measurements, or of one of them where all have the same."""
-        parts = [self.noise.part(rows) for rows in self.rows]
+        parts = [self.noise.part(rows) for rows in self.places]
         return [part.part(slice(0, 1)) if part.is_even else part for part in parts]
 
     def pick(self, functions: Sequence[Array]) -> list[Array]:
@@ -214,7 +214,7 @@ class ModalData:
     def reached(self, count: int) -> list[slice]:
         """Return, for each observable, which of all measurements were made at the first times; `count` of these."""
         ends = [int(np.searchsorted(index, count)) for index in self.index]
-        return [slice(rows.start, rows.start + end) for rows, end in zip(self.rows, ends, strict=True)]
+        return [slice(rows.start, rows.start + end) for rows, end in zip(self.places, ends, strict=True)]
 
     def grid(self, coefficients: Coefficients) -> Grid:
         """Return nodes that are close enough for the modes at some values of the parameters.

@@ -99,7 +99,7 @@ def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     known, parts = data.pick(means), data.reached(grid.count)
     design = _design(data, grid, parts, basis, deviations) * data.prior.mode_roots(hyper.mode_deviations)
     rest = np.empty(len(data.values))
-    for rows, part, deviation in zip(data.rows, known, deviations, strict=True):
+    for rows, part, deviation in zip(data.places, known, deviations, strict=True):
         np.subtract(data.values[rows], part, out=rest[rows])
         rest[rows] /= deviation
     target = np.concatenate([rest[part] for part in parts])
@@ -113,10 +113,10 @@ def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     mean = np.asarray(solve_triangular(root, image, check_finite=False)) if size else np.zeros(0)
     fitted = design @ mean
     through = float(np.linalg.norm((target - fitted) * fitted))
-    for part, own in zip(parts, np.split(fitted, _ends(parts)), strict=True):
-        rest[part] -= own
+    for place, own in zip(parts, np.split(fitted, _ends(parts)), strict=True):
+        rest[place] -= own
     deviance = float(rest @ rest) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
-    logs = [float(np.log(part).mean()) * (rows.stop - rows.start) for part, rows in _pairs(deviations, data.rows)]
+    logs = [float(np.log(part).mean()) * (rows.stop - rows.start) for part, rows in _pairs(deviations, data.places)]
     value = -0.5 * (deviance + 2.0 * sum(logs) + len(rest) * float(np.log(2.0 * np.pi))) + data.log_jacobian
     if not np.isfinite(value):
         return None
@@ -148,7 +148,7 @@ def _design(data: ModalData, grid: Grid, parts: list[slice], basis: list[Array],
 def _carried(data: ModalData, known: list[Array], rest: Array, deviations: list[Array]) -> float:
     """Return what relative errors of known functions and data do to half the deviance, seen on some of the rows."""
     total = 0.0
-    for rows, part, deviation in zip(data.rows, known, deviations, strict=True):
+    for rows, part, deviation in zip(data.places, known, deviations, strict=True):
         step = (rows.stop - rows.start) // _SOME + 1
         values, own, unit = data.values[rows][::step], part[::step], deviation[::step]
         sizes = (np.abs(own) + np.abs(values - own)) / unit
@@ -197,14 +197,14 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     noise = np.zeros(len(hyper.noise))
     shares = np.split(np.sum(covered * design, axis=1), ends)
     for rows, part, share, own, deviation in zip(
-        data.rows, found.reached, shares, data.noises, found.deviations, strict=True
+        data.places, found.reached, shares, data.noises, found.deviations, strict=True
     ):
         noise += own.pull(_in_variances(rest[rows], share, part.stop - part.start, deviation), hyper.noise)
     theta = np.zeros(len(hyper.theta))
     if len(theta):
         gathered = _gather(data, found, np.split(slopes * prior.mode_roots(hyper.mode_deviations), ends))
         theta += observables.pull_modes(found.coefficients, prior.groups, found.grid.nodes, gathered)
-        in_means = [data.place(o, rest[r] / found.deviations[o]) for o, r in enumerate(data.rows)]
+        in_means = [data.place(o, rest[r] / found.deviations[o]) for o, r in enumerate(data.places)]
         theta += observables.pull_means(found.coefficients, data.times, in_means)
     none = np.zeros(0)
     return Hyperparameters(theta, none, none, mode_deviations, noise)

@@ -51,12 +51,12 @@ class _Pieces:
         """At each break: jumps of held pieces, kinks of linear ones."""
         return np.diff(self.levels if self.is_held else self.slopes)
 
-    def at(self, rows: Array, first: Numbers) -> tuple[Array, Array]:
+    def at(self, times: Array, first: Numbers) -> tuple[Array, Array]:
         """Return value and slope at rows, where `first` holds the first row of each piece but the outermost."""
-        counts = np.diff(first, prepend=0, append=len(rows))
+        counts = np.diff(first, prepend=0, append=len(times))
         if self.is_held:
-            return np.repeat(self.levels, counts), np.zeros(len(rows))
-        return np.interp(rows, self.breaks, self.levels), np.repeat(self.slopes, counts)
+            return np.repeat(self.levels, counts), np.zeros(len(times))
+        return np.interp(times, self.breaks, self.levels), np.repeat(self.slopes, counts)
 
     def most_in(self, length: float) -> int:
         """Return how many breaks lie in any interval of a length at most, or one more than is too many."""
