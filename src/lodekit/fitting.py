@@ -17,6 +17,7 @@ from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
+from lodekit.learning.driven import search_along
 from lodekit.learning.learn import learn
 from lodekit.learning.objective import Objective
 from lodekit.learning.polish import polish
@@ -33,6 +34,10 @@ Array = NDArray[np.float64]
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 #: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
 _LONG, _SHORT = 40_000, 6_000
+#: What a step has to gain on the whole record, before the last ones.
+_GAIN = 1e-4
+#: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
+_AS_GOOD = 0.05
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -159,27 +164,34 @@ def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
 
 def _learn_long(setup: Setup) -> Optimum:
     """Return an optimum for a long record, from the better one of those for two shorter records made of it."""
-    units, names = setup.prior.units, setup.measurements.names
+    units, names, objective = setup.prior.units, setup.measurements.names, setup.objective
     scales = dict(zip(names, units.scales.tolist(), strict=True))
-    known = setup.layout.transforms
-    sizes = np.array([known[n].size if n in known else 1.0 for n in range(len(setup.layout.names))])
-    found: list[tuple[float, Array]] = []
-    for shorten in (decimate, liveliest):
+    found: list[tuple[float, Array, Array]] = []
+    for shorten in (liveliest, decimate):
         short = shorten(setup.measurements, _SHORT)
         if short.names != names:
             continue
         try:
-            # Modes, and the response, begin where a piece does.
+            # Modes, and the response, begin where a piece does; and it shows a pace of its own.
             time = replace(units, start=short.window[0])
-            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales, sizes=sizes)
-            x = _learn(own, own.objective, None).x
+            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales)
+            end = _learn(own, own.objective, None)
         except FitError:
             continue
-        found.append((setup.objective.value(x), x))
-    best = max(found, key=lambda item: item[0], default=None)
-    if best is None or not np.isfinite(best[0]):
-        return _learn(setup, setup.objective, None)
-    return search(setup.objective, best[1], trusted=True)
+        x = setup.layout.pack(own.layout.unpack(end.x))
+        curvature = setup.measurements.size / short.size * curvature_at(own.objective, end.x)
+        found.append((objective.value(x), x, curvature))
+        if found[-1][0] / setup.measurements.size > end.value / short.size - _AS_GOOD:
+            # What describes a piece describes all of it as well: nothing slower is missed.
+            break
+    value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
+    if not np.isfinite(value):
+        return _learn(setup, objective, None)
+    # A record that is many times as long has an optimum beside theirs, and about as many times the curvature.
+    near = search_along(objective, x, curvature, _GAIN) if np.isfinite(curvature).all() else None
+    if near is not None and near.value >= value:
+        x = near.x
+    return search(objective, x, trusted=True) if near is None or not near.converged else near
 
 
 def keep_point(

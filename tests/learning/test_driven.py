@@ -10,7 +10,9 @@ from scipy.linalg import expm
 
 import greybox_records
 from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
-from lodekit.prior.flows import flow_of_weights
+from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
+from lodekit import fitting
+from lodekit.prior.flows import flow_of_weights, pull_flow
 
 RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -32,6 +34,11 @@ def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> No
             block = np.block([[M, dM[p]], [np.zeros((3, 3)), M]])
             expected = dw[p] @ expm(s * M) + w @ expm(s * block)[:3, 3:]
             np.testing.assert_allclose(slopes[p, :, k], expected, atol=1e-10)
+    weights = generator.standard_normal(values.shape)
+    pulled = pull_flow(w, M, times, weights)
+    assert pulled is not None
+    found_slopes = np.tensordot(dw, pulled[0], 2) + np.tensordot(dM, pulled[1], 2)
+    np.testing.assert_allclose(found_slopes, np.tensordot(slopes, weights, 3), rtol=1e-10)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 6])
@@ -47,6 +54,18 @@ def test_dead_time_between_samples_is_found(seed: int) -> None:
     found = run_delay(seed)
     assert found["found"]["T"] == pytest.approx(found["truth"]["T"], abs=0.5)
     assert found["found"]["tau"] == pytest.approx(found["truth"]["tau"], rel=0.2)
+
+
+def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What short records are for long ones, shorter ones are for this: the last steps are on all rows."""
+    monkeypatch.setattr(fitting, "_LONG", 2000)
+    monkeypatch.setattr(fitting, "_SHORT", 500)
+    record = driven_record(3000)
+    line = fit_long(DELAYED, record)
+    found, errors = (np.array([line[key][name] for name in DELAYED[1]]) for key in ("values", "errors"))
+    expected = by_least_squares(*record[1:], np.array([5.2, 2.9, 2.1, 4.9, 1.1]))
+    # Initial states are free here and zero there: the record is from rest.
+    np.testing.assert_array_less(np.abs(found - expected) / errors, 0.01)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -151,3 +151,15 @@ def test_degrees_of_freedom_follow_from_how_variances_move(rooms: lk.LODEGP) -> 
     expected = 2.0 / np.einsum("kp,kl,lp->p", slopes, fit.covariance, slopes)
     # Half a standard error to either side is no derivative: third derivatives change a little on the way.
     np.testing.assert_allclose(found, expected, rtol=0.15)
+
+
+def test_a_gradient_that_is_not_finite_ends_the_steps_where_they_began(
+    driven: lk.LODEGP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to what an engine refuses, only the objective may be finite; axes must not be sought then."""
+    fit = driven.fit_
+    nowhere = np.full(fit.layout.size, np.nan)
+    monkeypatch.setattr(Linear, "evaluate", lambda self, y: (fit.optimum.value, nowhere))
+    found, curvature = polish(fit.setup.objective, fit.optimum, fit.curvature)
+    np.testing.assert_array_equal(found.x, fit.optimum.x)
+    np.testing.assert_array_equal(curvature, fit.curvature)

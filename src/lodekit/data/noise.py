@@ -209,6 +209,20 @@ class MeasurementNoise:
         known = np.where(learned, 0.0, std) ** 2 / units
         return cls(group, learned, exact, np.where(exact, EXACT**2, known), units)
 
+    def part(self, where: slice) -> MeasurementNoise:
+        """Return the noise of some of the measurements.
+
+        Parameters
+        ----------
+        where : slice
+        """
+        return MeasurementNoise(*(part[where] for part in vars(self).values()))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all measurements have the same noise, and there are some."""
+        return len(self.group) > 0 and all(bool((part == part[0]).all()) for part in vars(self).values())
+
     def variance(self, levels: Array) -> Array:
         """Return the noise variance of every measurement.
 

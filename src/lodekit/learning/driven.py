@@ -22,7 +22,7 @@ from lodekit.learning.search import HOPELESS, Optimum
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.system.system import System
 
-__all__ = ["learn_driven"]
+__all__ = ["learn_driven", "search_along"]
 
 Array = NDArray[np.float64]
 #: How many rows screening looks at, and the first steps; and the last steps.
@@ -194,18 +194,32 @@ def _climb(objective: Objective, whole: Simulation, found: Fitted, tolerance: fl
     J = found.jacobian * (slopes / whole.chart.slopes(found.z))
     # Of averages over many measurements, each counts as many.
     H[blocks.theta, blocks.theta] = J.T @ J * max(objective.engine.size / len(whole.values), 1.0)
-    return _search(objective, x0, _axes(H), tolerance)
+    return search_along(objective, x0, H, tolerance)
 
 
 def _axes(H: Array) -> Array:
     """Return directions as columns, along which a quadratic form changes alike; flat ones are not followed far."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-2))
+    if not np.isfinite(H).all():
+        return np.diag(np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0))
     sizes, vectors = np.linalg.eigh(H * np.outer(scale, scale))
     return np.asarray(scale[:, None] * vectors / np.sqrt(np.maximum(sizes, _FLAT * max(float(sizes.max()), 1e-300))))
 
 
-def _search(objective: Objective, x0: Array, axes: Array, tolerance: float) -> Optimum:
-    """Return where quasi-Newton steps end from a start, along some axes."""
+def search_along(objective: Objective, x0: Array, curvature: Array, tolerance: float) -> Optimum:
+    """Return where quasi-Newton steps end from a start, on axes along which the objective changes alike.
+
+    Parameters
+    ----------
+    objective : Objective
+    x0 : array, shape (n,)
+        The start, a vector of the layout.
+    curvature : array, shape (n, n)
+        About minus the Hessian of the objective there.
+    tolerance : float
+        What a step has to gain in the objective.
+    """
+    axes = _axes(curvature)
 
     def descend(z: Array) -> tuple[float, Array]:
         value, gradient = objective.evaluate(x0 + axes @ z)

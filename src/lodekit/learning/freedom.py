@@ -14,6 +14,8 @@ Array = NDArray[np.float64]
 _STEP = 0.5
 #: Fewer degrees of freedom than this say no more than that the standard error is hardly known.
 _FEWEST = 3.0
+#: With so many measurements and no free function, about as many degrees of freedom are left: as good as known.
+_PLENTY = 100_000
 
 
 def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Array:
@@ -41,6 +43,8 @@ def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Arr
     known = np.isfinite(np.diag(covariance)) & (np.diag(covariance) > 0.0)
     finite = np.where(np.outer(known, known), covariance, 0.0)
     if not known[rest].any() or not known[:count].any():
+        return found
+    if objective.engine.size >= _PLENTY and not objective.layout.processes:
         return found
     with np.errstate(all="ignore"):
         centre = objective.evaluate(x)[1]

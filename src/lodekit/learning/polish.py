@@ -25,6 +25,9 @@ _ROUNDS, _WORTH = 3, 1e-13
 #: How many more rounds there are while each gains that much: slow ways to a bound end there, in any unit. What gains
 #: more has next to no noise, and no end.
 _MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
+#: Newton's steps end soon, or something is on its way to zero or beyond all bounds: where less than this is left to
+#: gain, and a step promises more than that share of what the one before did, others are not worth their time.
+_TAIL, _SLOWLY = 1e-6, 0.1
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
@@ -82,9 +85,13 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
             break
         chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
         with np.errstate(all="ignore"):
-            found, curvature, promise = _Climber(chart, best).polish(curvature)
+            climber = _Climber(chart, best)
+            # Next to what the engine refuses, a gradient may not be finite where the objective is.
+            if not climber.is_known(curvature):
+                break
+            found, curvature, promise = climber.polish(curvature)
         gain, best = found.value - best.value, found
-        if not promise > _WORTH or (number and gain < _WORTH):
+        if not promise > _WORTH or (number and (gain < _WORTH or max(gain, promise) < _TAIL)):
             break
         if number >= _ROUNDS - 1 and not _SLOW[0] < gain < _SLOW[1]:
             break
@@ -138,6 +145,11 @@ class _Climber:
         y[self.inner] = np.clip(y[self.inner] + move, self.low, self.high)
         return y
 
+    def is_known(self, curvature: Array) -> bool:
+        """Return whether the curvature is finite on this scale, which takes the gradient."""
+        whole = self.chart.from_search(curvature, self.y, self.slope)
+        return bool(np.isfinite(whole[np.ix_(self.inner, self.inner)]).all())
+
     def polish(self, curvature: Array) -> tuple[Optimum, Array, float]:
         """Return the optimum, minus the Hessian there, and what another step promises to gain."""
         whole = self.chart.from_search(curvature, self.y, self.slope)
@@ -150,14 +162,14 @@ class _Climber:
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
             noise = self.noise(roots)
-        idle = 0
+        idle, last = 0, np.inf
         for number in range(_MOST_STEPS if self.parameters else _FEW_STEPS):
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
             least = max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2)
-            if not np.isfinite(promise) or promise < least:
+            if not np.isfinite(promise) or promise < least or _SLOWLY * last < promise < _TAIL:
                 break
-            before = self.best.value
+            before, last = self.best.value, promise
             if not self.climb(z, roots):
                 break
             # Where a step does not gain what it has promised, the curvature has changed.
@@ -232,9 +244,12 @@ class _Climber:
             return part, roots
         # Each entry was measured twice; rounding errors are smaller in the wider difference.
         shares = widths[:, None] ** 2 / (widths[:, None] ** 2 + widths**2)
-        back = np.linalg.inv(roots)
+        try:
+            back = np.linalg.inv(roots)
+        except np.linalg.LinAlgError:
+            return part, roots
         new = np.asarray(back.T @ (shares * found + shares.T * found.T) @ back)
-        return new, _axes(new)[0]
+        return (new, _axes(new)[0]) if np.isfinite(new).all() else (part, roots)
 
     def climb(self, z: Array, roots: Array) -> bool:
         """Take a step uphill, shortened where it must be; return whether there was one.

@@ -11,14 +11,16 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["flow_of_weights"]
+from lodekit.prior.responses.recursion import drive_through
+
+__all__ = ["flow_of_weights", "pull_flow"]
 
 Array = NDArray[np.float64]
 #: A step of the table times the norm of the matrix, and the order of the Taylor sums: what is left out is below 1e-16.
 _STEP, _TAYLOR = 1.0, 17
 _FACTORIALS: Array = np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
 #: A table may have so many rows, or so many for each time; with fast modes it would be longer.
-_ROWS, _EACH = 64, 4
+_ROWS, _EACH = 64, 16
 
 
 def flow_of_weights(
@@ -42,20 +44,14 @@ def flow_of_weights(
     >>> bool(np.abs(found[0, :, 0] - np.cos(2.0 * times)).max() < 1e-14)
     True
     """
-    norm = float(np.max(np.sum(np.abs(matrix), axis=0)))
-    longest = float(times.max(initial=0.0))
-    if not np.isfinite(norm * longest) or (len(times) and times.min() < 0.0):
+    places = _places(matrix, times)
+    if places is None:
         return None
-    needed = norm * longest / _STEP
-    if needed > max(_ROWS, _EACH * len(times)):
-        return None
-    step = _STEP / max(norm, 1e-300)
-    place = np.minimum((times / step).astype(np.intp), int(needed))
-    table, d_table = _table(weights, d_weights, matrix, d_matrix, step, int(needed) + 1)
+    step, place, length, shares = places
+    table, d_table = _table(weights, d_weights, matrix, d_matrix, step, length)
     # What is between a row of the table and a time, by Taylor sums for all times at once, in units of the step.
     size, count = len(matrix), len(d_weights)
     powers, d_powers = _powers(step * matrix, step * d_matrix)
-    shares = (times / step - place)[:, None] ** np.arange(_TAYLOR + 1) / _FACTORIALS
     rest = (shares @ powers.reshape(_TAYLOR + 1, -1)).reshape(-1, size, size)
     found = np.einsum("onm,nmk->onk", table[:, place], rest)
     if not count:
@@ -66,11 +62,73 @@ def flow_of_weights(
     return found, d_found
 
 
+def pull_flow(weights: Array, matrix: Array, times: Array, slopes: Array) -> tuple[Array, Array] | None:
+    """Return derivatives of ``sum slopes * (w exp(M s))`` in w, shape (o, m), and in M, (m, m); None as above.
+
+    Parameters
+    ----------
+    weights, matrix, times
+        As in `flow_of_weights`.
+    slopes : array, shape (o, n, m)
+
+    Examples
+    --------
+    >>> found = pull_flow(np.ones((1, 1)), np.full((1, 1), -2.0), np.array([0.5]), np.ones((1, 1, 1)))
+    >>> [float(part[0, 0].round(6)) for part in found]  # of w e^(M / 2): e^-1 and e^-1 / 2
+    [0.367879, 0.18394]
+    """
+    places = _places(matrix, times)
+    if places is None:
+        return None
+    step, place, length, shares = places
+    none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
+    table = _table(weights, none[0], matrix, none[1], step, length)[0][:, :length]
+    size, scaled = len(matrix), step * matrix
+    powers = _powers(scaled, none[1])[0]
+    rest = (shares @ powers.reshape(_TAYLOR + 1, -1)).reshape(-1, size, size)
+    in_powers = shares.T @ np.einsum("onm,onk->nmk", table[:, place], slopes).reshape(len(times), -1)
+    in_powers = in_powers.reshape(_TAYLOR + 1, size, size)
+    # What each row of the table is worth: by itself, and by the rows after it.
+    own = np.einsum("onk,nmk->mon", slopes, rest)
+    counted = [[np.bincount(place, line, minlength=length) for line in lines] for lines in own]
+    worth = np.ascontiguousarray(np.array(counted).transpose(1, 2, 0))
+    power = np.tensordot(1.0 / _FACTORIALS, powers, axes=1)
+    drive_through(power.T, None, worth, np.zeros((len(weights), size)), worth, backwards=True)
+    in_power = np.einsum("oki,okj->ij", table[:, :-1], worth[:, 1:])
+    in_powers += in_power / _FACTORIALS[:, None, None]
+    in_matrix = np.zeros_like(matrix)
+    for order in range(_TAYLOR, 0, -1):
+        in_matrix += powers[order - 1].T @ in_powers[order]
+        in_powers[order - 1] += in_powers[order] @ scaled.T
+    return worth[:, 0], step * in_matrix
+
+
+def _places(matrix: Array, times: Array) -> tuple[float, NDArray[np.intp], int, Array] | None:
+    """Return the step of the table, the row before each time, how many there are, and Taylor's shares from row to time.
+
+    None where times are negative, something is not finite, or the table would be too long.
+    """
+    norm = float(np.max(np.sum(np.abs(matrix), axis=0)))
+    longest = float(times.max(initial=0.0))
+    if not np.isfinite(norm * longest) or (len(times) and times.min() < 0.0):
+        return None
+    needed = norm * longest / _STEP
+    if needed > max(_ROWS, _EACH * len(times)):
+        return None
+    step = _STEP / max(norm, 1e-300)
+    place = np.minimum((times / step).astype(np.intp), int(needed))
+    shares = np.empty((len(times), _TAYLOR + 1))
+    shares[:, 0], between = 1.0, times / step - place
+    for order in range(1, _TAYLOR + 1):
+        np.multiply(shares[:, order - 1], between / order, out=shares[:, order])
+    return step, place, int(needed) + 1, shares
+
+
 def _powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
     """Return the powers of a matrix up to the order of Taylor sums, (k, m, m), and derivatives, (k, p, m, m)."""
     powers, slopes = [np.eye(len(matrix))], [np.zeros_like(d_matrix)]
     for _ in range(_TAYLOR):
-        slopes.append(slopes[-1] @ matrix + powers[-1] @ d_matrix)
+        slopes.append(slopes[-1] @ matrix + powers[-1] @ d_matrix if len(d_matrix) else d_matrix)
         powers.append(powers[-1] @ matrix)
     return np.stack(powers), np.stack(slopes)
 
@@ -87,6 +145,6 @@ def _table(
         if len(d_table):
             d_table = np.concatenate([d_table, d_table @ power + table @ d_power[:, None]], axis=2)
         table = np.concatenate([table, table @ power], axis=1)
-        d_power = d_power @ power + power @ d_power
+        d_power = d_power @ power + power @ d_power if len(d_table) else d_power
         power = power @ power
     return table, d_table if len(d_table) else np.zeros((0, *table.shape))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lodekit.prior.arrays import constant
 from lodekit.prior.compile import CompiledObservables
-from lodekit.prior.flows import flow_of_weights
+from lodekit.prior.flows import flow_of_weights, pull_flow
 from lodekit.prior.responses.transitions import exponentials
 
 __all__ = [
@@ -293,11 +293,9 @@ def pull_companion(times: Array, operators: Array, d_operators: Array, system: C
         The weights.
     """
     weights, d_weights = _slopes_of_weights(operators, d_operators, system)
-    fast = (
-        flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if len(system.matrix) > 1 else None
-    )
+    fast = pull_flow(weights, system.matrix, times, slopes) if len(system.matrix) > 1 else None
     if fast is not None:
-        return np.asarray(np.einsum("onm,ponm->p", slopes, fast[1]))
+        return np.asarray(np.tensordot(d_weights, fast[0], 2) + np.tensordot(system.d_matrix, fast[1], 2))
     scaled = system.matrix.T * times[:, None, None]
     if not np.isfinite(scaled).all():
         return np.full(len(system.d_matrix), np.nan)

@@ -265,7 +265,8 @@ class Observables:
             found = [(v, np.zeros((len(values.d_free), 1))) for v, _ in found]
         if self.driven is not None and values.driven is not None:
             response, d_response = self.driven.respond(values.driven, times, slopes=slopes)
-            found = [(v + r, d + e) for (v, d), r, e in zip(found, response, d_response, strict=True)]
+            responses = zip(self.compiled.signals, found, response, d_response, strict=True)
+            found = [(v + r, d + e) if signal.count else (r, e) for signal, (v, d), r, e in responses]
         return [v / s for (v, _), s in zip(found, scales, strict=True)], [
             d / s for (_, d), s in zip(found, scales, strict=True)
         ]

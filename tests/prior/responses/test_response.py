@@ -221,6 +221,29 @@ def test_a_delay_is_a_later_signal() -> None:
     assert_close(ResponsePlan(later, TIMES, START).respond(case.matrices).values, case.values, 1e-14)
 
 
+@pytest.mark.parametrize("delays", [[0.0, 0.0, 0.0], [0.23, 0.5, -0.17], [0.1, 0.33, 0.33], [7.0, -70.0, 0.05]])
+def test_one_more_time_does_not_matter(delays: list[float]) -> None:
+    """Equal steps are gone through in another way than steps of which one is cut: values and derivatives agree."""
+    generator = np.random.default_rng(4)
+    times = 0.1 * np.arange(600)
+    signals = [
+        InputSignal(times, np.repeat(generator.standard_normal(60), 10), "hold"),
+        InputSignal(times[:-9], generator.standard_normal(591), "hold"),
+        InputSignal(times, generator.standard_normal(600), "linear"),
+    ]
+    matrices = StateMatrices.of(SYSTEMS["complex roots"], generator.standard_normal((2, 3)), np.eye(1, 2))
+    slopes = StateMatrices(*(generator.standard_normal((4, *part.shape)) for part in vars(matrices).values()))
+    d_delays, weights = generator.standard_normal((4, 3)), generator.standard_normal((1, 600))
+    more = np.insert(times, 300, 29.95)
+    found, cut = (ResponsePlan(signals, own, 0.0).respond(matrices, delays) for own in (times, more))
+    assert_close(found.values, np.delete(cut.values, 300, axis=1), 1e-13)
+    heavy = np.insert(weights, 300, 0.0, axis=1)
+    expected = cut.gradient(heavy, slopes, d_delays)
+    np.testing.assert_allclose(found.gradient(weights, slopes, d_delays), expected, rtol=1e-10)
+    jacobian = found.jacobian(slopes, d_delays)
+    np.testing.assert_allclose(np.einsum("pqn,qn->p", jacobian, weights), expected, rtol=1e-10)
+
+
 def test_times_of_a_clock_far_from_zero_are_one_step() -> None:
     times = 1.7e9 + 0.1 * np.arange(3000)
     generator = np.random.default_rng(0)

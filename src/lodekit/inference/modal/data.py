@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ __all__ = ["Grid", "ModalData"]
 
 Array = NDArray[np.float64]
 #: Nodes of a panel, and how far a mode may turn or decay on half of one: the error is below 1e-13 then.
-_NODES, _TURN = 12, 0.8
+_NODES, _TURN = 16, 1.8
 #: A mode that has decayed by so many e-foldings is gone: it was of the size of the data, or less, at the start.
 _GONE = 44.0
 #: Nodes are worth while where they are fewer than this share of the times.
@@ -61,7 +62,11 @@ class Grid:
 
     def gather(self, slopes: Array) -> Array:
         """Return derivatives in functions on the nodes, shape (k, r), from those at the first times, (a, r)."""
-        return slopes if self.matrix is None else np.asarray(self.matrix.T @ slopes)
+        return slopes if self.matrix is None else np.asarray(self._transposed @ slopes)
+
+    @cached_property
+    def _transposed(self) -> Any:
+        return self.matrix.T
 
 
 def make_grid(times: Array, rates: Sequence[float], lives: Sequence[float]) -> Grid:
@@ -167,37 +172,49 @@ class ModalData:
         """Where the measurements of each observable begin among all, and the end."""
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
 
-    def pick(self, functions: Sequence[Array]) -> Array:
-        """Return functions at all times, one for each observable, at the measurements: shape (m, ...).
+    @cached_property
+    def places(self) -> list[slice]:
+        """Where the measurements of each observable stand among all."""
+        return [slice(low, high) for low, high in pairwise(self.edges.tolist())]
+
+    @cached_property
+    def noises(self) -> list[MeasurementNoise]:
+        """The noise of each observable: of all its measurements, or of one of them where all have the same."""
+        parts = [self.noise.part(rows) for rows in self.places]
+        return [part.part(slice(0, 1)) if part.is_even else part for part in parts]
+
+    def pick(self, functions: Sequence[Array]) -> list[Array]:
+        """Return functions at all times, one for each observable, at its measurements: each of shape (m, ...).
 
         Parameters
         ----------
         functions : sequence of arrays, shape (n, ...)
         """
-        return np.concatenate([part[index] for part, index in zip(functions, self.index, strict=True)])
+        triples = zip(functions, self.index, self.is_full, strict=True)
+        return [part if full else part[index] for part, index, full in triples]
 
-    def place(self, values: Array) -> list[Array]:
-        """Return sums over the measurements at each time, for each observable: the transposed of `pick`.
+    def place(self, observable: int, values: Array) -> Array:
+        """Return sums over measurements of an observable at each time, shape (n,): the transposed of `pick`.
 
         Parameters
         ----------
+        observable : int
+            Its number.
         values : array, shape (m,)
         """
-        parts = np.split(values, self.edges[1:-1])
-        return [
-            part if self._is_full[o] else np.bincount(self.index[o], part, minlength=len(self.times)).astype(float)
-            for o, part in enumerate(parts)
-        ]
+        if self.is_full[observable]:
+            return values
+        return np.bincount(self.index[observable], values, minlength=len(self.times)).astype(float)
 
     @cached_property
-    def _is_full(self) -> list[bool]:
+    def is_full(self) -> list[bool]:
         """Whether each observable was measured once at every time."""
         return [len(i) == len(self.times) and not (np.diff(i) != 1).any() for i in self.index]
 
-    def reached(self, count: int) -> list[NDArray[np.intp]]:
+    def reached(self, count: int) -> list[slice]:
         """Return, for each observable, which of all measurements were made at the first times; `count` of these."""
         ends = [int(np.searchsorted(index, count)) for index in self.index]
-        return [np.arange(start, start + end) for start, end in zip(self.edges[:-1], ends, strict=True)]
+        return [slice(rows.start, rows.start + end) for rows, end in zip(self.places, ends, strict=True)]
 
     def grid(self, coefficients: Coefficients) -> Grid:
         """Return nodes that are close enough for the modes at some values of the parameters.

@@ -86,7 +86,7 @@ class ModalEngine:
         """
         data, observables = self.data, self.prior.observables
         means, _ = observables.means(coefficients, data.times, slopes=False)
-        left = np.split(data.values - data.pick(means), data.edges[1:-1])
+        left = [data.values[rows] - part for rows, part in zip(data.places, data.pick(means), strict=True)]
         target = np.array([float(np.mean(part**2)) or 1.0 for part in left])
         # On the whole record, whatever has died away in it.
         some = data.scaled_times[:: len(data.times) // _SOME + 1]

@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 _ROWS = 16384
 #: The relative error of an entry of the design, of the known functions and of the factorization, in practice.
 _ROUNDING = 2e-15
+#: About so many rows tell how large rounding errors are.
+_SOME = 8192
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,14 @@ class Regression:
         Of the measured observables.
     grid : Grid
         The nodes that the modes were computed at.
-    reached : list of int arrays
+    reached : list of slice
         For each observable, the measurements that modes reach.
     design : array, shape (a, r)
         The modes times their prior deviations, in units of the noise, at these measurements.
     rest : array, shape (m,)
         What the fit leaves of the data, in units of the noise.
-    deviations : array, shape (m,)
-        Of the noise, scaled.
+    deviations : list of arrays
+        Of the noise of each observable, scaled: shape (1,) where it is that of all its measurements.
     mean : array, shape (r,)
         Of the amplitudes.
     root : array, shape (r, r)
@@ -58,10 +60,10 @@ class Regression:
 
     coefficients: Coefficients
     grid: Grid
-    reached: list[NDArray[np.intp]]
+    reached: list[slice]
     design: Array
     rest: Array
-    deviations: Array
+    deviations: list[Array]
     mean: Array
     root: Array
     value: float
@@ -93,35 +95,65 @@ def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     grid = data.grid(values)
     basis, _ = observables.mode_basis(values, groups, grid.nodes, slopes=False)
     means, _ = observables.means(values, data.times, slopes=False)
-    deviations = np.sqrt(data.noise.variance(hyper.noise))
-    roots = data.prior.mode_roots(hyper.mode_deviations)
-    known = data.pick(means)
-    parts = data.reached(grid.count)
-    reached = np.concatenate(parts)
-    modes = [grid.spread(part)[index[: len(own)]] for part, index, own in zip(basis, data.index, parts, strict=True)]
-    design = np.concatenate(modes) * (roots / deviations[reached, None])
-    target = (data.values - known) / deviations
+    deviations = [np.sqrt(noise.variance(hyper.noise)) for noise in data.noises]
+    known, parts = data.pick(means), data.reached(grid.count)
+    design = _design(data, grid, parts, basis, deviations) * data.prior.mode_roots(hyper.mode_deviations)
+    rest = np.empty(len(data.values))
+    for rows, part, deviation in zip(data.places, known, deviations, strict=True):
+        np.subtract(data.values[rows], part, out=rest[rows])
+        rest[rows] /= deviation
+    target = np.concatenate([rest[part] for part in parts])
     if not np.isfinite(design).all() or not np.isfinite(target).all():
         return None
-    R = _triangle(design, target[reached])
-    size = len(roots)
+    R, size = _triangle(design, target), design.shape[1]
     root, image = R[:size, :size], R[:size, size]
     diagonal = np.abs(np.diag(root))
     if not (diagonal > 0).all():
         return None
     mean = np.asarray(solve_triangular(root, image, check_finite=False)) if size else np.zeros(0)
-    fitted, rest = design @ mean, target.copy()
-    rest[reached] -= fitted
+    fitted = design @ mean
+    through = float(np.linalg.norm((target - fitted) * fitted))
+    for place, own in zip(parts, np.split(fitted, _ends(parts)), strict=True):
+        rest[place] -= own
     deviance = float(rest @ rest) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
-    constants = 2.0 * float(np.log(deviations).sum()) + len(target) * float(np.log(2.0 * np.pi))
-    value = -0.5 * (deviance + constants) + data.log_jacobian
+    logs = [float(np.log(part).mean()) * (rows.stop - rows.start) for part, rows in _pairs(deviations, data.places)]
+    value = -0.5 * (deviance + 2.0 * sum(logs) + len(rest) * float(np.log(2.0 * np.pi))) + data.log_jacobian
     if not np.isfinite(value):
         return None
     # What relative errors of modes and known functions do to half the deviance.
-    through = float(np.linalg.norm(rest * (np.abs(known) / deviations + np.abs(target))))
-    through += float(np.linalg.norm(rest[reached] * fitted))
-    error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(target)))
+    through += _carried(data, known, rest, deviations)
+    error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(rest)))
     return Regression(values, grid, parts, design, rest, deviations, mean, root, value, error)
+
+
+def _pairs(deviations: list[Array], rows: list[slice]) -> list[tuple[Array, slice]]:
+    """Return deviations beside where they belong, without observables that have no measurement."""
+    return [(part, own) for part, own in zip(deviations, rows, strict=True) if len(part)]
+
+
+def _ends(parts: list[slice]) -> NDArray[np.intp]:
+    """Return where one part ends and the next one begins, in all of them together."""
+    return np.cumsum([part.stop - part.start for part in parts])[:-1]
+
+
+def _design(data: ModalData, grid: Grid, parts: list[slice], basis: list[Array], deviations: list[Array]) -> Array:
+    """Return the modes at the measurements that they reach, in units of the noise, shape (a, r)."""
+    found = []
+    for own, index, full, part, deviation in zip(basis, data.index, data.is_full, parts, deviations, strict=True):
+        count, modes = part.stop - part.start, grid.spread(own)
+        found.append((modes if full else modes[index[:count]]) / deviation[:count, None])
+    return np.concatenate(found)
+
+
+def _carried(data: ModalData, known: list[Array], rest: Array, deviations: list[Array]) -> float:
+    """Return what relative errors of known functions and data do to half the deviance, seen on some of the rows."""
+    total = 0.0
+    for rows, part, deviation in zip(data.places, known, deviations, strict=True):
+        step = (rows.stop - rows.start) // _SOME + 1
+        values, own, unit = data.values[rows][::step], part[::step], deviation[::step]
+        sizes = (np.abs(own) + np.abs(values - own)) / unit
+        total += step * float(np.sum((rest[rows][::step] * sizes) ** 2))
+    return float(np.sqrt(total))
 
 
 def _triangle(design: Array, target: Array) -> Array:
@@ -158,23 +190,44 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     Minus half the deviance has the derivative ``r mu^T - D A^-1`` in the design, and the rest in the known functions.
     """
     prior, observables, design, rest = data.prior, data.observables, found.design, found.rest
-    reached, inverse = np.concatenate(found.reached), found.inverse_root
+    inverse, ends = found.inverse_root, _ends(found.reached)
     covered = design @ (inverse @ inverse.T)
-    slopes = rest[reached, None] * found.mean - covered
+    slopes = np.concatenate([rest[part] for part in found.reached])[:, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
-    diagonal = rest**2 - 1.0
-    diagonal[reached] += np.sum(covered * design, axis=1)
-    noise = data.noise.pull(0.5 * diagonal / found.deviations**2, hyper.noise)
+    noise = np.zeros(len(hyper.noise))
+    shares = np.split(np.sum(covered * design, axis=1), ends)
+    for rows, part, share, own, deviation in zip(
+        data.places, found.reached, shares, data.noises, found.deviations, strict=True
+    ):
+        noise += own.pull(_in_variances(rest[rows], share, part.stop - part.start, deviation), hyper.noise)
     theta = np.zeros(len(hyper.theta))
     if len(theta):
-        in_modes = slopes * (prior.mode_roots(hyper.mode_deviations) / found.deviations[reached, None])
-        parts = np.split(in_modes, np.cumsum([len(own) for own in found.reached])[:-1])
-        gathered = []
-        for part, index in zip(parts, data.index, strict=True):
-            placed = np.zeros((found.grid.count, part.shape[1]))
-            np.add.at(placed, index[: len(part)], part)
-            gathered.append(found.grid.gather(placed))
+        gathered = _gather(data, found, np.split(slopes * prior.mode_roots(hyper.mode_deviations), ends))
         theta += observables.pull_modes(found.coefficients, prior.groups, found.grid.nodes, gathered)
-        theta += observables.pull_means(found.coefficients, data.times, data.place(rest / found.deviations))
+        in_means = [data.place(o, rest[r] / found.deviations[o]) for o, r in enumerate(data.places)]
+        theta += observables.pull_means(found.coefficients, data.times, in_means)
     none = np.zeros(0)
     return Hyperparameters(theta, none, none, mode_deviations, noise)
+
+
+def _in_variances(rest: Array, share: Array, count: int, deviation: Array) -> Array:
+    """Return derivatives in the variances of the noise of an observable, shape (m,), or (1,) where they are one."""
+    if len(deviation) == 1:
+        total = float(rest @ rest) - len(rest) + float(share.sum())
+        return np.asarray(0.5 * total / deviation**2)
+    diagonal = rest**2 - 1.0
+    diagonal[:count] += share
+    return np.asarray(0.5 * diagonal / deviation**2)
+
+
+def _gather(data: ModalData, found: Regression, slopes: list[Array]) -> list[Array]:
+    """Return derivatives in the modes of each observable at the nodes, from those in the rows of the design."""
+    gathered = []
+    for part, index, full, deviation in zip(slopes, data.index, data.is_full, found.deviations, strict=True):
+        own = part / deviation[: len(part), None]
+        if not full:
+            placed = np.zeros((found.grid.count, part.shape[1]))
+            np.add.at(placed, index[: len(part)], own)
+            own = placed
+        gathered.append(found.grid.gather(own))
+    return gathered

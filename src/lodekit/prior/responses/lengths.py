@@ -23,6 +23,8 @@ _NODES = 24
 _OFTEN = 64
 #: The last two coefficients on a panel, against the largest value; the ones that are cut off are smaller still.
 _TOLERANCE = 2e-15
+#: So many coefficients are kept beyond those that can be told from rounding.
+_MORE = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +118,18 @@ class Lengths:
         if len(self.distinct) == 1:
             return np.asarray(left.T @ right)[None]
         if self.are_all_different:
-            return np.asarray(left[:, :, None] * right[:, None, :])
+            # Steps come last in memory, here and in tables: so products are of long vectors.
+            return np.asarray(np.ascontiguousarray(left.T)[:, None] * np.ascontiguousarray(right.T)).transpose(2, 0, 1)
         return np.stack([left[members].T @ right[members] for members in self._members])
 
 
-def _polynomials(points: Array) -> Array:
-    """Return Chebyshev's polynomials at points of [-1, 1], shape (nodes, n)."""
-    found = np.empty((_NODES, len(points)))
-    found[0], found[1] = 1.0, points
-    for order in range(2, _NODES):
-        found[order] = 2.0 * points * found[order - 1] - found[order - 2]
+def _polynomials(points: Array, count: int = _NODES) -> Array:
+    """Return the first of Chebyshev's polynomials at points of [-1, 1], shape (count, n)."""
+    found = np.empty((count, len(points)))
+    found[0], found[1], twice = 1.0, points, 2.0 * points
+    for order in range(2, count):
+        np.multiply(twice, found[order - 1], out=found[order])
+        found[order] -= found[order - 2]
     return found
 
 
@@ -182,21 +186,24 @@ class Table:
         at_nodes = np.zeros((len(self._nodes), *weights.shape[1:]))
         at_nodes[: len(self._exact)] = weights[self._exact]
         for panel in self._panels:
-            flat = weights[panel.members].reshape(panel.weights.shape[1], -1)
-            at_nodes[panel.nodes] = (_COEFFICIENTS.T @ (panel.weights @ flat)).reshape(_NODES, *weights.shape[1:])
+            flat = weights[panel.members].transpose(1, 2, 0).reshape(-1, panel.weights.shape[1])
+            coefficients = _COEFFICIENTS[: len(panel.weights)]
+            at_nodes[panel.nodes] = (flat @ panel.weights.T @ coefficients).T.reshape(_NODES, *weights.shape[1:])
         return self.steps.pull_back(self._nodes, at_nodes)
 
     def _spread(self, at_nodes: Array) -> Array:
         """Return steps of all lengths from those at the nodes, shape (p, u, s, width)."""
         if not self._panels:
             return at_nodes
-        found = np.empty((len(at_nodes), len(self.lengths.distinct), *at_nodes.shape[2:]))
-        found[:, self._exact] = at_nodes[:, : len(self._exact)]
+        many, shape = len(at_nodes), at_nodes.shape[2:]
+        found = np.empty((many, *shape, len(self.lengths.distinct)))
+        found[..., self._exact] = np.moveaxis(at_nodes[:, : len(self._exact)], 1, -1)
         for panel in self._panels:
-            flat = at_nodes[:, panel.nodes].reshape(len(at_nodes), _NODES, -1)
-            values = panel.weights.T @ (_COEFFICIENTS @ flat)
-            found[:, panel.members] = values.reshape(len(at_nodes), -1, *at_nodes.shape[2:])
-        return found
+            flat = at_nodes[:, panel.nodes].reshape(many, _NODES, -1)
+            coefficients = (_COEFFICIENTS[: len(panel.weights)] @ flat).swapaxes(1, 2)
+            values = coefficients @ panel.weights
+            found[..., panel.members] = values.reshape(many, *shape, -1)
+        return np.moveaxis(found, -1, 1)
 
     def _interpolate(self) -> Array:
         """Cut the lengths into panels until all are interpolated to rounding; return the steps at all nodes."""
@@ -214,9 +221,10 @@ class Table:
             for number, (low, high, members) in enumerate(pending):
                 values = found[number * _NODES : (number + 1) * _NODES]
                 middle = 0.5 * (low + high)
-                if self._is_resolved(values) or not low < middle < high:
+                needed = self._count_needed(values)
+                if needed or not low < middle < high:
                     points = np.clip((distinct[members] - middle) / max(0.5 * (high - low), 1e-300), -1.0, 1.0)
-                    accepted.append((members, _polynomials(points), nodes[number], values))
+                    accepted.append((members, _polynomials(points, needed or _NODES), nodes[number], values))
                 else:
                     below = distinct[members] <= middle
                     halves += [(low, middle, members[below]), (middle, high, members[~below])]
@@ -230,10 +238,16 @@ class Table:
         self._nodes = np.concatenate([distinct[self._exact], *(nodes for _, _, nodes, _ in accepted)])
         return np.concatenate([self.steps.at(distinct[self._exact])[0], *(values for _, _, _, values in accepted)])
 
-    def _is_resolved(self, values: Array) -> bool:
-        """Tell whether the coefficients of steps at nodes, (nodes, s, width), have fallen to rounding."""
-        tails = np.abs(np.tensordot(_COEFFICIENTS[-2:], values, axes=1)).max(axis=(0, 1))
+    def _count_needed(self, values: Array) -> int:
+        """Return how many coefficients steps at nodes, (nodes, s, width), have above rounding; zero for too many."""
+        sizes = np.abs(np.tensordot(_COEFFICIENTS, values, axes=1)).max(axis=1)
         largest = np.abs(values).max(axis=(0, 1))
         s, m = self.steps.states, self.steps.inputs
         blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.steps.orders))]
-        return all(tails[block].max(initial=0.0) <= _TOLERANCE * largest[block].max(initial=0.0) for block in blocks)
+        limits = [_TOLERANCE * largest[block].max(initial=0.0) for block in blocks]
+        pairs = list(zip(blocks, limits, strict=True))
+        if any(sizes[-2:, block].max(initial=0.0) > limit for block, limit in pairs):
+            return 0
+        needed = [np.flatnonzero(sizes[:, block].max(axis=1, initial=0.0) > 0.1 * limit) for block, limit in pairs]
+        # Derivatives in the parameters fall a little later.
+        return min(_NODES, max((int(each[-1]) for each in needed if len(each)), default=0) + 1 + _MORE)

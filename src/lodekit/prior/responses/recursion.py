@@ -1,5 +1,7 @@
 """The recursion ``x[i] = x[i-1] P[i] + w[i]`` over many rows, without a loop over them.
 
+Where all steps are equal, ``w[i] = v[i] B`` with few numbers v in a row is cheaper than w: B goes into the matrices.
+
 Rows are cut into blocks. What each block adds to its end, from a state of zero at its start, is found for all blocks at
 once; the states at their starts obey a recursion of the same kind that is shorter by the length of a block; and then
 all blocks are run through side by side.
@@ -10,14 +12,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["run_through"]
+__all__ = ["drive_through", "run_through"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Equal steps one after the other, from which on they have a recursion of their own.
 _LONG = 512
 #: Different steps that are held in memory at the same time.
-_PIECE = 1 << 15
+_PIECE = 1 << 17
+#: Blocks of equal steps that are multiplied at once: they fit into the cache.
+_CHUNK = 512
 
 
 def run_through(
@@ -42,21 +46,25 @@ def run_through(
     """
     if not states.size:
         return
-    size = states.shape[-1]
-    # Products of matrices of about 48 by 48 are fast; and a length that is no power of two spreads over the cache.
-    short, long = (max(4, 48 // size), 61) if block is None else (block, block)
     if len(factors) == 1:
-        _run_equal(factors[0], states, start, backwards, short)
+        drive_through(factors[0], None, states, start, states, backwards=backwards, block=block)
         return
+    long = 61 if block is None else block
     now = start
     parts = _cut_runs(which)
     for low, high, equal in reversed(parts) if backwards else parts:
         own = states[:, low:high]
         if equal:
-            _run_equal(factors[which[low]], own, now, backwards, short)
+            drive_through(factors[which[low]], None, own, now, own, backwards=backwards, block=block)
         else:
-            _run_different(factors[which[low:high]], own, now, backwards, long)
+            _run_different(_take(factors, which[low:high]), own, now, backwards, long)
         now = own[:, 0 if backwards else -1]
+
+
+def _take(factors: Array, which: Numbers) -> Array:
+    """Return the factors of some steps, which are no copies where they stand one after the other."""
+    in_order = len(which) <= len(factors) and bool((np.diff(which) == 1).all())
+    return factors[which[0] : which[0] + len(which)] if in_order else factors[which]
 
 
 def _cut_runs(which: Numbers) -> list[tuple[int, int, bool]]:
@@ -86,32 +94,73 @@ def _walk(factors: Array, states: Array, start: Array, backwards: bool) -> None:
         now = states[:, i]
 
 
-def _run_equal(factor: Array, states: Array, start: Array, backwards: bool, block: int) -> None:
-    """Run through steps that are all the same, shape (s, s): inside blocks by one product with all powers."""
+def drive_through(
+    factor: Array,
+    gain: Array | None,
+    inputs: Array,
+    start: Array,
+    states: Array,
+    *,
+    backwards: bool = False,
+    block: int | None = None,
+) -> None:
+    """Find the states of ``x[i] = x[i-1] P + v[i] B`` for k recursions with the same matrices; all steps are equal.
+
+    Parameters
+    ----------
+    factor : array, shape (s, s)
+        P.
+    gain : array, shape (m, s), or None
+        B; None stands for the identity.
+    inputs : array, shape (k, n, m)
+        v.
+    start : array, shape (k, s)
+        The state before the first step.
+    states : array, shape (k, n, s)
+        Where x goes; it may be the inputs where there is no gain.
+    backwards : bool
+        Whether the last step comes first.
+    block : int, optional
+        Length of the blocks; chosen where not given.
+    """
     many, count, size = states.shape
-    if count < 2 * block:
-        _walk(np.broadcast_to(factor, (count, size, size)), states, start, backwards)
+    # Products of matrices of about 48 by 48 are fast; and a length that is no power of two spreads over the cache.
+    length = max(4, 48 // max(size, 1)) if block is None else block
+    if count < 2 * length:
+        _walk_equal(factor, gain, inputs, start, states, backwards)
         return
-    first, rest = _cut(count, block, backwards)
-    whole = states[:, first]
-    rows = whole.reshape(many, -1, block * size)
-    powers = np.empty((block + 2, size, size))
-    powers[0] = np.eye(size)
-    for i in range(block):
+    first, rest = _cut(count, length, backwards)
+    unit = np.eye(size)
+    powers = np.empty((length + 2, size, size))
+    powers[0] = unit
+    for i in range(length):
         np.matmul(powers[i], factor, out=powers[i + 1])
     powers[-1] = 0.0
-    apart = np.arange(block) - np.arange(block)[:, None]
+    apart = np.arange(length) - np.arange(length)[:, None]
     if backwards:  # from the last row of a block to the first
         apart = -apart
-    inside = powers[np.where(apart < 0, -1, apart)].transpose(0, 2, 1, 3)
-    across = powers[block:0:-1] if backwards else powers[1:-1]
-    local = rows @ inside.reshape(block * size, block * size)
-    ends = local[:, :, :size] if backwards else local[:, :, -size:]
+    shaped = (powers if gain is None else gain @ powers)[np.where(apart < 0, -1, apart)]
+    inside = shaped.transpose(0, 2, 1, 3).reshape(-1, length * size)
+    across = (powers[length:0:-1] if backwards else powers[1:-1]).transpose(1, 0, 2).reshape(size, length * size)
+    rows = inputs[:, first].reshape(many, -1, len(inside))
+    ends = rows @ (inside[:, :size] if backwards else inside[:, -size:])
     starts = _start_blocks(ends, start, backwards)
-    _run_equal(powers[block], starts[:, :-1] if backwards else starts[:, 1:], start, backwards, block)
-    local += starts @ across.transpose(1, 0, 2).reshape(size, block * size)
-    whole[:] = local.reshape(whole.shape)
-    _run_equal(factor, states[:, rest], whole[:, 0 if backwards else -1], backwards, block)
+    later = starts[:, :-1] if backwards else starts[:, 1:]
+    drive_through(powers[length], None, later, start, later, backwards=backwards, block=length)
+    whole, both = states[:, first], np.concatenate([across, inside])
+    for low in range(0, rows.shape[1], _CHUNK):
+        own = np.concatenate([starts[:, low : low + _CHUNK], rows[:, low : low + _CHUNK]], axis=-1)
+        place = slice(low * length, low * length + own.shape[1] * length)
+        whole[:, place] = (own @ both).reshape(many, -1, size)
+    now = whole[:, 0 if backwards else -1]
+    _walk_equal(factor, gain, inputs[:, rest], now, states[:, rest], backwards)
+
+
+def _walk_equal(factor: Array, gain: Array | None, inputs: Array, start: Array, states: Array, backwards: bool) -> None:
+    """Run through few equal steps one by one."""
+    count, size = states.shape[1:]
+    states[:] = inputs if gain is None else inputs @ gain
+    _walk(np.broadcast_to(factor, (count, size, size)), states, start, backwards)
 
 
 def _run_different(factors: Array, states: Array, start: Array, backwards: bool, block: int) -> None:
@@ -121,25 +170,27 @@ def _run_different(factors: Array, states: Array, start: Array, backwards: bool,
         _walk(factors, states, start, backwards)
         return
     first, rest = _cut(count, block, backwards)
-    whole = states[:, first]
-    rows, own = whole.reshape(many, -1, block, size), factors[first].reshape(-1, block, size, size)
+    # Blocks come last, so that each product is one of long vectors.
+    own = np.ascontiguousarray(factors[first].reshape(-1, block, size, size).transpose(1, 2, 3, 0))
+    rows = np.ascontiguousarray(states[:, first].reshape(many, -1, block, size).transpose(2, 0, 3, 1))
     order = range(block - 1, -1, -1) if backwards else range(block)
-    product = np.zeros((len(own), size + many, size))
-    product[:, :size] = np.eye(size)
+    product = np.zeros((size + many, size, own.shape[-1]))
+    product[:size] = np.eye(size)[:, :, None]
     for i in order:
-        product = product @ own[:, i]
-        product[:, size:] += rows[:, :, i].swapaxes(0, 1)
-    starts = _start_blocks(product[:, size:].swapaxes(0, 1), start, backwards)
-    over = product[:, :size]
+        product = np.einsum("ajb,jkb->akb", product, own[i])
+        product[size:] += rows[i]
+    starts = _start_blocks(product[size:].swapaxes(1, 2), start, backwards)
+    over = product[:size].transpose(2, 0, 1)
     if backwards:
         _run_different(over[1:], starts[:, :-1], start, backwards, block)
     else:
         _run_different(over[:-1], starts[:, 1:], start, backwards, block)
-    now = starts
+    now = np.ascontiguousarray(starts.swapaxes(1, 2))
     for i in order:
-        now = rows[:, :, i] + np.einsum("kbi,bij->kbj", now, own[:, i])
-        rows[:, :, i] = now
-    whole[:] = rows.reshape(whole.shape)
+        rows[i] += np.einsum("kib,ijb->kjb", now, own[i])
+        now = rows[i]
+    whole = states[:, first]
+    whole[:] = rows.transpose(1, 3, 0, 2).reshape(whole.shape)
     _run_different(factors[rest], states[:, rest], whole[:, 0 if backwards else -1], backwards, block)
 
 

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.responses.lengths import Table
 from lodekit.prior.responses.matrices import StateMatrices, balance
-from lodekit.prior.responses.recursion import run_through
-from lodekit.prior.responses.schedule import Schedule, lay_out
+from lodekit.prior.responses.recursion import drive_through, run_through
+from lodekit.prior.responses.schedule import Schedule, Side
 from lodekit.prior.responses.transitions import Steps
 
 __all__ = ["Response", "ResponsePlan"]
@@ -57,6 +57,9 @@ class ResponsePlan:
             raise ValueError("times of a response ascend, and are finite")
         #: How many derivatives of inputs are not zero between samples, plus one.
         self.orders = 2 if any(signal.kind == "linear" for signal in self.signals) else 1
+        before = int(np.searchsorted(self.times, self.start))
+        sides = [(slice(before, None), 1.0), *([(slice(before - 1, None, -1), -1.0)] if before else [])]
+        self._sides = [(part, Side(self.signals, self.start, self.times[part], sign)) for part, sign in sides]
         self._laid: tuple[bytes, list[tuple[slice, Schedule]]] = (b"", [])
 
     def schedules(self, delays: Array) -> list[tuple[slice, Schedule]]:
@@ -68,14 +71,7 @@ class ResponsePlan:
         """
         key = delays.tobytes()
         if self._laid[0] != key or not self._laid[1]:
-            before = int(np.searchsorted(self.times, self.start))
-            parts = [(slice(before, None), 1.0)]
-            if before:
-                parts.append((slice(before - 1, None, -1), -1.0))
-            laid = [
-                (part, lay_out(self.signals, delays, self.start, self.times[part], sign, self.orders))
-                for part, sign in parts
-            ]
+            laid = [(part, side.lay_out(delays, self.orders)) for part, side in self._sides]
             self._laid = (key, laid)
         return self._laid[1]
 
@@ -101,8 +97,16 @@ class _Part:
         self.lags = Table(steps, schedule.events.lags)
         self.transitions: Array = self.table.matrices[:, :, : steps.states]
         states = np.zeros((len(schedule.steps.which) + 1, steps.states))
-        states[1:] = self.force(self.table.matrices, self.lags.matrices)
-        self._run(states[None])
+        even = schedule.even_inputs
+        if even is None:
+            states[1:] = self.force(self.table.matrices, self.lags.matrices)
+            self._run(states[None])
+        else:
+            # Few numbers drive all states: they are never added up for each of these.
+            inputs, lags, places = even
+            beside = self.lags.matrices[lags, :, steps.states + places]
+            gain = np.concatenate([self.table.matrices[0, :, steps.states :].T, beside])
+            drive_through(self.transitions[0].T, gain, inputs[None], states[:1], states[None, 1:])
         #: At all rows, shape (n + 1, s).
         self.states = states
 
@@ -122,7 +126,7 @@ class _Part:
     def _add(self, forcing: Array, parts: Array) -> None:
         """Add what events bring, shape (..., e, s), to their steps, (..., n, s)."""
         step, count = self.schedule.events.step, forcing.shape[-2]
-        if (np.diff(step) > 0).all():
+        if self.schedule.events.ascend:
             forcing[..., step, :] += parts
             return
         for index in np.ndindex(*forcing.shape[:-2], forcing.shape[-1]):
@@ -150,7 +154,9 @@ class _Part:
         """
         schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
         events, gain = schedule.events, self.steps.G[:, column]
-        forcing = schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
+        forcing = np.zeros((len(schedule.drive), s))
+        if schedule.jumps is not None:
+            forcing += schedule.steps.apply(self.transitions, np.outer(schedule.jumps[:, column], gain))
         kicks = events.lags.apply(self.lags.matrices[:, :, :s], np.outer(events.changes[:, column], gain))
         if self.steps.orders == 2:
             own = slice(s + column, s + column + 1)
@@ -161,23 +167,31 @@ class _Part:
             self._add(forcing, kicks)
         return -schedule.sign * forcing
 
-    def pull_back(self, weights: Array, with_delays: bool) -> tuple[Array, Array, Array]:
-        """Return the derivatives of ``sum weights * states[at]`` in F, G and the delays, zero where not asked for."""
+    def pull_back(self, weights: Array, H: Array, with_delays: bool) -> tuple[Array, Array, Array]:
+        """Return the derivatives of ``sum weights * (H states[at])`` in F, G and the delays, zero where not asked."""
         schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
-        worth = self._find_worth(weights)
-        of_steps = np.empty((len(schedule.steps.distinct), s, self.steps.width))
+        worth = self._find_worth(weights, H)
+        of_steps = np.empty((s, self.steps.width, len(schedule.steps.distinct))).transpose(2, 0, 1)
         of_steps[:, :, :s] = schedule.steps.collect(worth, self.states[:-1])
-        of_steps[:, :, s:] = schedule.steps.collect(worth, schedule.drive)
+        events, of_lags, even = schedule.events, np.zeros(self.lags.matrices.shape), schedule.even_inputs
+        if even is not None:
+            inputs, lags, places = even
+            both = worth.T @ inputs
+            width = self.steps.width - s
+            of_steps[0, :, s:], of_lags[lags, :, s + places] = both[:, :width], both[:, width:].T
+        else:
+            of_steps[:, :, s:] = schedule.steps.collect(worth, schedule.drive)
+            if len(events.step):
+                of_lags[:, :, s:] = events.lags.collect(worth[events.step], events.changes)
         of_F, of_G = self.table.pull_back(of_steps)
-        events, of_lags = schedule.events, np.zeros(self.lags.matrices.shape)
         if len(events.step):
-            of_lags[:, :, s:] = events.lags.collect(worth[events.step], events.changes)
             more = self.lags.pull_back(of_lags)
             of_F, of_G = of_F + more[0], of_G + more[1]
         of_delays = np.zeros(m)
         if with_delays:
-            jumps = schedule.steps.collect(worth, schedule.jumps)
-            of_delays += np.einsum("ujm,uji,im->m", jumps, self.transitions, self.steps.G)
+            if schedule.jumps is not None:
+                jumps = schedule.steps.collect(worth, schedule.jumps)
+                of_delays += np.einsum("ujm,uji,im->m", jumps, self.transitions, self.steps.G)
             kicks = of_lags[:, :, s : s + m]
             of_delays += np.einsum("ujm,uji,im->m", kicks, self.lags.matrices[:, :, :s], self.steps.G)
             if self.steps.orders == 2:
@@ -185,15 +199,21 @@ class _Part:
                     of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
         return of_F, of_G, -schedule.sign * of_delays
 
-    def _find_worth(self, weights: Array) -> Array:
-        """Return what the state after each step is worth, shape (n, s), where the states asked for have weights."""
-        schedule = self.schedule
+    def _find_worth(self, weights: Array, H: Array) -> Array:
+        """Return what the state after each step is worth, shape (n, s), where ``H states[at]`` has weights, (q, n)."""
+        schedule, which = self.schedule, self.schedule.steps.which
+        if isinstance(schedule.at, slice) and len(schedule.steps.distinct) == 1 and len(weights) < len(H.T):
+            own = np.ascontiguousarray(weights[:, 1 - (schedule.at.start or 0) :].T)
+            worth = np.empty((len(which), len(H.T)))
+            worth[-1] = own[-1] @ H
+            drive_through(self.transitions[0], H, own[None, :-1], worth[-1:], worth[None, :-1], backwards=True)
+            return worth
         worth = np.zeros(self.states.shape)
         if isinstance(schedule.at, slice):
-            worth[schedule.at] = weights
+            worth[schedule.at] = weights.T @ H
         else:
-            np.add.at(worth, schedule.at, weights)
-        worth, which = worth[1:], schedule.steps.which
+            np.add.at(worth, schedule.at, weights.T @ H)
+        worth = worth[1:]
         if len(which) > 1:
             run_through(self.transitions, which[1:], worth[None, :-1], worth[-1:], backwards=True)
         return worth
@@ -283,16 +303,16 @@ class Response:
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._parts:
                 own, feed, sign = weights[:, part], motion.schedule.feed, motion.schedule.sign
-                d_F, d_G, d_delays = motion.pull_back(own.T @ (matrices.H * self._scales), with_delays)
+                d_F, d_G, d_delays = motion.pull_back(own, matrices.H * self._scales, with_delays)
                 of_F += sign * self._to_scales(d_F)
                 of_G += sign * d_G / self._scales[:, None]
                 of_H += own @ motion.states[motion.schedule.at] * self._scales
                 of_D += own @ feed[0].T
-                of_slopes = own @ feed[1].T
-                of_D1 += of_slopes
                 of_delays += d_delays
-                if with_delays:
-                    of_delays -= (matrices.D * of_slopes).sum(0)
+                if self.plan.orders == 2:
+                    of_slopes = own @ feed[1].T
+                    of_D1 += of_slopes
+                    of_delays -= (matrices.D * of_slopes).sum(0) if with_delays else 0.0
         return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays
 
     def gradient(self, weights: Array, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
