@@ -181,7 +181,8 @@ def _climb(objective: Objective, whole: Simulation, found: Fitted, tolerance: fl
     levels = found.levels * prior.units.scales
     groups = np.array(prior.noise.groups)
     noise = np.array([float(np.sqrt(np.mean(levels[groups == g] ** 2))) for g in range(layout.noise_levels)])
-    hyper = Hyperparameters(whole.chart.outward(found.z), np.zeros(0), np.zeros(0), layout.fix_modes(modes), noise)
+    theta = whole.chart.outward(found.z)
+    hyper = Hyperparameters(theta, np.zeros(0), np.zeros(0), layout.fix_modes(modes, theta), noise)
     x0 = layout.pack(hyper)
     if not np.isfinite(objective.value(x0)):
         return None
