@@ -266,7 +266,7 @@ class Layout:
             The parameters that open modes follow.
         """
         if self.open_modes is not None:
-            return np.asarray(np.exp(np.clip(self.open_modes.evaluate(theta, slopes=False)[0], -300, 300)))
+            return np.asarray(np.exp(np.clip(self.open_modes.log_deviations(theta), -300, 300)))
         return deviations if self.mode_deviation is None else np.full(self.mode_groups, self.mode_deviation)
 
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:
@@ -291,8 +291,7 @@ class Layout:
         """
         theta = gradient.theta
         if self.open_modes is not None and len(self.learned):
-            slopes = self.open_modes.evaluate(self.parameters(x, self.learned), slopes=True)[1]
-            theta = theta + slopes @ gradient.mode_deviations
+            theta = theta + self.open_modes.pull(self.parameters(x, self.learned), gradient.mode_deviations)
         own = [theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
         return np.concatenate([own, *self._learned_parts(gradient)])
 
