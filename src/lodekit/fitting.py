@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lodekit.data.excerpts import decimate, liveliest
 from lodekit.data.measurements import Measurements, check_later
 from lodekit.data.noise import EXACT
-from lodekit.data.records import Pool, Record, find_record, parts_of
+from lodekit.data.records import Pool, Record, find_record, padded, parts_of
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
@@ -141,14 +141,14 @@ def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
 
 def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
     """Return the best optimum from all starts; from `known` where that is a point."""
-    arguments, measurements = setup.arguments, setup.measurements
+    arguments, measurements, names = setup.arguments, setup.measurements, setup.prior.noise.observables
     scatter = measurements.scatter()
     return learn(
         setup.system,
         objective,
         [part.thumbnail() for part in parts_of(measurements)],
         inputs=[part.inputs for part in parts_of(measurements)],
-        record=measurements.series or None,
+        runs=None if measurements.is_summed else [padded(part, names).series for part in parts_of(measurements)],
         restarts=arguments.restarts,
         random_state=arguments.random_state,
         n_jobs=arguments.n_jobs,
