@@ -111,7 +111,9 @@ def _open_modes(measurements: Measurements, prior: Prior, starts: Mapping[str, f
     for name, own in zip(names, parts_of(measurements), strict=True):
         start = starts.get(name, own.window[0]) if name else prior.units.start
         times.append((np.unique(np.concatenate([item.times for item in own.series])) - start) / prior.units.span)
-    return OpenModes.of(prior.observables, prior.groups, times)
+    # Scales may be those of an earlier fit.
+    sizes = np.array([item.scale for item in measurements.summaries]) / prior.units.scales
+    return OpenModes.of(prior.observables, prior.groups, times, np.where(sizes > 0.0, sizes, 1.0))
 
 
 def _pace(measurements: Measurements) -> float:

@@ -77,7 +77,8 @@ class Arguments:
         if isinstance(self.mode_deviation, str):
             if self.mode_deviation not in _MODES:
                 raise LodekitError(
-                    f"expected mode_deviation as a positive finite number, 'open' or 'learned', got '{self.mode_deviation}'"
+                    "expected mode_deviation as a positive finite number, 'open' or 'learned', got "
+                    f"{self.mode_deviation!r}"
                 )
         elif self.mode_deviation is not None:
             check_positive("mode_deviation", self.mode_deviation)

@@ -29,7 +29,7 @@ from lodekit.version import __version__
 __all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
 FORMAT = 6
-#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 knew of no
+#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 had no
 #: modes that are left open, and is written where there are none.
 _READABLE = (2, 3, 4, 5, FORMAT)
 _CLOSED = 5

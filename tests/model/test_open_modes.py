@@ -1,4 +1,4 @@
-"""Initial states of what known inputs drive: left open, as least squares leaves them, and in favour of no parameters."""
+"""Initial states of what known inputs drive: left open as by least squares, and in favour of no parameters."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ class OpenModes:
     groups : tuple of ModeGroup
     times : tuple of arrays
         Some times of each record, scaled, from its start on.
-    weights : tuple of arrays
-        For which share of all measurements of a record each of them stands.
+    weights : tuple of arrays, shape (o, n)
+        For which share of all measurements of a record each of them stands, over the mean square of the data.
     """
 
     observables: Observables
@@ -100,7 +100,9 @@ class OpenModes:
         return {**self.__dict__, "_last": {}}
 
     @classmethod
-    def of(cls, observables: Observables, groups: tuple[ModeGroup, ...], times: Sequence[Array]) -> OpenModes:
+    def of(
+        cls, observables: Observables, groups: tuple[ModeGroup, ...], times: Sequence[Array], sizes: Array
+    ) -> OpenModes:
         """Return the deviations for what was measured at some times.
 
         Parameters
@@ -109,9 +111,11 @@ class OpenModes:
         groups : tuple of ModeGroup
         times : sequence of arrays
             All different times of each record, scaled, from its start on, ascending.
+        sizes : array, shape (o,)
+            Of the data, scaled.
         """
         chosen = [_some(each) for each in times]
-        shares = tuple(counts / (counts.sum() * observables.count) for _, counts in chosen)
+        shares = tuple(counts / (counts.sum() * len(sizes) * sizes[:, None] ** 2) for _, counts in chosen)
         return cls(observables, groups, tuple(some for some, _ in chosen), shares)
 
     def log_deviations(self, theta: Array) -> Array:
@@ -141,8 +145,8 @@ class OpenModes:
             for number, (basis, inverse) in enumerate(zip(look.bases, look.inverses, strict=True)):
                 in_gram = np.diag(in_squares)
                 in_gram[np.ix_(look.kept, look.kept)] -= share * inverse
-                weights = 2.0 * self.weights[number][:, None]
-                pulled = [weights * (part @ in_gram) for part in basis]
+                weights = 2.0 * self.weights[number][:, :, None]
+                pulled = [w * (part @ in_gram) for w, part in zip(weights, basis, strict=True)]
                 total += self.observables.pull_modes(look.values, self.groups, self.times[number], pulled)
         return total
 
@@ -174,7 +178,8 @@ class OpenModes:
         if not (rates < _FASTEST).all():
             return self._give_up(values)
         bases = [self.observables.mode_basis(values, self.groups, times, slopes=False)[0] for times in self.times]
-        grams = [sum((part.T * w) @ part for part in own) for own, w in zip(bases, self.weights, strict=True)]
+        pairs = [zip(own, weights, strict=True) for own, weights in zip(bases, self.weights, strict=True)]
+        grams = [sum((part.T * w) @ part for part, w in each) for each in pairs]
         diagonal = np.mean([np.diag(gram) for gram in grams], axis=0)
         squares = np.array([float(np.mean(diagonal[each == g])) for g in range(len(self.groups))])
         # What no measurement shows has no size of its own.

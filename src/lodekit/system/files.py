@@ -33,7 +33,7 @@ _MODEL_LINES = (
     '# latent = "matern-7/2"   # rougher than "se", the default',
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
-    '# mode_deviation = 1.0     # the prior deviation of every mode, or "open", or "learned", the default without inputs',
+    '# mode_deviation = 1.0     # the prior deviation of every mode, or "open", or "learned"; see the documentation',
     '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
 _PARAMETER_LINES = (

@@ -230,9 +230,7 @@ class Simulation:
     runs: tuple[Run, ...]
 
     @classmethod
-    def of(
-        cls, priors: Sequence[Prior], layout: Layout, records: Sequence[Sequence[Series]], most: int
-    ) -> Simulation:
+    def of(cls, priors: Sequence[Prior], layout: Layout, records: Sequence[Sequence[Series]], most: int) -> Simulation:
         """Return measurements with their simulation, thinned to so many rows at most.
 
         Parameters
