@@ -24,8 +24,8 @@ POSITIVE = lk.Parameter(positive=True)
 LAMP, TCLAB, SCHOOL = "daisy_heating_system.dat", "tclab_mimo_random_steps.csv", "school_heating.csv"
 #: Hours of the school record that are not fitted.
 HOURS = 120
-#: A deviation of modes that leaves initial states open, in degrees.
-FREE = 1000.0
+#: How often least squares weigh thermometers anew.
+TURNS = 30
 
 
 def march(F: Array, drive: Array, times: Array, start: Array) -> Array:
@@ -58,12 +58,12 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     return run(), time.process_time() - start
 
 
-def fit(system: lk.System, times: Array, inputs: dict[str, Array], outputs: dict[str, Array], **more: Any) -> lk.LODEGP:
+def fit(
+    system: lk.System, times: Array, inputs: dict[str, Array], outputs: dict[str, Array], noise: str = "channel"
+) -> lk.LODEGP:
     """Return a fit with held inputs, summary included."""
-    gp = lk.LODEGP(system, inputs=dict.fromkeys(inputs, "hold"), random_state=0).fit(
-        times, {**inputs, **outputs}, **more
-    )
-    gp.summary()
+    gp = lk.LODEGP(system, inputs=dict.fromkeys(inputs, "hold"), noise=noise, random_state=0)
+    gp.fit(times, {**inputs, **outputs}).summary()
     return gp
 
 
@@ -104,8 +104,12 @@ def tclab_system() -> lk.System:
     )
 
 
-def tclab_witness(t: Array, Q: Array, T: Array, rows: int) -> tuple[Array, Array]:
-    """Return temperatures that least squares simulate at all times, fitted to the first rows, and its parameters."""
+def tclab_witness(t: Array, Q: Array, T: Array, rows: int, *, weighed: bool) -> Array:
+    """Return temperatures that least squares simulate at all times, fitted to the first rows.
+
+    Both thermometers count alike, or are weighed by what is left of each, until that does not change any more: so does
+    whoever learns a level of noise for each.
+    """
 
     def simulate(p: Array) -> Array:
         tau, K1, K2, K3, s, Ta = p[:6]
@@ -116,9 +120,19 @@ def tclab_witness(t: Array, Q: Array, T: Array, rows: int) -> tuple[Array, Array
         drive[:, :2] /= tau
         return march(F, drive, t, p[6:])[:, 2:]
 
-    start = np.array([178, 0.58, 0.27, 0.24, 19, 23.8, *T[0], *T[0]])
-    best = least_squares(lambda p: (simulate(p) - T)[:rows].ravel(), start, x_scale=np.maximum(np.abs(start), 1e-2)).x
-    return simulate(best), best
+    best, levels = np.array([178, 0.58, 0.27, 0.24, 19, 23.8, *T[0], *T[0]]), np.ones(2)
+    for _ in range(TURNS if weighed else 1):
+        size = np.maximum(np.abs(best), 1e-2)
+        best = least_squares(lambda p, w=levels: ((simulate(p) - T)[:rows] / w).ravel(), best, x_scale=size).x
+        before, levels = levels, np.array([rms(part) for part in (simulate(best) - T)[:rows].T])
+        if np.allclose(before, levels, rtol=1e-4):
+            break
+    return simulate(best)
+
+
+def likelihood(left: Array) -> float:
+    """Return the log likelihood of what is left, with the best level of noise for each column, up to a constant."""
+    return -len(left) * float(np.sum(np.log([rms(part) for part in left.T])))
 
 
 def tclab(folder: Path) -> dict[str, Any]:
@@ -126,34 +140,24 @@ def tclab(folder: Path) -> dict[str, Any]:
     t, Q1, Q2, T1, T2 = np.loadtxt(folder / TCLAB, delimiter=",", skiprows=1).T
     Q, T = np.column_stack([Q1, Q2]), np.column_stack([T1, T2])
     inputs, outputs = {"Q1": Q1, "Q2": Q2}, {"T1": T1, "T2": T2}
-    gp, seconds = timed(lambda: fit(tclab_system(), t, inputs, outputs))
-    witness, _ = tclab_witness(t, Q, T, len(t))
-    # Least squares count both alike: so does a fit with known noise that is the same, of the size of what they leave.
-    plain = fit(tclab_system(), t, inputs, outputs, noise_std=dict.fromkeys(outputs, rms(witness - T)))
-    own = np.column_stack([plain.predict(t, "T1"), plain.predict(t, "T2")])
-    left, left_witness = float(np.sum((own - T) ** 2)), float(np.sum((witness - T) ** 2))
-    levels = [rms(gp.predict(t, name) - values) for name, values in outputs.items()]
-    likelihood = -len(t) * float(np.sum(np.log(levels)))
-    of_witness = -len(t) * float(np.sum(np.log([rms(part) for part in (witness - T).T])))
-    print(f"TCLab: sum of squares {left:.2f} beside {left_witness:.2f} by least squares; {seconds:.2f} s")
-    print(f"       with learned noise: log likelihood {likelihood:.1f} beside {of_witness:.1f}, RMS {levels}")
-    found: dict[str, Any] = {"left": left, "witness": left_witness, "seconds": seconds}
+    found: dict[str, Any] = {}
     rows = int(0.7 * len(t))
     some = {name: values[:rows] for name, values in {**inputs, **outputs}.items()}
-    theirs, _ = tclab_witness(t, Q, T, rows)
-    alike = dict.fromkeys(outputs, rms((theirs - T)[:rows]))
-    # Initial states are as free as those of least squares where modes may be anything.
-    for label, noise, free in (("alike", alike, FREE), ("alike, modes learned", alike, None), ("learned", None, None)):
-        part = lk.LODEGP(tclab_system(), inputs=dict.fromkeys(inputs, "hold"), random_state=0, mode_deviation=free)
-        part.fit(t[:rows], some, noise_std=noise)
-        later = {name: (t, values) for name, values in inputs.items()}
-        run = part.simulate(t[rows:], inputs=later, start="end", observable=["T1", "T2"])
-        for number, name in enumerate(outputs):
-            pair = [fit_percentage(T[rows:, number], each[:, number]) for each in (run, theirs[rows:])]
-            found[f"{label} {name}"] = pair
-            print(
-                f"       free run over the last 30 %, noise {label}, {name}: {pair[0]:.1f} beside {pair[1]:.1f} points"
-            )
+    later = {name: (t, values) for name, values in inputs.items()}
+    for noise, weighed in (("channel", True), ("shared", False)):
+        gp, seconds = timed(lambda n=noise: fit(tclab_system(), t, inputs, outputs, noise=n))
+        left = np.column_stack([gp.predict(t, name) for name in outputs]) - T
+        theirs = tclab_witness(t, Q, T, len(t), weighed=weighed) - T
+        sizes = [likelihood(each) if weighed else float(np.sum(each**2)) for each in (left, theirs)]
+        what = "log likelihood" if weighed else "sum of squares"
+        print(f"TCLab, noise {noise}: {what} {sizes[0]:.3f} beside {sizes[1]:.3f} by least squares; {seconds:.2f} s")
+        part = lk.LODEGP(tclab_system(), inputs=dict.fromkeys(inputs, "hold"), noise=noise, random_state=0)
+        run = part.fit(t[:rows], some).simulate(t[rows:], inputs=later, start="end", observable=list(outputs))
+        witness = tclab_witness(t, Q, T, rows, weighed=weighed)[rows:]
+        points = [[fit_percentage(T[rows:, k], each[:, k]) for each in (run, witness)] for k in range(2)]
+        for name, pair in zip(outputs, points, strict=True):
+            print(f"       free run over the last 30 %, {name}: {pair[0]:.2f} beside {pair[1]:.2f} points (1 apart)")
+        found[noise] = {"sizes": sizes, "points": points, "seconds": seconds}
     return found
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from lodekit.data.excerpts import decimate, liveliest
 from lodekit.data.measurements import Measurements, check_later
 from lodekit.data.noise import EXACT
-from lodekit.data.records import Pool, Record, find_record, parts_of
+from lodekit.data.records import Pool, Record, find_record, padded, parts_of
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
+from lodekit.inference.records import RecordsEngine
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.driven import search_along
@@ -120,23 +121,32 @@ def soften(setup: Setup) -> list[Objective]:
     ----------
     setup : Setup
     """
-    kept, scales = setup.measurements, setup.prior.noise.scales
-    if setup.parts or kept.is_summed or not setup.layout.learned:
+    scales, names = setup.prior.noise.scales, setup.prior.noise.observables
+    if setup.measurements.is_summed or not setup.layout.learned:
         return []
-    shares = np.concatenate([item.std / scale for item, scale in zip(kept.series, scales, strict=True)])
+    parts = list(setup.parts.values()) or [setup]
+    kept = [padded(part.measurements, names) for part in parts]
+    pairs = [pair for own in kept for pair in zip(own.series, scales, strict=True)]
+    shares = np.concatenate([item.std / scale for item, scale in pairs])
     shares = np.where(np.isnan(shares), 1.0, np.where(shares > 0.0, shares, EXACT))
     least = float(np.median(shares))
     found = []
     for share in _SOFTER[3.0 * least < _SOFTER] if least < _LITTLE else ():
-        series = [
-            replace(item, std=np.where(item.learned, np.nan, np.maximum(item.std, share * scale)))
-            for item, scale in zip(kept.series, scales, strict=True)
-        ]
-        softer = replace(kept, series=series)
-        case = replace(setup.case, exact=False)
-        engine = AccurateEngine(setup.choice.kind.make(setup.prior, softer, case), setup.choice, softer, case)
+        engines = [_soften_record(part, own, share) for part, own in zip(parts, kept, strict=True)]
+        whole = setup.engine
+        engine = replace(whole, engines=tuple(engines)) if isinstance(whole, RecordsEngine) else engines[0]
         found.append(Objective(engine, setup.layout, dict(setup.system.parameters)))
     return found
+
+
+def _soften_record(setup: Setup, measurements: Measurements, share: float) -> AccurateEngine:
+    """Return the engine of a record whose known noise is at least a share of the scale of what was measured."""
+    series = [
+        replace(item, std=np.where(item.learned, np.nan, np.maximum(item.std, share * scale)))
+        for item, scale in zip(measurements.series, setup.prior.noise.scales, strict=True)
+    ]
+    softer, case = replace(measurements, series=series), replace(setup.case, exact=False)
+    return AccurateEngine(setup.choice.kind.make(setup.prior, softer, case), setup.choice, softer, case)
 
 
 def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
@@ -146,14 +156,14 @@ def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
 
 def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
     """Return the best optimum from all starts; from `known` where that is a point."""
-    arguments, measurements = setup.arguments, setup.measurements
+    arguments, measurements, names = setup.arguments, setup.measurements, setup.prior.noise.observables
     scatter = measurements.scatter()
     return learn(
         setup.system,
         objective,
         [part.thumbnail() for part in parts_of(measurements)],
         inputs=[part.inputs for part in parts_of(measurements)],
-        record=measurements.series or None,
+        runs=None if measurements.is_summed else [padded(part, names).series for part in parts_of(measurements)],
         restarts=arguments.restarts,
         random_state=arguments.random_state,
         n_jobs=arguments.n_jobs,

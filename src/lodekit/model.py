@@ -58,9 +58,10 @@ class LODEGP:
         are chosen by ``joblib.parallel_config``.
     device : str, optional
         Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
-    mode_deviation : float, optional
-        The prior deviation of every mode, in the unit of the function p of the mode; learned where not given. The
-        paper's modes have 1.
+    mode_deviation : float or {"open", "learned"}, optional
+        The prior deviation of every mode, in the unit of the function p of the mode; the paper's modes have 1.
+        ``"open"`` makes it so wide that data alone tell initial states, and is the default where known inputs drive all
+        that was measured; ``"learned"`` is it elsewhere.
     inputs : dict of str to {"hold", "linear", "auto"}, optional
         Channels that somebody set, known for all times from their samples: held until the next sample, or straight
         lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
@@ -93,7 +94,7 @@ class LODEGP:
         random_state: int | None = None,
         n_jobs: int | None = None,
         device: str | None = None,
-        mode_deviation: float | None = None,
+        mode_deviation: float | str | None = None,
         inputs: Mapping[str, str] | None = None,
     ) -> None:
         self.system = system

@@ -12,6 +12,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.records import Pool, padded, parts_of
 from lodekit.data.units import Units
+from lodekit.errors import LodekitError
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
@@ -20,6 +21,7 @@ from lodekit.learning.sizes import expected_scales, parameter_sizes
 from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.observables import ObservableReader
+from lodekit.prior.open_modes import OpenModes
 from lodekit.prior.prior import Prior, make_prior
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
@@ -84,11 +86,34 @@ def prepare(
     own = parameter_sizes(system, known, prior.units.span, pace) if sizes is None else sizes
     fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
-    deviation = None if arguments.mode_deviation is None else float(arguments.mode_deviation)
-    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation)
+    wanted = arguments.mode_deviation
+    deviation = None if wanted is None or isinstance(wanted, str) else float(wanted)
+    opened = _open_modes(measurements, prior, starts or {}) if _leaves_open(wanted, case) else None
+    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation, open_modes=opened)
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
     return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _leaves_open(wanted: float | str | None, case: Case) -> bool:
+    """Return whether modes are left open: where inputs drive all that was measured, unless the user says otherwise."""
+    if wanted == "open" and not case.in_memory:
+        raise LodekitError("mode_deviation='open' needs measurements in memory; give a number, or 'learned'")
+    return wanted == "open" or (wanted is None and case.driven and not case.latents and not case.exact)
+
+
+def _open_modes(measurements: Measurements, prior: Prior, starts: Mapping[str, float]) -> OpenModes | None:
+    """Return deviations of modes that follow the parameters; None where there are no modes."""
+    if not prior.groups:
+        return None
+    names = [record.name for record in measurements.records] if isinstance(measurements, Pool) else [""]
+    times = []
+    for name, own in zip(names, parts_of(measurements), strict=True):
+        start = starts.get(name, own.window[0]) if name else prior.units.start
+        times.append((np.unique(np.concatenate([item.times for item in own.series])) - start) / prior.units.span)
+    # Scales may be those of an earlier fit.
+    sizes = np.array([item.scale for item in measurements.summaries]) / prior.units.scales
+    return OpenModes.of(prior.observables, prior.groups, times, np.where(sizes > 0.0, sizes, 1.0))
 
 
 def _pace(measurements: Measurements) -> float:

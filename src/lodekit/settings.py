@@ -19,6 +19,7 @@ __all__ = ["Arguments"]
 
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
+_MODES = ("open", "learned")
 _INPUTS = ("hold", "linear", "auto")
 
 
@@ -46,8 +47,8 @@ class Arguments:
         How many starts are followed at the same time.
     device : str, optional
         Where PyTorch computes; NumPy does otherwise.
-    mode_deviation : float, optional
-        Of all modes, where it is not learned.
+    mode_deviation : float or {"open", "learned"}, optional
+        Of all modes; None leaves them open where known inputs drive all that was measured, and learns it elsewhere.
     inputs : dict of str to {"hold", "linear", "auto"}, optional
         Channels that are known for all times from their samples, and what they do between these.
     """
@@ -61,7 +62,7 @@ class Arguments:
     random_state: int | None = None
     n_jobs: int | None = None
     device: str | None = None
-    mode_deviation: float | None = None
+    mode_deviation: float | str | None = None
     inputs: Mapping[str, str] | None = None
 
     def check(self) -> None:
@@ -73,7 +74,13 @@ class Arguments:
         check_engine(self.engine)
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
             raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")
-        if self.mode_deviation is not None:
+        if isinstance(self.mode_deviation, str):
+            if self.mode_deviation not in _MODES:
+                raise LodekitError(
+                    "expected mode_deviation as a positive finite number, 'open' or 'learned', got "
+                    f"{self.mode_deviation!r}"
+                )
+        elif self.mode_deviation is not None:
             check_positive("mode_deviation", self.mode_deviation)
         if self.device is not None:
             find_device(self.device)

@@ -28,9 +28,11 @@ from lodekit.version import __version__
 
 __all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
-FORMAT = 5
-#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record.
-_READABLE = (2, 3, 4, FORMAT)
+FORMAT = 6
+#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 had no
+#: modes that are left open, and is written where there are none.
+_READABLE = (2, 3, 4, 5, FORMAT)
+_CLOSED = 5
 _UNCHECKED = (2, 3)
 _MARK = "lodekit-model"
 #: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
@@ -72,7 +74,8 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         "preference": {name: float(value) for name, value in fit.preference.items()},
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
-    pack(path, {"kind": _MARK, "format": FORMAT, "version": __version__, **state, **data}, arrays)
+    number = _CLOSED if fit.layout.open_modes is None else FORMAT
+    pack(path, {"kind": _MARK, "format": number, "version": __version__, **state, **data}, arrays)
 
 
 def load_fit(path: str | Path) -> Fit:
@@ -81,7 +84,7 @@ def load_fit(path: str | Path) -> Fit:
     Parameters
     ----------
     path : str or Path
-        The file, of this format or one of the three before.
+        The file, of this format or one of the four before.
     """
     state, arrays = _read_state(path)
     try:
@@ -91,7 +94,10 @@ def load_fit(path: str | Path) -> Fit:
         system = System.from_definition(state["system"])
         time, scales = Units(start, span, np.zeros(0)), state["scales"]
         sizes = _read_sizes(state, system, measurements)
-        setup = prepare(system, arguments, measurements, time=time, scales=scales, sizes=sizes, starts=starts)
+        kept: dict[str, Any] = {"time": time, "scales": scales, "sizes": sizes, "starts": starts}
+        setup = prepare(system, arguments, measurements, **kept)
+        if state["format"] <= _CLOSED and setup.layout.open_modes is not None:
+            setup = prepare(system, replace(arguments, mode_deviation="learned"), measurements, **kept)
         x, curvature, at_bound = (arrays[name] for name in ("x", "curvature", "at_bound"))
         size = setup.layout.size
         kinds = {array.dtype.kind for array in arrays.values()}

@@ -27,7 +27,7 @@ def summary(fit: Fit) -> str:
         ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.choice.name),
     ]
-    fixed = " (fixed)" if fit.arguments.mode_deviation is not None else ""
+    fixed = " (open)" if fit.layout.open_modes is not None else "" if fit.layout.learns_modes else " (fixed)"
     others: dict[str, float | str] = {
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }

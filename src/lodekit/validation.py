@@ -203,9 +203,10 @@ class _Run:
     def starts(self, setup: Setup) -> Array:
         """Return deviations of modes so wide that the record alone tells its initial state.
 
-        Those of the fit tell where that record began, which may have been at rest.
+        Those of the fit tell where that record began, which may have been at rest, unless they were left open.
         """
         prior, found = setup.prior, self.fit.hyperparameters.mode_deviations.copy()
+        found *= self.fit.layout.open_modes is None
         coefficients = prior.observables.evaluate(self.fit.hyperparameters.theta)
         target, power = setup.engine.powers(coefficients)
         size = _WIDE * float(np.sqrt(target.max(initial=0.0)))

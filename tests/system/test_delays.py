@@ -10,6 +10,8 @@ import sympy
 
 import lodekit as lk
 from lodekit.certificate.written import WrittenEquations
+from lodekit.data.inputs import InputSignal
+from lodekit.data.units import Units
 from lodekit.errors import EquationError, LodekitError
 from lodekit.mathml import equations_to_mathml
 from lodekit.prior.observables import ObservableReader
@@ -178,3 +180,37 @@ def test_delays_leave_the_matrices_without_them() -> None:
         own, other = sympy.Matrix(getattr(plant, name)), sympy.Matrix(getattr(plain, name))
         assert own[:, 0].is_zero_matrix
         assert own[:, 1] == other[:, 0]
+
+
+def test_a_delay_is_never_negative() -> None:
+    assert DEAD_TIME.parameters["T"].positive
+    assert not DEAD_TIME.parameters["K"].positive
+    assert lk.System.from_definition(DEAD_TIME.definition()) == DEAD_TIME
+    half = lk.System("y = delay(u, T/2) + delay(u, S + R)", parameters={n: lk.Parameter() for n in "TSR"})
+    assert [half.parameters[name].positive for name in "TSR"] == [True, False, False]
+    at_once = lk.System("y = delay(u, T)", parameters={"T": lk.Parameter(fixed=0.0)})
+    assert at_once.parameters["T"].fixed == 0.0
+
+
+@pytest.mark.parametrize(
+    ("delay", "values", "message"),
+    [
+        ("T", {"T": lk.Parameter(fixed=-2.0)}, r"at least zero in delay\(u, T\), got -2 with T = -2"),
+        ("T - S", {"T": lk.Parameter(fixed=1.0), "S": lk.Parameter(fixed=3.0)}, "got -2 with T = 1, S = 3"),
+        ("T", {"T": lk.Parameter(start=-1.0)}, "T is a delay, in delay.*start=-1.0 must lie above zero"),
+        ("T", {"T": lk.Parameter(bounds=(-3.0, -1.0))}, "T is a delay, in delay.*contradicts bounds"),
+    ],
+)
+def test_negative_delays_are_refused(delay: str, values: dict[str, lk.Parameter], message: str) -> None:
+    with pytest.raises(LodekitError, match=message):
+        lk.System(f"y' + y = delay(u, {delay})", parameters=values)
+
+
+def test_a_sum_that_gets_negative_has_no_response() -> None:
+    system = lk.System("y' + y = delay(u, T - S)", parameters="T S")
+    t = np.arange(4.0)
+    signal = InputSignal(t, t, "hold")
+    observables = ObservableReader(system, {"u": signal}).compile(["y"], Units(0.0, 3.0, np.ones(1)))
+    for values, finite in (([2.0, 1.0], True), ([1.0, 2.0], False)):
+        means, _ = observables.means(observables.evaluate(np.array(values)), t, slopes=False)
+        assert np.isfinite(means[0]).all() == finite

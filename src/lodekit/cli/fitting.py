@@ -48,8 +48,17 @@ InputOption = Annotated[
     typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
 ]
 DeviationOption = Annotated[
-    float | None, typer.Option("--mode-deviation", help="The prior deviation of every mode; learned otherwise.")
+    str | None,
+    typer.Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned."),
 ]
+
+
+def _read_deviation(text: str | None) -> float | str | None:
+    """Return a number where it is one, and the word otherwise, which is checked later."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def init(
@@ -124,7 +133,7 @@ def fit(
         noise=noise,
         latent=latent,
         prior=prior,
-        mode_deviation=deviation,
+        mode_deviation=_read_deviation(deviation),
         inputs={**file.inputs, **read_pairs(given or [], "--input")} or None,
         engine=engine,
         restarts=restarts,

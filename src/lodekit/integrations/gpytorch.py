@@ -348,7 +348,7 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     kernel.set_value("lengthscales", hyper.lengthscales * units.span)
     kernel.set_value("deviations", hyper.deviations)
     kernel.set_value("mode_deviations", hyper.mode_deviations)
-    if fit.arguments.mode_deviation is not None:
+    if not fit.layout.learns_modes:
         kernel.raw_mode_deviations.requires_grad_(False)
     return model.eval(), likelihood.eval()
 

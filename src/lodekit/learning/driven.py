@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.data.observations import Series
+from lodekit.inference.records import RecordsEngine
 from lodekit.learning.guesses.delays import delay_grid, delay_parameters
 from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.guesses.simulated import Fitted, Simulation
@@ -48,10 +49,11 @@ _BEND, _SEARCH = 1.0, 100
 def learn_driven(
     system: System,
     objective: Objective,
-    series: Sequence[Series],
+    records: Sequence[Sequence[Series]],
     guesses: Sequence[Guess],
     generator: np.random.Generator,
     tolerance: float,
+    known: Array | None = None,
 ) -> Optimum | None:
     """Return the best optimum of the objective; None where no simulation is finite.
 
@@ -60,20 +62,25 @@ def learn_driven(
     system : System
     objective : Objective
         Of an engine without free functions.
-    series : sequence of Series
-        Measurements, or averages of them.
+    records : sequence of sequences of Series
+        Measurements of each record, or averages of them, one for each observable.
     guesses : sequence of Guess
         Of the parameters.
     generator : numpy.random.Generator
         For values that are drawn.
     tolerance : float
         What a step has to gain in the objective.
+    known : array, shape (p,), optional
+        Parameters of an earlier fit: they are followed first, and others only where they start out better than these
+        end.
     """
-    prior, layout = objective.engine.prior, objective.layout
-    whole = Simulation.of(prior, layout, series, _FULL)
-    thin = Simulation.of(prior, layout, series, _THIN)
+    engine, layout = objective.engine, objective.layout
+    priors = [part.prior for part in (engine.engines if isinstance(engine, RecordsEngine) else (engine,))]
+    whole, thin = (Simulation.of(priors, layout, records, most) for most in (_FULL, _THIN))
     given = [guess.theta for guess in guesses if guess.family == "given"]
-    if given:
+    if known is not None:
+        found = _follow_known(system, thin, whole, known, guesses, generator)
+    elif given:
         found = [end for theta in given if (end := whole.descend(whole.chart.inward(theta), _STEPS, _GAIN)) is not None]
     else:
         found = _follow_many(system, thin, whole, guesses, generator)
@@ -86,6 +93,25 @@ def learn_driven(
             other = _climb(objective, whole, rival, tolerance)
             best = other if other is not None and (best is None or other.value > best.value) else best
     return best
+
+
+def _follow_known(
+    system: System,
+    thin: Simulation,
+    whole: Simulation,
+    known: Array,
+    guesses: Sequence[Guess],
+    generator: np.random.Generator,
+) -> list[Fitted]:
+    """Return where an earlier fit leads, and where others do if they start out better; best first."""
+    end = whole.descend(whole.chart.inward(known), _STEPS, _GAIN)
+    here = None if end is None else thin.look(end.z, end.levels, slopes=False)
+    starts = _screen(system, thin, guesses, generator, is_first=True)
+    best = thin.look(starts[0], None if end is None else end.levels, slopes=False) if starts else None
+    if end is not None and (best is None or (here is not None and here.merit <= best.merit)):
+        return [end]
+    others = _follow_many(system, thin, whole, guesses, generator)
+    return sorted([*([] if end is None else [end]), *others], key=lambda item: item.merit)
 
 
 def _follow_many(
@@ -176,18 +202,20 @@ def _solve_gains(thin: Simulation, z: Array, affine: NDArray[np.bool_]) -> tuple
 def _climb(objective: Objective, whole: Simulation, found: Fitted, tolerance: float) -> Optimum | None:
     """Return where a search of the objective ends that starts at a simulation, on axes made from its derivatives."""
     prior, layout = objective.engine.prior, objective.layout
-    pieces = np.split(found.amplitudes, np.cumsum([group.size for group in prior.groups])[:-1]) if prior.groups else []
+    ends = np.cumsum([group.size for group in prior.groups])[:-1]
+    pieces = np.split(found.amplitudes, ends, axis=1) if prior.groups else []
     modes = np.array([max(float(np.sqrt(np.mean(piece**2))), 1e-6) for piece in pieces])
     levels = found.levels * prior.units.scales
     groups = np.array(prior.noise.groups)
     noise = np.array([float(np.sqrt(np.mean(levels[groups == g] ** 2))) for g in range(layout.noise_levels)])
-    hyper = Hyperparameters(whole.chart.outward(found.z), np.zeros(0), np.zeros(0), layout.fix_modes(modes), noise)
+    theta = whole.chart.outward(found.z)
+    hyper = Hyperparameters(theta, np.zeros(0), np.zeros(0), layout.fix_modes(modes, theta), noise)
     x0 = layout.pack(hyper)
     if not np.isfinite(objective.value(x0)):
         return None
     blocks, curvature = layout.blocks, np.zeros(layout.size)
     curvature[blocks.mode_deviations] = _BEND
-    counts = np.array([len(index) for index in whole.index])
+    counts = whole.counts
     curvature[blocks.noise] = [2.0 * max(int(counts[groups == g].sum()), 1) for g in range(layout.noise_levels)]
     H = np.diag(curvature)
     slopes = np.array([layout.transforms[n].slope(float(x0[i])) for i, n in enumerate(layout.learned)])

@@ -12,6 +12,8 @@ __all__ = ["degrees_of_freedom"]
 Array = NDArray[np.float64]
 #: How far the objective is looked at to either side, in standard errors.
 _STEP = 0.5
+#: A standard error beyond this, on the scale of the search, says that nothing is known.
+_FAR = 30.0
 #: Fewer degrees of freedom than this say no more than that the standard error is hardly known.
 _FEWEST = 3.0
 #: With so many measurements and no free function, about as many degrees of freedom are left: as good as known.
@@ -48,7 +50,8 @@ def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Arr
         return found
     with np.errstate(all="ignore"):
         centre = objective.evaluate(x)[1]
-        for k in np.flatnonzero(known[:count]).tolist():
+        # Powers of ten away nothing is finite, and to find that out takes long.
+        for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _FAR**2)).tolist():
             along = _STEP * finite[k] / np.sqrt(finite[k, k])
             above, below = (objective.evaluate(x + sign * along)[1] for sign in (1.0, -1.0))
             # The curvature along this direction, times the square of its length, and the slopes of V relative to V.

@@ -12,6 +12,7 @@ from lodekit.data.observations import Series
 from lodekit.errors import FitError
 from lodekit.learning.driven import learn_driven
 from lodekit.learning.guesses.gather import gather_guesses
+from lodekit.learning.guesses.simulated import times_of
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.second_look import look_again
@@ -43,7 +44,7 @@ def learn(
     scatter: Array | None = None,
     known: Array | None = None,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
-    record: Sequence[Series] | None = None,
+    runs: Sequence[Sequence[Series]] | None = None,
 ) -> Optimum:
     """Return the best optimum of the log evidence, plus the log prior where parameters have priors.
 
@@ -66,8 +67,8 @@ def learn(
         than it ends.
     inputs : sequence of dict of str to InputSignal, optional
         Channels that are known for all times, in each record.
-    record : sequence of Series, optional
-        All measurements, where there is one record, and it is in memory.
+    runs : sequence of sequences of Series, optional
+        All measurements of each record, where they are in memory: one series for each observable.
     """
     layout = objective.layout
     if layout.size == 0:
@@ -75,10 +76,11 @@ def learn(
     generator = np.random.default_rng(random_state)
     guesses = gather_guesses(system, objective, records, generator, inputs)
     series = [item for own in records for item in own]
-    agree, signals = objective.engine.limits.agree, inputs[0] if inputs and len(records) == 1 else {}
-    if signals and not layout.processes and layout.learned and known is None:
-        first = _opening(record or series, signals)
-        driven = learn_driven(system, objective, first, guesses, generator, _FINE * agree)
+    agree = objective.engine.limits.agree
+    if inputs and runs and any(inputs) and not layout.processes and layout.learned:
+        first = [_opening(own, signals) for own, signals in zip(runs, inputs, strict=True)]
+        theta = None if known is None else layout.unpack(known).theta
+        driven = learn_driven(system, objective, first, guesses, generator, _FINE * agree, theta)
         if driven is not None:
             return driven
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
@@ -105,7 +107,7 @@ def _in_parallel(objective: Objective, starts: list[Start], n_jobs: int | None) 
 def _opening(record: Sequence[Series], inputs: Mapping[str, InputSignal]) -> list[Series]:
     """Return the first part of a long record, in which inputs do about as much as in all of it."""
     count = _OPENING
-    times = np.unique(np.concatenate([item.times for item in record]))
+    times = times_of(record)
     while count < len(times):
         stop = times[count - 1]
         parts = [(signal.values[signal.times <= stop], signal.values) for signal in inputs.values()]

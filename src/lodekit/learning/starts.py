@@ -300,4 +300,4 @@ def match_sizes(
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(sizes.power, ends) if prior.groups else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces])
-    return Hyperparameters(sizes.theta, lengthscales, deviations, layout.fix_modes(modes), noise)
+    return Hyperparameters(sizes.theta, lengthscales, deviations, layout.fix_modes(modes, sizes.theta), noise)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.open_modes import OpenModes
 from lodekit.system.parameters import Parameter
 
 __all__ = ["Blocks", "Layout", "Transform", "parameter_transforms"]
@@ -160,6 +161,8 @@ class Layout:
         How many lengthscales (and deviations), deviations of modes and levels there are.
     mode_deviation : float, optional
         Of all groups of modes, where it is not learned: they have no place in the vector then.
+    open_modes : OpenModes, optional
+        Where deviations of modes follow the parameters: they have no place in the vector then.
     """
 
     names: tuple[str, ...]
@@ -169,6 +172,12 @@ class Layout:
     mode_groups: int
     noise_levels: int
     mode_deviation: float | None = None
+    open_modes: OpenModes | None = None
+
+    @property
+    def learns_modes(self) -> bool:
+        """Whether deviations of modes are learned."""
+        return self.mode_deviation is None and self.open_modes is None
 
     @property
     def learned(self) -> list[int]:
@@ -178,7 +187,7 @@ class Layout:
     @cached_property
     def blocks(self) -> Blocks:
         """Which part of the vector belongs to what."""
-        modes = self.mode_groups if self.mode_deviation is None else 0
+        modes = self.mode_groups if self.learns_modes else 0
         return Blocks.of([len(self.transforms), self.processes, self.processes, modes, self.noise_levels])
 
     @property
@@ -242,18 +251,28 @@ class Layout:
             theta,
             natural[blocks.lengthscales],
             natural[blocks.deviations],
-            self.fix_modes(natural[blocks.mode_deviations]),
+            self.fix_modes(natural[blocks.mode_deviations], theta),
             natural[blocks.noise],
         )
 
-    def fix_modes(self, deviations: Array) -> Array:
-        """Return deviations of modes as they are learned, or the fixed ones in their place."""
+    def fix_modes(self, deviations: Array, theta: Array) -> Array:
+        """Return deviations of modes as they are learned, or others in their place.
+
+        Parameters
+        ----------
+        deviations : array
+            Those that are learned, or would be.
+        theta : array, shape (p,)
+            The parameters that open modes follow.
+        """
+        if self.open_modes is not None:
+            return np.asarray(np.exp(np.clip(self.open_modes.log_deviations(theta), -300, 300)))
         return deviations if self.mode_deviation is None else np.full(self.mode_groups, self.mode_deviation)
 
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
         _, lengthscales, deviations, modes, noise = hyper.parts
-        return [lengthscales, deviations, *([modes] if self.mode_deviation is None else []), noise]
+        return [lengthscales, deviations, *([modes] if self.learns_modes else []), noise]
 
     def pack(self, hyper: Hyperparameters) -> Array:
         """Return the vector, shape (n,), that `unpack` turns into these values."""
@@ -270,7 +289,10 @@ class Layout:
         gradient : Hyperparameters
             Derivatives in the parameters, and in the logarithms of all else.
         """
-        own = [gradient.theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
+        theta = gradient.theta
+        if self.open_modes is not None and len(self.learned):
+            theta = theta + self.open_modes.pull(self.parameters(x, self.learned), gradient.mode_deviations)
+        own = [theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
         return np.concatenate([own, *self._learned_parts(gradient)])
 
 

@@ -73,7 +73,8 @@ class Drive:
         start = sum(math.prod(self.shapes[name]) for name in _MATRICES)
         stop, missing = start + self.shapes["delays"][0], self._missing
         values, slopes = (_widen(part[..., start:stop], missing) for part in table)
-        return values, slopes
+        # Inputs cannot act ahead: what asks for that has no response.
+        return np.where(values < 0.0, np.nan, values), slopes
 
     @property
     def _missing(self) -> int:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from lodekit.algebra.scalars import Scalar
-from lodekit.errors import EquationError
+from lodekit.algebra.finite_field import Element
+from lodekit.algebra.scalars import Scalar, ScalarRing
+from lodekit.errors import EquationError, ParameterError
 from lodekit.system.forms import LinearForm
+from lodekit.system.parameters import Parameter
 from lodekit.system.signals import Signal
 from lodekit.system.tree import Call
 
-__all__ = ["Delayed", "channel_of", "delay_form", "delayed_names", "need_inputs"]
+__all__ = ["Delayed", "bound_delays", "channel_of", "delay_form", "delayed_names", "need_inputs"]
 
 
 class Delayed(str):
@@ -88,3 +92,53 @@ def delayed_names(forms: Iterable[LinearForm]) -> tuple[Delayed, ...]:
 def need_inputs(channels: Sequence[str]) -> list[str]:
     """Return the channels that must be known inputs, because they are delayed."""
     return list(dict.fromkeys(name.channel for name in channels if isinstance(name, Delayed)))
+
+
+def bound_delays(parameters: Mapping[str, Parameter], names: Sequence[Delayed]) -> dict[str, Parameter]:
+    """Return parameters of which those that are delays themselves, or multiples of one, are positive.
+
+    Raise where known values make a delay negative. Those of sums are left as they are: one of several may well be
+    negative, and what makes a sum negative has no response.
+
+    Parameters
+    ----------
+    parameters : dict of str to Parameter
+    names : sequence of Delayed
+        All delayed channels.
+    """
+    found = dict(parameters)
+    for name in names:
+        occurring = _occurring(name.time)
+        if occurring is None:
+            continue
+        values = {each: found[each].fixed for each in occurring}
+        if None not in values.values():
+            value = _evaluate(name.time, {each: float(fixed or 0.0) for each, fixed in values.items()})
+            if value < 0.0:
+                said = ", ".join(f"{each} = {fixed:g}" for each, fixed in values.items())
+                raise ParameterError(f"expected a delay of at least zero in {name}, got {value:g} with {said}")
+        elif len(occurring) == 1 and len(name.time.ring.terms(name.time.numerator)) == 1:
+            (own,) = occurring
+            try:
+                found[own] = replace(found[own], positive=True)
+            except ParameterError as problem:
+                raise ParameterError(f"{own} is a delay, in {name}, and so at least zero; {problem}") from None
+    return found
+
+
+def _occurring(time: Scalar) -> list[str] | None:
+    """Return the parameters that a delay depends on; None where constants such as pi stand there, too."""
+    vectors = [v for part in (time.numerator, time.denominator) for v in time.ring.terms(part)]
+    names = [n for k, n in enumerate(time.ring.names) if any(v[k] for v in vectors)]
+    return names if all(name in time.ring.parameters for name in names) else None
+
+
+def _evaluate(time: Scalar, values: Mapping[str, float]) -> float:
+    """Return a delay at values of the parameters that it depends on; not a number where it has none."""
+    above, below = (_sum(time.ring, part, values) for part in (time.numerator, time.denominator))
+    return above / below if below else math.nan
+
+
+def _sum(ring: ScalarRing, element: Element, values: Mapping[str, float]) -> float:
+    terms = ring.terms(element).items()
+    return sum(c * math.prod(values.get(n, 1.0) ** e for n, e in zip(ring.names, v, strict=True)) for v, c in terms)

@@ -33,7 +33,7 @@ _MODEL_LINES = (
     '# latent = "matern-7/2"   # rougher than "se", the default',
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
-    "# mode_deviation = 1.0     # the prior deviation of every mode; learned without this line",
+    '# mode_deviation = 1.0     # the prior deviation of every mode, or "open", or "learned"; see the documentation',
     '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
 _PARAMETER_LINES = (
@@ -80,7 +80,7 @@ class SystemFile:
         Covariance of the free functions, one for all or one each.
     prior : {"latent", "channels"}
         What is smooth: the free functions, or the channels.
-    mode_deviation : float or None
+    mode_deviation : float, str or None
         The prior deviation of every mode; None where it is learned.
     columns : dict of observable to column
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
@@ -96,7 +96,7 @@ class SystemFile:
     noise: str | dict[str, float] = "channel"
     latent: str | tuple[str, ...] = "se"
     prior: str = "latent"
-    mode_deviation: float | None = None
+    mode_deviation: float | str | None = None
     columns: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     records: str = ""
@@ -246,11 +246,15 @@ def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | di
     return {name: float(std) for name, std in entry.items()}
 
 
-def _read_deviation(place: Path, entry: Any) -> float | None:
+def _read_deviation(place: Path, entry: Any) -> float | str | None:
     if entry is None:
         return None
+    if entry in ("open", "learned"):
+        return str(entry)
     if isinstance(entry, bool) or not isinstance(entry, float | int) or not 0 < entry < math.inf:
-        raise SystemFileError(f"{place}: expected mode_deviation as a positive number, got {entry!r}")
+        raise SystemFileError(
+            f"{place}: expected mode_deviation as a positive number, 'open' or 'learned', got {entry!r}"
+        )
     return float(entry)
 
 

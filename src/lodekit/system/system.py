@@ -12,7 +12,7 @@ from lodekit.errors import EquationError
 from lodekit.system import display, matrices
 from lodekit.system.basis import Basis, choose, read_basis, without_inputs
 from lodekit.system.choice import Choice
-from lodekit.system.delays import delayed_names
+from lodekit.system.delays import bound_delays, delayed_names
 from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.grammar import parse_equations
 from lodekit.system.linear import read_system
@@ -194,7 +194,8 @@ class System(Shown):
         self._notes = tuple(dict.fromkeys((*notes, *more)))
         rows, columns = ((), ()) if said is None else (said.rows, said.columns)
         read = read_system(equations, plain, names, basis=rows, columns=columns)
-        self._channels = functions = (*plain, *delayed_names(read.rows))
+        self._channels = functions = (*plain, *(late := delayed_names(read.rows)))
+        self._parameters = bound_delays(self._parameters, late)
         entries = [[row.channels.get(name, []) for name in functions] for row in read.rows]
         self._operator = OperatorMatrix.from_scalars(read.ring, entries, len(functions), variable)
         self._forcing = tuple(row.known.scale(read.ring.rational(-1)) for row in read.rows)

@@ -73,7 +73,7 @@ def gather_guesses(
         return [Guess("given", starts)]
     found: list[Guess] = []
     equations = equations_of_records(system, records, layout, inputs)
-    if equations and system.delayed_channels and len(records) == 1 and not layout.processes:
+    if equations and system.delayed_channels and not layout.processes:
         # Simulations are compared at many delays anyway.
         pass
     elif equations and system.delayed_channels:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.learning.transforms import Layout
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["Chart", "Fitted", "Simulation"]
+__all__ = ["Chart", "Fitted", "Run", "Simulation", "times_of"]
 
 Array = NDArray[np.float64]
 #: Amplitudes of modes are held back by so little, relative to the largest mode; noise is at least this share of data.
@@ -101,8 +103,8 @@ class Fitted:
         What is left of the data, scaled.
     levels : array, shape (o,)
         The noise of each observable, scaled.
-    amplitudes : array, shape (r,)
-        Of the modes.
+    amplitudes : array, shape (k, r)
+        Of the modes, in each record.
     jacobian : array, shape (m, parameters), or (m, 0)
         Derivatives of what is left, with amplitudes that follow, in the coordinates, in units of the noise; without
         columns where they were not wanted.
@@ -117,18 +119,15 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """Measurements and what is simulated beside them.
+class Run:
+    """Measurements of one record.
 
     Parameters
     ----------
     prior : Prior
-        Of the measured observables; it has no free functions.
-    chart : Chart
+        Of the measured observables, with the inputs and the start of this record; it has no free functions.
     times : array, shape (n,)
         All different times, ascending.
-    scaled : array, shape (n,)
-        The same, scaled.
     index : list of int arrays
         For each observable, which times it was measured at.
     values : array, shape (m,)
@@ -138,43 +137,144 @@ class Simulation:
     """
 
     prior: Prior
-    chart: Chart
     times: Array
-    scaled: Array
     index: list[NDArray[np.intp]]
     values: Array
     known: Array
 
     @classmethod
-    def of(cls, prior: Prior, layout: Layout, series: Sequence[Series], most: int) -> Simulation:
-        """Return measurements with their simulation, thinned to so many rows at most.
+    def of(cls, prior: Prior, series: Sequence[Series], stride: int) -> Run:
+        """Return measurements of which every so many-th row is kept.
 
         Parameters
         ----------
         prior : Prior
-        layout : Layout
         series : sequence of Series
             One for each observable of the prior.
-        most : int
+        stride : int
         """
-        times = np.unique(np.concatenate([item.times for item in series]))
-        kept = times[:: -(-len(times) // most)]
+        kept = times_of(series)[::stride]
         some = [item.take(np.flatnonzero(np.isin(item.times, kept))) for item in series]
         scales = prior.units.scales
         return cls(
             prior,
-            Chart(layout),
             kept,
-            prior.units.scaled_times(kept),
             [np.searchsorted(kept, item.times) for item in some],
             np.concatenate([item.values / scale for item, scale in zip(some, scales, strict=True)]),
             np.concatenate([np.where(item.known, item.std / s, np.nan) for item, s in zip(some, scales, strict=True)]),
         )
 
+    @cached_property
+    def scaled(self) -> Array:
+        """The times, scaled."""
+        return self.prior.units.scaled_times(self.times)
+
+    @cached_property
+    def which(self) -> NDArray[np.intp]:
+        """The observable of each measurement."""
+        return np.repeat(np.arange(len(self.index)), [len(index) for index in self.index])
+
+    def project(
+        self, values: Coefficients, weights: Array, learned: Sequence[int], *, slopes: bool
+    ) -> tuple[Array, Array, Array] | None:
+        """Return what the best modes leave of the data, (m,), their amplitudes, (r,), and derivatives, (m, parameters).
+
+        Parameters
+        ----------
+        values : Coefficients
+            Of the observables at values of the parameters.
+        weights : array, shape (m,)
+            By which measurements are weighed; so are the derivatives.
+        learned : sequence of int
+            Parameters in which derivatives are wanted.
+        slopes : bool
+            Whether they are; there are no columns otherwise.
+        """
+        observables = self.prior.observables
+        means, d_means = observables.means(values, self.times, slopes=slopes)
+        basis, d_basis = observables.mode_basis(values, self.prior.groups, self.scaled, slopes=slopes)
+        B = self._pick(basis) * weights[:, None]
+        target = (self.values - self._pick(means)) * weights
+        if not (np.isfinite(B).all() and np.isfinite(target).all()):
+            return None
+        Q, amplitudes = _project(B, target)
+        rest = (target - B @ amplitudes) / weights
+        if not slopes:
+            return rest, amplitudes, np.zeros((len(rest), 0))
+        pairs = zip(d_means, d_basis, self.index, strict=True)
+        parts = [(d[learned] + e[learned] @ amplitudes)[:, i] for d, e, i in pairs]
+        J = -np.concatenate(parts, axis=1).T * weights[:, None]
+        return rest, amplitudes, J - Q @ (Q.T @ J)
+
+    def _pick(self, functions: Sequence[Array]) -> Array:
+        return np.concatenate([part[index] for part, index in zip(functions, self.index, strict=True)])
+
+
+def times_of(series: Sequence[Series]) -> Array:
+    """Return all different times of some series, ascending."""
+    return np.unique(np.concatenate([item.times for item in series]))
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Measurements of one record, or of several, and what is simulated beside them.
+
+    Parameters
+    ----------
+    chart : Chart
+    runs : tuple of Run
+        One for each record.
+    """
+
+    chart: Chart
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def of(cls, priors: Sequence[Prior], layout: Layout, records: Sequence[Sequence[Series]], most: int) -> Simulation:
+        """Return measurements with their simulation, thinned to so many rows at most.
+
+        Parameters
+        ----------
+        priors : sequence of Prior
+            Of each record.
+        layout : Layout
+        records : sequence of sequences of Series
+            Of each record, one for each observable of the prior.
+        most : int
+        """
+        stride = -(-sum(len(times_of(series)) for series in records) // most)
+        pairs = zip(priors, records, strict=True)
+        return cls(Chart(layout), tuple(Run.of(prior, series, stride) for prior, series in pairs))
+
     @property
     def observables(self) -> Observables:
         """What was measured, compiled."""
-        return self.prior.observables
+        return self.runs[0].prior.observables
+
+    @property
+    def times(self) -> Array:
+        """Those of the longest record."""
+        return max((run.times for run in self.runs), key=lambda times: float(np.ptp(times)))
+
+    @cached_property
+    def values(self) -> Array:
+        """All measurements, scaled, shape (m,): record after record, and there observable after observable."""
+        return np.concatenate([run.values for run in self.runs])
+
+    @cached_property
+    def known(self) -> Array:
+        """Standard deviations that are known, scaled; NaN elsewhere."""
+        return np.concatenate([run.known for run in self.runs])
+
+    @cached_property
+    def which(self) -> NDArray[np.intp]:
+        """The observable of each measurement."""
+        return np.concatenate([run.which for run in self.runs])
+
+    @cached_property
+    def counts(self) -> NDArray[np.intp]:
+        """How many measurements there are of each observable."""
+        return np.bincount(self.which, minlength=self.observables.count)
 
     def look(self, z: Array, levels: Array | None = None, *, slopes: bool) -> Fitted | None:
         """Return the simulation at some coordinates; None where something is not finite.
@@ -187,58 +287,49 @@ class Simulation:
         slopes : bool
             Whether derivatives are wanted.
         """
-        theta = self.chart.outward(z)
-        levels = np.full(len(self.index), _NOISE) if levels is None else levels
+        theta, learned = self.chart.outward(z), self.chart.layout.learned
+        levels = np.full(self.observables.count, _NOISE) if levels is None else levels
         with np.errstate(all="ignore"):
             values = self.observables.evaluate(theta)
             if not all(np.isfinite(part).all() for part in (*values.factors, *values.columns, values.table[0])):
                 return None
-            means, d_means = self.observables.means(values, self.times, slopes=slopes)
-            basis, d_basis = self.observables.mode_basis(values, self.prior.groups, self.scaled, slopes=slopes)
-            weights = 1.0 / np.where(np.isnan(self.known), self._each(levels), self.known)
-            B = self._pick(basis) * weights[:, None]
-            target = (self.values - self._pick(means)) * weights
-            if not (np.isfinite(B).all() and np.isfinite(target).all()):
-                return None
-            Q, amplitudes = _project(B, target)
-            rest = (target - B @ amplitudes) / weights
+            weights = self._weights(levels)
+            found = []
+            for run, own in zip(self.runs, self._split(weights), strict=True):
+                part = run.project(values, own, learned, slopes=slopes)
+                if part is None:
+                    return None
+                found.append(part)
+            rest, J = (np.concatenate([part[k] for part in found]) for k in (0, 2))
             merit, levels = self._merit(rest)
-            if not slopes:
-                J = np.zeros((len(rest), 0))
-                return Fitted(z, merit, rest, levels, amplitudes, J) if np.isfinite(merit) else None
-            learned = self.chart.layout.learned
-            pairs = zip(d_means, d_basis, self.index, strict=True)
-            parts = [(d[learned] + e[learned] @ amplitudes)[:, i] for d, e, i in pairs]
-            J = -np.concatenate(parts, axis=1).T * self.chart.slopes(z)
-            fresh = 1.0 / np.where(np.isnan(self.known), self._each(levels), self.known)
-            # With other weights the same modes span another plane, which hardly matters.
-            J = (J * weights[:, None] - Q @ (Q.T @ (J * weights[:, None]))) * (fresh / weights)[:, None]
+            if slopes:
+                # With other weights the same modes span another plane, which hardly matters.
+                J = J * self.chart.slopes(z) * (self._weights(levels) / weights)[:, None]
         if not np.isfinite(merit) or not np.isfinite(J).all():
             return None
-        return Fitted(z, merit, rest, levels, amplitudes, J)
+        return Fitted(z, merit, rest, levels, np.stack([part[1] for part in found]), J)
 
-    def _each(self, levels: Array) -> Array:
-        return np.repeat(levels, [len(index) for index in self.index])
+    def _split(self, values: Array) -> list[Array]:
+        """Return the parts of values at all measurements that belong to each record."""
+        return np.split(values, np.cumsum([len(run.values) for run in self.runs])[:-1])
 
-    def _pick(self, functions: Sequence[Array]) -> Array:
-        return np.concatenate([part[index] for part, index in zip(functions, self.index, strict=True)])
+    def _weights(self, levels: Array) -> Array:
+        """Return one over the noise of each measurement."""
+        return np.asarray(1.0 / np.where(np.isnan(self.known), levels[self.which], self.known))
 
     def _merit(self, rest: Array) -> tuple[float, Array]:
         """Return what is minimised, and levels of noise."""
-        total, levels, start = 0.0, np.ones(len(self.index)), 0
-        for o, index in enumerate(self.index):
-            own, known = rest[start : start + len(index)], self.known[start : start + len(index)]
-            start += len(index)
-            open_ = np.isnan(known)
-            total += 0.5 * float(np.sum((own[~open_] / known[~open_]) ** 2))
-            if open_.any():
-                levels[o] = np.sqrt(np.mean(own[open_] ** 2) + _FLOOR**2)
-                total += int(open_.sum()) * float(np.log(levels[o]))
-        return total, levels
+        open_ = np.isnan(self.known)
+        total, levels = 0.5 * float(np.sum((rest[~open_] / self.known[~open_]) ** 2)), np.ones(len(self.counts))
+        squares = np.bincount(self.which[open_], rest[open_] ** 2, minlength=len(levels))
+        counts = np.bincount(self.which[open_], minlength=len(levels))
+        some = counts > 0
+        levels[some] = np.sqrt(squares[some] / counts[some] + _FLOOR**2)
+        return total + float(counts[some] @ np.log(levels[some])), levels
 
     def weigh(self, found: Fitted) -> Array:
         """Return what is left of the data in units of its noise, shape (m,)."""
-        return np.asarray(found.rest / np.where(np.isnan(self.known), self._each(found.levels), self.known))
+        return found.rest * self._weights(found.levels)
 
     def descend(self, z: Array, steps: int, gain: float, enough: float = -np.inf) -> Fitted | None:
         """Return where Levenberg's steps lead; None where nothing is finite at the start.

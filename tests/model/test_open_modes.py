@@ -1,0 +1,163 @@
+"""Initial states of what known inputs drive: left open as by least squares, and in favour of no parameters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import expm
+from scipy.optimize import least_squares
+
+import lodekit as lk
+from lodekit.preparing import prepare
+from tests.test_archive import repack
+
+Array = NDArray[np.float64]
+ROWS, STEP, NOISE = 60, 0.5, 0.05
+NAMES = ("a", "b", "k")
+TRUTH = np.array([0.4, 1.5, 2.0])
+#: A heater that is not seen, and far from rest, warms what is seen.
+EQUATIONS = ["h' = k*u - a*h", "y' = b*(h - y)"]
+START = np.array([-4.0, 1.0])
+
+
+def heater(starts: Array | None = None) -> lk.System:
+    given = [None] * 3 if starts is None else starts.tolist()
+    made = {name: lk.Parameter(positive=True, start=start) for name, start in zip(NAMES, given, strict=True)}
+    return lk.System(EQUATIONS, parameters=made)
+
+
+def simulate(theta: Array, u: Array, start: Array) -> Array:
+    """Return what is seen, shape (n,), by matrix exponentials."""
+    a, b, k = theta
+    block = np.zeros((3, 3))
+    block[:2] = [[-a, 0.0, k], [b, -b, 0.0]]
+    whole, states = expm(STEP * block), [start]
+    for held in u[:-1]:
+        states.append(whole[:2, :2] @ states[-1] + whole[:2, 2] * held)
+    return np.array(states)[:, 1]
+
+
+def residuals(theta: Array, record: dict[str, Array]) -> Array:
+    """Return what the best initial state leaves of a record."""
+    quiet = simulate(theta, record["u"], np.zeros(2))
+    modes = np.column_stack([simulate(theta, 0.0 * record["u"], start) for start in np.eye(2)])
+    rest = record["y"] - quiet
+    return np.asarray(rest - modes @ np.linalg.lstsq(modes, rest, rcond=None)[0])
+
+
+def make_record(seed: int, scale: float = 1.0) -> dict[str, Array]:
+    generator = np.random.default_rng(seed)
+    u = np.repeat(generator.normal(size=ROWS // 6), 6)
+    y = simulate(TRUTH, u, START) + NOISE * generator.normal(size=ROWS)
+    return {"t": STEP * np.arange(ROWS), "u": u, "y": scale * y}
+
+
+RECORD = make_record(0)
+
+
+def fit(record: dict[str, Array] = RECORD, **options: object) -> lk.LODEGP:
+    gp = lk.LODEGP(heater(TRUTH), inputs={"u": "hold"}, random_state=0, **options)  # type: ignore[arg-type]
+    return gp.fit(record["t"], {name: record[name] for name in ("y", "u")})
+
+
+@pytest.fixture(scope="module")
+def learned() -> lk.LODEGP:
+    return fit(mode_deviation="learned")
+
+
+@pytest.fixture(scope="module")
+def heated() -> lk.LODEGP:
+    return fit()
+
+
+def test_estimates_are_those_of_least_squares_with_free_initial_states(heated: lk.LODEGP) -> None:
+    """To a thousandth of a standard error; learned deviations pull the hidden heater towards rest."""
+    best = least_squares(lambda theta: residuals(theta, RECORD), TRUTH, xtol=1e-12, ftol=1e-12).x
+    for name, value in zip(NAMES, best, strict=True):
+        found = heated.parameters_[name]
+        assert abs(found.value - value) < 1e-3 * found.std_error
+    # The level of noise is that of a regression: initial states have cost measurements.
+    left = float(np.sum(residuals(best, RECORD) ** 2))
+    assert heated.noise_["y"] == pytest.approx(np.sqrt(left / (ROWS - 2)), rel=2e-2)
+
+
+def test_the_evidence_of_parameters_is_that_of_what_least_squares_leaves(heated: lk.LODEGP) -> None:
+    """Whatever the parameters: no determinant of the modes is left in it."""
+    layout, engine = heated.fit_.layout, heated.fit_.setup.engine
+    level, values, expected = layout.unpack(heated.fit_.optimum.x).noise, [], []
+    for factors in ([1.0, 1.0, 1.0], [1.3, 0.8, 1.1], [0.7, 2.0, 0.9], [3.7, 1.0, 1.0]):
+        theta = TRUTH * factors
+        x = heated.fit_.optimum.x.copy()
+        x[:3] = [layout.transforms[n].inverse(float(value)) for n, value in enumerate(theta)]
+        values.append(engine.value(layout.unpack(x)))
+        expected.append(-0.5 * float(np.sum((residuals(theta, RECORD) / level) ** 2)))
+    np.testing.assert_allclose(np.diff(values), np.diff(expected), rtol=1e-3, atol=1e-2)
+
+
+def test_deviations_follow_the_parameters_with_their_derivatives(heated: lk.LODEGP) -> None:
+    modes, theta = heated.fit_.layout.open_modes, 1.2 * TRUTH
+    assert modes is not None
+    slopes = np.stack([modes.pull(theta, weights) for weights in np.eye(len(modes.groups))], axis=1)
+    for n, step in enumerate(1e-5 * np.eye(3)):
+        change = (modes.log_deviations(theta + step) - modes.log_deviations(theta - step)) / 2e-5
+        np.testing.assert_allclose(slopes[n], change, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("engine", ["dense", "spectral"])
+def test_engines_agree_on_open_modes(heated: lk.LODEGP, engine: str) -> None:
+    """Dense matrices have wide modes beside a little noise, which costs digits."""
+    arguments = replace(heated.fit_.arguments, engine=engine)
+    setup = prepare(heated.system, arguments, heated.fit_.measurements)
+    x = heated.fit_.optimum.x
+    first, second = heated.fit_.setup.objective.evaluate(x + 0.1), setup.objective.evaluate(x + 0.1)
+    assert second[0] == pytest.approx(first[0], abs=1e-5)
+    np.testing.assert_allclose(second[1], first[1], rtol=1e-5, atol=1e-5)
+
+
+def test_units_change_nothing(heated: lk.LODEGP) -> None:
+    large = make_record(0, 1e4)
+    other = fit({**large, "u": 1e4 * large["u"]})
+    for name in NAMES:
+        assert other.parameters_[name].value == pytest.approx(heated.parameters_[name].value, rel=1e-6)
+    assert other.log_evidence_ == pytest.approx(heated.log_evidence_ - ROWS * np.log(1e4), abs=1e-5)
+
+
+def test_records_have_open_initial_states_of_their_own() -> None:
+    records = [RECORD, make_record(1)]
+    gp = lk.LODEGP(heater(TRUTH), inputs={"u": "hold"}, random_state=0)
+    gp.fit([(record["t"] + 100.0 * n, {"y": record["y"], "u": record["u"]}) for n, record in enumerate(records)])
+    best = least_squares(lambda theta: np.concatenate([residuals(theta, each) for each in records]), TRUTH).x
+    for name, value in zip(NAMES, best, strict=True):
+        assert abs(gp.parameters_[name].value - value) < 1e-3 * gp.parameters_[name].std_error
+
+
+def test_the_summary_says_so_and_the_argument_says_otherwise(heated: lk.LODEGP, learned: lk.LODEGP) -> None:
+    assert "deviation of mode 1 (open)" in heated.summary()
+    assert "(open)" not in learned.summary()
+    assert abs(learned.predict([0.0], "h")[0] - START[0]) < 1.0
+    with pytest.raises(lk.LodekitError, match="'open' or 'learned', got 'wide'"):
+        fit(mode_deviation="wide")
+
+
+def test_open_modes_survive_a_file_and_older_files_stay_as_they_were(
+    heated: lk.LODEGP, learned: lk.LODEGP, tmp_path: Path
+) -> None:
+    heated.save(tmp_path / "open.lodekit")
+    again = lk.LODEGP.load(tmp_path / "open.lodekit")
+    assert again.get_params()["mode_deviation"] is None
+    assert again.log_evidence_ == pytest.approx(heated.log_evidence_, abs=1e-8)
+    learned.save(tmp_path / "learned.lodekit")
+    with ZipFile(tmp_path / "learned.lodekit") as archive:
+        state = json.loads(archive.read("model.json"))
+    assert state["format"] == 5
+    del state["arguments"]["mode_deviation"]
+    state["format"] = 3
+    members = {"model.json": json.dumps(state).encode(), "sha256": b""}
+    repack(tmp_path / "learned.lodekit", tmp_path / "old.lodekit", **members)
+    assert lk.LODEGP.load(tmp_path / "old.lodekit").get_params()["mode_deviation"] == "learned"
