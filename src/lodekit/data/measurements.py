@@ -13,6 +13,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, Series
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
+from lodekit.intervals import window_of
 
 __all__ = [
     "Measurements",
@@ -174,11 +175,12 @@ class Measurements:
 
     @property
     def window(self) -> tuple[float, float]:
-        """The first and the last time."""
+        """The first and the last time of which measurements say something: averages begin before their first time."""
         if self.sums is not None:
             return self.sums.start, self.sums.stop
-        filled = [item.times for item in self.series if len(item.times)]
-        return min(float(times[0]) for times in filled), max(float(times[-1]) for times in filled)
+        filled = [item for item in self.series if len(item.times)]
+        first = min(float(item.times[0]) - window_of(item.observable) for item in filled)
+        return first, max(float(item.times[-1]) for item in filled)
 
     @property
     def is_summed(self) -> bool:

@@ -106,7 +106,7 @@ class DenseData:
     @cached_property
     def lags(self) -> Lags:
         """All pairs of times, for the channel prior."""
-        return Lags(self.scaled_times)
+        return Lags(self.scaled_times, self.observables.longest_window)
 
     def channels(self, theta: Array) -> Coefficients | None:
         """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.
