@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lodekit.inference.dense.data import DenseData
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.latents import Latent
-from lodekit.prior.windows import window_stack
+from lodekit.prior.windows import window_stacks
 
 __all__ = ["PairStacks", "Prepared", "Stack", "assemble", "contract", "make_stack"]
 
@@ -126,10 +126,15 @@ def make_stack(
         return stack
     lengths, group = np.unique(windows, return_inverse=True)
     found: list[dict[tuple[int, int], Array]] = [{}, {}]
-    for a, b in np.ndindex(len(lengths), len(lengths)):
+    lags, places = data.different_lags
+    signs = (-1.0) ** np.arange(order + 1)[:, None, None]
+    for a, b in zip(*np.tril_indices(len(lengths)), strict=True):
         pair = float(lengths[a]), float(lengths[b])
-        for lagged, parts in enumerate(found[: 2 if slopes and latent.needs_lag else 1]):
-            parts[a, b] = window_stack(latent, data.lag, lengthscale, pair, order, lagged=bool(lagged))
+        own = window_stacks(latent, lags, lengthscale, pair, order, lagged=slopes and latent.needs_lag)
+        # In the other order the lag has the other sign.
+        for parts, stack, sign in zip(found, own, (signs, -signs), strict=False):
+            parts[int(b), int(a)] = sign * stack[:, places].swapaxes(1, 2)
+            parts[int(a), int(b)] = stack[:, places]
     return PairStacks(group, *found)
 
 
