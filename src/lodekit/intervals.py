@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from lodekit.errors import EquationError
 
-__all__ = ["Interval", "read_interval", "window_of"]
+__all__ = ["Interval", "find_interval", "read_interval", "unit_of_observable", "window_of"]
 
+_UNIT = re.compile(r"\s*\[[^\[\]]*\]$")
 _OPENING = re.compile(r"\s*(mean|total)\s*\(")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|\.[0-9]+([eE][+-]?[0-9]{1,3})?")
 #: Longer or shorter windows than these cannot be meant, and floats could not square them.
@@ -97,6 +99,53 @@ def window_of(text: str) -> float:
     """
     found = read_interval(text)
     return 0.0 if found is None else found.length
+
+
+def find_interval(column: str, channels: Collection[str]) -> str:
+    """Return the mean or total of channels that the name of a column says, without a unit behind it; or nothing.
+
+    Parameters
+    ----------
+    column : str
+    channels : collection of str
+        It must mention one of these: other columns are none of ours.
+
+    Examples
+    --------
+    >>> find_interval("mean(T, 300) [degC]", ["T"]), find_interval("mean(T)", ["T"]), find_interval("T", ["T"])
+    ('mean(T, 300)', '', '')
+    """
+    text = _UNIT.sub("", column.strip()).strip()
+    opening = _OPENING.match(text)
+    pieces = None if opening is None else _arguments(text, opening.end())
+    if pieces is None or len(pieces) < 2 or not set(re.findall(r"\w+", pieces[0])) & set(channels):
+        return ""
+    read_interval(text)
+    return text
+
+
+def unit_of_observable(units: Mapping[str, str], name: str) -> str:
+    """Return the unit of an observable: that of its channel for a mean, times that of time for a total.
+
+    Parameters
+    ----------
+    units : dict of str to str
+        Of channels and of the time ``t``.
+    name : str
+
+    Examples
+    --------
+    >>> [unit_of_observable({"Q": "kW", "t": "h"}, name) for name in ("Q", "mean(Q, 1)", "total(Q, 1)", "Q'")]
+    ['kW', 'kW', 'kW*h', '']
+    """
+    found = None if name in units else read_interval(name)
+    if found is None:
+        return units.get(name, "")
+    own, time = (units.get(key, "").strip() for key in (found.expression, "t"))
+    if not found.is_total:
+        return own
+    bracketed = f"({own})" if "/" in own else own
+    return f"{bracketed}*{time}" if own and time else ""
 
 
 def _arguments(text: str, start: int) -> list[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import read_numbers
 from lodekit.errors import DataError
+from lodekit.intervals import window_of
 
-__all__ = ["Observations", "Series", "read_observations"]
+__all__ = ["Observations", "Series", "at_middle", "read_observations"]
 
 Array = NDArray[np.float64]
 
@@ -70,6 +71,18 @@ class Series:
         if learned.all() or not learned.any():
             return [(bool(learned[0]), self)] if len(learned) else []
         return [(True, self.take(learned)), (False, self.take(~learned))]
+
+
+def at_middle(item: Series) -> Series:
+    """Return averages as if they were values in the middle of their intervals: good enough for a first look.
+
+    Examples
+    --------
+    >>> at_middle(Series("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1))).times.tolist()
+    [2.0]
+    """
+    window = window_of(item.observable)
+    return replace(item, times=item.times - 0.5 * window) if window else item
 
 
 class Observations:

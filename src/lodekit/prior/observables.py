@@ -309,6 +309,15 @@ class ObservableReader:
         """Return the operators on the channels, and the known functions of time beside them; before any averaging."""
         return _read(self.system, [_parse(text) for text in observables])
 
+    def are_same(self, first: str, second: str) -> bool:
+        """Return whether two texts mean the same observable.
+
+        Parameters
+        ----------
+        first, second : str
+        """
+        return window_of(first) == window_of(second) and self.read([first]) == self.read([second])
+
     @staticmethod
     def intervals(observables: Sequence[str]) -> Array | None:
         """Return the interval over which each observable is averaged; None where none is."""
