@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.observations import Observations, Series
+from lodekit.data.observations import Observations, Series, samples_of
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.intervals import window_of
@@ -138,14 +138,15 @@ class Measurements:
                 "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
                 "need all rows in memory; take fewer rows, such as every k-th one, or pieces of the record"
             )
+        used = set()
         for name, kind in new.items():
-            own = next((item for item in self.series if item.observable == name), None)
-            if own is not None:
-                inputs[name] = _signal(name, own.times, own.values, kind, own.missing)
+            if (found := samples_of(self.series, name, kind)) is not None:
+                used.add(found[0])
+                inputs[name] = _signal(name, found[1].times, found[1].values, kind, found[1].missing)
             elif required:
                 known = ", ".join(self.names)
                 raise DataError(f"expected samples of the input {name}; the data have {known}")
-        rest = [item for item in self.series if item.observable not in new]
+        rest = [item for item in self.series if item.observable not in used]
         if not rest and required:
             raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
         return Measurements(rest, inputs=inputs)

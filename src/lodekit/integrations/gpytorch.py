@@ -72,11 +72,10 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(batch_shape=torch.Size(batch_shape or ()), **options)
-        if not isinstance(system, System):
-            raise LodekitError(f"expected a System, got {type(system).__name__}")
         start, stop = (float(edge) for edge in window)
-        if not start < stop:
-            raise LodekitError(f"expected a window with start < stop, got {window}")
+        if not isinstance(system, System) or not start < stop:
+            what = f"a System, got {type(system).__name__}" if start < stop else f"start < stop in window, got {window}"
+            raise LodekitError(f"expected {what}")
         self.system, self.observables = system, tuple(observables or system.plain_channels)
         if any(map(window_of, self.observables)):
             raise LodekitError(f"expected values at single times, got {self.observables}; averages are for LODEGP")
