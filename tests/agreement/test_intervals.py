@@ -39,12 +39,17 @@ class Case:
 
 CASES = {
     "free functions": Case("x'' + c*x' + k*x = u", ("mean(x, 0.7)", "total(u, 2.5)", "x"), {"c": 0.3, "k": 4.0}),
-    "windows long against a lengthscale": Case("x' = v", ("mean(x, 9)", "mean(v, 6.5)", "mean(v, 0.01)"), {}, lengthscale=0.1),
+    "windows long against a lengthscale": Case(
+        "x' = v", ("mean(x, 9)", "mean(v, 6.5)", "mean(v, 0.01)"), {}, lengthscale=0.1
+    ),
     "parameters inside the modes": Case(
         "x'' + c*x' + k*x = 0; y' = x - u", ("mean(x, 1.5)", "mean(y', 0.2)"), {"c": 0.3, "k": 4.0}
     ),
     "modes alone, a total among them": Case(
-        "x'' + c*x' + k*x = 0", ("mean(x, 1.5)", "total(x', 2)", "x"), {"c": 0.3, "k": 4.0}, ("dense", "modal", "spectral")
+        "x'' + c*x' + k*x = 0",
+        ("mean(x, 1.5)", "total(x', 2)", "x"),
+        {"c": 0.3, "k": 4.0},
+        ("dense", "modal", "spectral"),
     ),
     "repeated roots without parameters": Case(
         "x^(4) + 2*x'' + x = 0; y'' = u + x", ("mean(y, 0.8)", "mean(x', 2)", "u"), {}, channel="y"
@@ -74,7 +79,7 @@ CASES = {
 }
 
 
-def make(case: Case, engine: str, **options: object) -> tuple[Setup, Hyperparameters]:
+def make(case: Case, engine: str, *, latent: str = "se", prior: str = "latent") -> tuple[Setup, Hyperparameters]:
     """Measurements that are noise, at irregular times, of which averages have fewer."""
     generator = np.random.default_rng(3)
     data = Observations()
@@ -84,7 +89,8 @@ def make(case: Case, engine: str, **options: object) -> tuple[Setup, Hyperparame
     for name in case.inputs:
         data = data.add(np.sort(generator.uniform(-1.0, 9.0, 6)), name, generator.normal(size=6))
     system = lk.System(case.equations, parameters=list(case.values))
-    setup = prepare(system, Arguments(inputs=case.inputs, engine=engine, **options), Measurements.of(data))
+    arguments = Arguments(inputs=case.inputs, engine=engine, latent=latent, prior=prior)
+    setup = prepare(system, arguments, Measurements.of(data))
     theta = np.array([case.values[name] for name in setup.layout.names])
     sizes = setup.prior.processes, len(setup.prior.groups), setup.prior.noise.count
     lengthscales = np.full(sizes[0], case.lengthscale)

@@ -29,14 +29,15 @@ NAME = "mean(T, 1)"
 def simulate() -> tuple[Array, Array, Array, Array, Array]:
     """Times and values of an input that is held for half hours; hourly times, means and values, by exact steps."""
     generator = np.random.default_rng(2)
-    starts = STEP * np.arange(50)
+    starts: Array = STEP * np.arange(50.0)
     u = (generator.random(50) > 0.5).astype(float)
     rest = TRUTH["T0"] + TRUTH["K"] * u
     decay, T, sums = np.exp(-STEP / TRUTH["tau"]), np.full(51, 15.0), np.zeros(51)
     for k in range(50):
         T[k + 1] = rest[k] + (T[k] - rest[k]) * decay
         sums[k + 1] = sums[k] + rest[k] * STEP + (T[k] - rest[k]) * TRUTH["tau"] * (1.0 - decay)
-    return starts, u, np.arange(1.0, 26.0), np.diff(sums[::2]), T[2::2]
+    hours: Array = np.arange(1.0, 26.0)
+    return starts, u, hours, np.diff(sums[::2]), T[2::2]
 
 
 STARTS, U, TIMES, MEANS, VALUES = simulate()
@@ -94,7 +95,7 @@ def test_files_and_tables_name_them_in_their_header(tmp_path: Path) -> None:
     meter = pl.DataFrame({"t": TIMES, "total(Q, 1) [kWh]": TIMES})
     found = read_source(meter, None, ["Q"], units={"Q": "W", "t": "h"})
     np.testing.assert_allclose(found.measurements.series[0].values, 1000.0 * TIMES)
-    with pytest.raises(lk.LodekitError, match="column mean.T, 0.: expected a number above zero"):
+    with pytest.raises(lk.LodekitError, match=r"column mean.T, 0.: expected a number above zero"):
         read_source(table.rename({"mean(Q, 1)": "mean(T, 0)"}), None, ROOM.plain_channels)
 
 
@@ -132,7 +133,9 @@ def test_sums_over_means_say_what_the_means_say() -> None:
     values = []
     for measurements in (kept, Measurements(sums=Statistics.of(*kept.window, kept.series))):
         setup = prepare(system, Arguments(engine="spectral"), measurements)
-        hyper = Hyperparameters(np.array([0.3, 4.0]), np.ones(1), np.ones(1), np.ones(len(setup.prior.groups)), np.ones(2))
+        hyper = Hyperparameters(
+            np.array([0.3, 4.0]), np.ones(1), np.ones(1), np.ones(len(setup.prior.groups)), np.ones(2)
+        )
         values.append(setup.engine.value(hyper))
     assert values[0] == pytest.approx(values[1], rel=1e-8)
 

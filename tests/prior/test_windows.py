@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import mpmath
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ def average(latent: Latent, lag: float, windows: tuple[float, float], order: int
 
     edges = sorted({-first, 0.0, second - first, second, float(np.clip(-lag, -first, second))})
     inside = [edge for edge in edges if -first <= edge <= second]
-    parts = [quad(at, a, b, epsabs=1e-14, epsrel=1e-13)[0] for a, b in zip(inside, inside[1:], strict=False)]
+    parts = [quad(at, a, b, epsabs=1e-14, epsrel=1e-13)[0] for a, b in pairwise(inside)]
     return float(sum(parts))
 
 

@@ -1,7 +1,7 @@
 """What an average over the interval that ends at a time makes of exponentials: of waves, modes and known functions.
 
-The mean of ``e^(l t)`` over ``[t - h, t]`` is ``e^(l (t - h))`` times the mean of ``e^(l v)`` over ``[0, h]``: times are
-counted from the beginning of the interval, so that nothing overflows however fast a mode decays within it.
+The mean of ``e^(l t)`` over ``[t - h, t]`` is ``e^(l (t - h))`` times the mean of ``e^(l v)`` over ``[0, h]``: times
+are counted from the beginning of the interval, so that nothing overflows however fast a mode decays within it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def moments(exponent: complex, window: float, order: int) -> ComplexArray:
     found[0] = (end - 1.0) / z
     for j in range(1, order + 1):
         found[j] = (end - j * found[j - 1]) / z
-    return found * scales
+    return np.asarray(found * scales)
 
 
 def wave_factors(windows: Array, frequencies: Array) -> ComplexArray:

@@ -216,13 +216,13 @@ class Coefficients:
     driven: tuple[Array, Array] | None = None
     windows: Array | None = None
 
-    def take(self, rows: NDArray[np.intp]) -> Coefficients:
+    def take(self, which: NDArray[np.intp]) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""
-        parts = (
-            CoefficientArrays(part.free[..., rows, :, :], [own[..., rows, :] for own in part.columns], part.factors)
+        values, slopes = (
+            CoefficientArrays(part.free[..., which, :, :], [own[..., which, :] for own in part.columns], part.factors)
             for part in (self.values, self.slopes)
         )
-        return Coefficients(*parts, self.table)
+        return Coefficients(values, slopes, self.table)
 
     @property
     def free(self) -> Array:

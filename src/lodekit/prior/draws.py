@@ -154,12 +154,7 @@ def draw_latent(
             turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a
             stack[a] = (np.cos(turned) * own) @ cosines + (np.sin(turned) * own) @ sines
         return stack
-    n = len(times)
-    h = np.empty((2 * order - 1, n, n))
-    for first, rows in distinct_windows(spans):
-        for second, columns in distinct_windows(spans):
-            lag = times[rows, None] - times[None, columns]
-            h[:, rows[:, None], columns] = window_stack(latent, lag, ell, (first, second), 2 * (order - 1))
+    n, h = len(times), _all_pairs(latent, times, spans, ell, 2 * (order - 1))
     joint = np.zeros((order, n, order, n))
     for a in range(order):
         for b in range(order):
@@ -167,3 +162,13 @@ def draw_latent(
     eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))
+
+
+def _all_pairs(latent: Latent, times: Array, windows: Array, ell: float, order: int) -> Array:
+    """Return the derivatives of a covariance over all pairs of times, averaged over windows, (order + 1, n, n)."""
+    found = np.empty((order + 1, len(times), len(times)))
+    for first, rows in distinct_windows(windows):
+        for second, columns in distinct_windows(windows):
+            lag = times[rows, None] - times[None, columns]
+            found[:, rows[:, None], columns] = window_stack(latent, lag, ell, (first, second), order)
+    return found

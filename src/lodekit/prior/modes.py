@@ -95,8 +95,9 @@ def exponential_basis(
 ) -> Any:
     """Return ``W(d) s^k e^(l s)``, real and imaginary parts, shape (..., o, n, basis); linear in the operators W.
 
-    ``W(d) s^k e^(l s) = sum_q binom(k, q) W^(q)(l) s^(k-q) e^(l s)``, W^(q) the q-th derivative of the polynomial W. An
-    average multiplies W by the mean of ``e^(l v)`` over an interval, whose derivatives in l are those of ``v^j e^(l v)``.
+    ``W(d) s^k e^(l s) = sum_q binom(k, q) W^(q)(l) s^(k-q) e^(l s)``, W^(q) the q-th derivative of the polynomial W.
+    An average multiplies W by the mean of ``e^(l v)`` over an interval, whose derivatives in l are the means of
+    ``v^j e^(l v)``.
 
     Parameters
     ----------
@@ -283,9 +284,7 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: 
     return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
 
 
-def _slopes_of_weights(
-    operators: Array, d_operators: Array, system: Companion, window: float
-) -> tuple[Array, Array]:
+def _slopes_of_weights(operators: Array, d_operators: Array, system: Companion, window: float) -> tuple[Array, Array]:
     """Return operators of the first state as weights of all states, (o, m), and their derivatives, (p, o, m)."""
     size, count = len(system.matrix), len(system.d_matrix)
     rows = _rows(np, system.matrix, operators.shape[-1])

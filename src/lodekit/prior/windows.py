@@ -1,7 +1,7 @@
 """Covariances of averages: stacks of derivatives of a covariance, averaged over the intervals of two observables.
 
-The covariance of two averages is an average of the covariance over lags. Intervals that are long against the lengthscale
-are done in closed form, by differences of antiderivatives; in short ones these would cancel, and a rule of
+The covariance of two averages is an average of the covariance over lags. Intervals that are long against the
+lengthscale are done in closed form, by differences of antiderivatives; in short ones these would cancel, and a rule of
 Gauss and Legendre is exact to rounding, broken where the covariance has a kink.
 """
 
@@ -64,7 +64,7 @@ def window_stack(latent: Latent, lag: Array, lengthscale: float, windows: tuple[
         The lengths of the intervals, in scaled time; zero for values at one time.
     order : int
     """
-    return window_stacks(latent, lag, lengthscale, windows, order, lagged=False)[0]
+    return np.asarray(window_stacks(latent, lag, lengthscale, windows, order, lagged=False)[0])
 
 
 def window_stacks(

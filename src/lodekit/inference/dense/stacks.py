@@ -152,9 +152,10 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
     """
     weights, basis, variance = prepared.weights, prepared.basis, prepared.mode_variance
     offsets, count, n = data.offsets, len(data.values), len(data.times)
-    if data.is_full and not any(isinstance(stack, PairStacks) for stack in stacks):
+    plain = [stack for stack in stacks if not isinstance(stack, PairStacks)]
+    if data.is_full and len(plain) == len(stacks):
         total = np.zeros((count * count, n * n)) if blocks is None else blocks
-        for stack, weight in zip(stacks, weights, strict=True):
+        for stack, weight in zip(plain, weights, strict=True):
             orders = weight.shape[-1]
             total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
         # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
@@ -167,8 +168,8 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
     for i in range(count):
         for j in range(i + 1):
             block = (basis[i] * variance) @ basis[j].T
-            for stack, weight in zip(stacks, weights, strict=True):
-                own = stack.of(i, j) if isinstance(stack, PairStacks) else stack
+            for each, weight in zip(stacks, weights, strict=True):
+                own = each.of(i, j) if isinstance(each, PairStacks) else each
                 block += np.tensordot(weight[i, j], own[: weight.shape[-1]], axes=1)
             if blocks is not None:
                 block += blocks[i * count + j].reshape(n, n)

@@ -133,7 +133,7 @@ def observe(
 
 
 def integrate(
-    matrices: StateMatrices, slopes: StateMatrices, rows: NDArray[np.intp]
+    matrices: StateMatrices, slopes: StateMatrices, which: NDArray[np.intp]
 ) -> tuple[StateMatrices, StateMatrices]:
     """Return a state space with integrals from the start on in place of some observables, one more state for each.
 
@@ -141,7 +141,7 @@ def integrate(
     ----------
     matrices, slopes : StateMatrices
         Of the observables, and their derivatives in p parameters.
-    rows : array of int, shape (k,)
+    which : array of int, shape (k,)
         Which of them.
 
     Examples
@@ -152,18 +152,18 @@ def integrate(
     >>> found.F.tolist(), found.H.tolist()
     ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
     """
-    found, more = [], len(rows)
+    found, more = [], len(which)
     for part, one in ((matrices, 1.0), (slopes, 0.0)):
         leading, states = part.F.shape[:-2], part.F.shape[-1]
         F = np.zeros((*leading, states + more, states + more))
-        F[..., :states, :states], F[..., states:, :states] = part.F, part.H[..., rows, :]
+        F[..., :states, :states], F[..., states:, :states] = part.F, part.H[..., which, :]
         H = np.concatenate([part.H, np.zeros((*part.H.shape[:-1], more))], axis=-1)
-        H[..., rows, :] = 0.0
-        H[..., rows, states + np.arange(more)] = one
+        H[..., which, :] = 0.0
+        H[..., which, states + np.arange(more)] = one
         D, D1 = part.D.copy(), part.D1.copy()
         # The integral of an input's slope is the input.
-        D[..., rows, :], D1[..., rows, :] = part.D1[..., rows, :], 0.0
-        G = np.concatenate([part.G, part.D[..., rows, :]], axis=-2)
+        D[..., which, :], D1[..., which, :] = part.D1[..., which, :], 0.0
+        G = np.concatenate([part.G, part.D[..., which, :]], axis=-2)
         found.append(StateMatrices(F, G, H, D, D1))
     return found[0], found[1]
 
