@@ -131,29 +131,7 @@ def draw_latent(
     """
     spans = np.zeros(len(times)) if windows is None else windows
     if latent.has_band:
-        # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
-        usual = latent.highest + 0.5 * order
-        band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
-        length = float(np.ptp([*times, *(times - spans)])) + reach * ell if len(times) else ell
-        step = 2.0 * np.pi / length
-        count = int(np.ceil(band / ell / step)) + 1
-        if count > _MOST_WAVES:
-            raise LodekitError(
-                "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
-            )
-        frequencies: Array = step * np.arange(count, dtype=float)
-        density = latent.density(frequencies, ell) / (2.0 * np.pi) * step
-        amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
-        cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-        sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-        # The average of a wave is the wave in the middle of the interval, and smaller.
-        angle = np.outer(times - 0.5 * spans - (times.mean() if len(times) else 0.0), frequencies)
-        damped = np.sinc(np.outer(spans, frequencies) / (2.0 * np.pi)) if spans.any() else 1.0
-        stack = np.empty((order, len(times), size))
-        for a in range(order):
-            turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a
-            stack[a] = (np.cos(turned) * own) @ cosines + (np.sin(turned) * own) @ sines
-        return stack
+        return _draw_waves(latent, times, order, (ell, deviation), size, generator, spans)
     n, h = len(times), _all_pairs(latent, times, spans, ell, 2 * (order - 1))
     joint = np.zeros((order, n, order, n))
     for a in range(order):
@@ -172,3 +150,39 @@ def _all_pairs(latent: Latent, times: Array, windows: Array, ell: float, order: 
             lag = times[rows, None] - times[None, columns]
             found[:, rows[:, None], columns] = window_stack(latent, lag, ell, (first, second), order)
     return found
+
+
+def _draw_waves(
+    latent: Latent,
+    times: Array,
+    order: int,
+    hyper: tuple[float, float],
+    size: int,
+    generator: np.random.Generator,
+    spans: Array,
+) -> Array:
+    """Return draws as sums of waves, as in `draw_latent`."""
+    ell, deviation = hyper
+    # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
+    usual = latent.highest + 0.5 * order
+    band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
+    length = float(times.max() - (times - spans).min()) + reach * ell if len(times) else ell
+    step = 2.0 * np.pi / length
+    count = int(np.ceil(band / ell / step)) + 1
+    if count > _MOST_WAVES:
+        raise LodekitError(
+            "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
+        )
+    frequencies: Array = step * np.arange(count, dtype=float)
+    density = latent.density(frequencies, ell) / (2.0 * np.pi) * step
+    amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
+    cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+    sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+    # The average of a wave is the wave in the middle of the interval, and smaller.
+    angle = np.outer(times - 0.5 * spans - (times.mean() if len(times) else 0.0), frequencies)
+    damped = np.sinc(np.outer(spans, frequencies) / (2.0 * np.pi)) if spans.any() else 1.0
+    stack = np.empty((order, len(times), size))
+    for a in range(order):
+        turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a
+        stack[a] = (np.cos(turned) * own) @ cosines + (np.sin(turned) * own) @ sines
+    return stack
