@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -215,3 +215,62 @@ def test_samples_average_themselves(engine: str, latent: str) -> None:
     drawn = posterior.sample(observables, times, 3, np.random.default_rng(0))
     slope = (drawn[:, :7, 0] - drawn[:, 7:, 0]) / 2.5
     np.testing.assert_allclose(drawn[:, :7, 1], slope, rtol=0, atol=1e-5 * np.abs(slope).max())
+
+
+@pytest.mark.parametrize("prior", ["latent", "channels"])
+def test_an_average_far_from_the_data_knows_them_where_its_interval_does(prior: str) -> None:
+    """The stamp is many lengthscales away, and the interval reaches back to the data, or beyond them."""
+    times = np.array([-9.0, 14.0, 24.0, 60.0])
+    found = []
+    for engine in ("dense", "spectral"):
+        setup, hyper = make(replace(CASES["free functions"], lengthscale=0.08), engine, prior=prior)
+        observables = setup.reader.compile_plain(["mean(x, 20)", "x", "mean(u, 3)"], setup.prior.units)
+        posterior = setup.engine.posterior(hyper)
+        covariance = posterior.covariance(observables, times)
+        found.append((posterior.mean(observables, times), posterior.variance(observables, times), covariance))
+    for first, second in zip(*found, strict=True):
+        np.testing.assert_allclose(first, second, rtol=0, atol=1e-7 * np.abs(second).max())
+    assert abs(found[0][0][2, 0]) > 1e-3 * np.abs(found[0][0]).max()  # the mean over [4, 24] is not its prior
+
+
+@pytest.mark.parametrize("prior", ["latent", "channels"])
+def test_intervals_that_exceed_the_record_by_far(prior: str) -> None:
+    """Stamps within one unit of time, intervals of thirty: what was long before the first stamp is known a little."""
+    system = lk.System("x' = -x + u")
+    t, asked = np.linspace(0.0, 1.0, 5), np.array([-70.0, -25.0, -15.0, 0.5])
+    data = Measurements.of(Observations().add(t, "x", np.sin(t)).add(t, "mean(x, 30)", np.cos(t)))
+    found = []
+    for engine in ("dense", "spectral"):
+        setup = prepare(system, Arguments(engine=engine, prior=prior), data)
+        assert setup.prior.units.start == -30.0
+        count, modes = setup.prior.processes, np.ones(len(setup.prior.groups))
+        hyper = Hyperparameters(np.zeros(0), np.full(count, 0.03), np.full(count, 0.3), modes, np.full(2, 0.1))
+        observables = setup.reader.compile_plain(["x", "mean(x, 5)"], setup.prior.units)
+        posterior = setup.engine.posterior(hyper)
+        answers = posterior.mean(observables, asked), posterior.variance(observables, asked)
+        found.append((np.array(setup.engine.value(hyper)), *answers))
+    for first, second in zip(*found, strict=True):
+        np.testing.assert_allclose(first, second, rtol=0, atol=1e-8 * np.abs(second).max())
+    assert abs(found[0][1][2, 0]) > 1e-3
+    assert abs(found[0][1][0, 0]) < 1e-9
+
+
+@pytest.mark.parametrize("engine", ["dense", "modal"])
+def test_a_mode_that_dies_within_an_interval_is_in_its_mean(engine: str) -> None:
+    """It is gone when the first mean is stamped; and two thousand e-foldings overflow where no mean was measured."""
+    system = lk.System("x' = -a*x", parameters=["a"])
+    first, later = np.array([0.0, 0.01, 0.05]), np.array([5.0, 5.02, 5.1])
+    data = Observations().add(first, "x", np.exp(-20.0 * first)).add(later, "mean(x, 5)", np.full(3, 0.01))
+    setup = prepare(system, Arguments(engine=engine), Measurements.of(data))
+    for a in (20.0, 400.0):
+        hyper = Hyperparameters(np.array([a]), np.zeros(0), np.zeros(0), np.ones(1), np.full(2, 0.05))
+        basis = [np.exp(-a * first), np.exp(-a * (later - 5.0)) * -np.expm1(-5.0 * a) / (5.0 * a)]
+        own = np.concatenate([part / scale for part, scale in zip(basis, setup.prior.units.scales, strict=True)])
+        noise = MeasurementNoise.of(setup.prior.noise, list(setup.measurements.series)).variance(hyper.noise)
+        K = np.outer(own, own) + np.diag(noise)
+        y = np.concatenate(
+            [i.values / s for i, s in zip(setup.measurements.series, setup.prior.units.scales, strict=True)]
+        )
+        value = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(K)[1] + 6 * np.log(2 * np.pi))
+        assert setup.engine.value(hyper) == pytest.approx(value + setup.prior.units.log_jacobian([3, 3]), rel=1e-9)
+        assert np.isfinite(gradient_vector(setup.engine.evaluate(hyper))).all()
