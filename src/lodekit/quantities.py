@@ -25,7 +25,7 @@ _UNITS = {
     "ohm": "V/A", "Ω": "V/A", "F": "C/V", "H": "V*s/A", "S": "A/V", "T": "V*s/m^2", "Wb": "V*s", "L": "1/1000*m^3",
     "l": "1/1000*m^3", "bar": "100000*Pa", "eV": "", "min": "60*s", "h": "3600*s", "d": "86400*s", "day": "86400*s",
     "degC": "K", "°C": "K", "deg": "1/180*pi", "°": "1/180*pi", "%": "1/100", "rpm": "1/30*pi/s", "pi": "",
-    "degF": "5/9*K", "°F": "5/9*K", "sec": "s", "second": "s", "seconds": "s",
+    "degF": "5/9*K", "°F": "5/9*K", "Wh": "3600*J", "sec": "s", "second": "s", "seconds": "s",
     "minute": "min", "minutes": "min", "hr": "h", "hour": "h", "hours": "h", "days": "d",
 }  # fmt: skip
 _PREFIXES = {"T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9}

@@ -7,7 +7,8 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.inference.dense.evidence import assemble, factorize
+from lodekit.inference.dense.evidence import factorize
+from lodekit.inference.dense.stacks import assemble
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, system_of
 
 t1, t2 = sympy.symbols("t1 t2")

@@ -10,8 +10,9 @@ import pytest
 import lodekit as lk
 from lodekit.data.observations import Series
 from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.evidence import assemble, factorize
+from lodekit.inference.dense.evidence import factorize
 from lodekit.inference.dense.posterior import DensePosterior
+from lodekit.inference.dense.stacks import assemble
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table
 
 CASES = [*EXAMPLES, *EXTRA]

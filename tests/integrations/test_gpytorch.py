@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.inference.dense.evidence import assemble, evaluate, factorize
+from lodekit.inference.dense.evidence import evaluate, factorize
+from lodekit.inference.dense.stacks import assemble
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table
 
 torch = pytest.importorskip("torch")

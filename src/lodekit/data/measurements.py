@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.observations import Observations, Series
+from lodekit.data.observations import Observations, Series, samples_of
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
+from lodekit.intervals import window_of
 
 __all__ = [
     "Measurements",
@@ -137,14 +138,15 @@ class Measurements:
                 "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
                 "need all rows in memory; take fewer rows, such as every k-th one, or pieces of the record"
             )
+        used = set()
         for name, kind in new.items():
-            own = next((item for item in self.series if item.observable == name), None)
-            if own is not None:
-                inputs[name] = _signal(name, own.times, own.values, kind, own.missing)
+            if (found := samples_of(self.series, name, kind)) is not None:
+                used.add(found[0])
+                inputs[name] = _signal(name, found[1].times, found[1].values, kind, found[1].missing)
             elif required:
                 known = ", ".join(self.names)
                 raise DataError(f"expected samples of the input {name}; the data have {known}")
-        rest = [item for item in self.series if item.observable not in new]
+        rest = [item for item in self.series if item.observable not in used]
         if not rest and required:
             raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
         return Measurements(rest, inputs=inputs)
@@ -174,11 +176,12 @@ class Measurements:
 
     @property
     def window(self) -> tuple[float, float]:
-        """The first and the last time."""
+        """The first and the last time of which measurements say something: averages begin before their first time."""
         if self.sums is not None:
             return self.sums.start, self.sums.stop
-        filled = [item.times for item in self.series if len(item.times)]
-        return min(float(times[0]) for times in filled), max(float(times[-1]) for times in filled)
+        filled = [item for item in self.series if len(item.times)]
+        first = min(float(item.times[0]) - window_of(item.observable) for item in filled)
+        return first, max(float(item.times[-1]) for item in filled)
 
     @property
     def is_summed(self) -> bool:

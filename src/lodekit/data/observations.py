@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import read_numbers
 from lodekit.errors import DataError
+from lodekit.intervals import read_interval, window_of
 
-__all__ = ["Observations", "Series", "read_observations"]
+__all__ = ["Observations", "Series", "at_middle", "read_observations", "samples_of"]
 
 Array = NDArray[np.float64]
 
@@ -70,6 +71,55 @@ class Series:
         if learned.all() or not learned.any():
             return [(bool(learned[0]), self)] if len(learned) else []
         return [(True, self.take(learned)), (False, self.take(~learned))]
+
+
+def at_middle(item: Series) -> Series:
+    """Return averages as if they were values in the middle of their intervals: good enough for a first look.
+
+    Examples
+    --------
+    >>> at_middle(Series("mean(x, 2)", np.array([3.0]), np.zeros(1), np.zeros(1))).times.tolist()
+    [2.0]
+    """
+    window = window_of(item.observable)
+    return replace(item, times=item.times - 0.5 * window) if window else item
+
+
+def samples_of(series: Sequence[Series], name: str, kind: str) -> tuple[str, Series] | None:
+    """Return the samples of an input, and what they are called; None where there are none.
+
+    Averages serve where there are no samples: then it was held over each interval.
+
+    Parameters
+    ----------
+    series : sequence of Series
+    name : str
+        The input.
+    kind : {"hold", "linear"}
+        What it does between samples; averages do not tell lines.
+
+    Examples
+    --------
+    >>> means = Series("total(u, 2)", np.array([2.0, 4.0]), np.array([6.0, 8.0]), np.zeros(2))
+    >>> called, found = samples_of([means], "u", "hold")
+    >>> called, found.times.tolist(), found.values.tolist()
+    ('total(u, 2)', [0.0, 2.0], [3.0, 4.0])
+    """
+    for item in series:
+        if item.observable == name:
+            return name, item
+    for item in series:
+        average = read_interval(item.observable)
+        if average is None or average.expression != name:
+            continue
+        if kind != "hold":
+            raise DataError(
+                f"{item.observable} says what the input {name} was on average, and not how it changed; expected "
+                f'inputs={{"{name}": "hold"}}, or samples of {name}'
+            )
+        times, values = item.times - average.length, item.values / float(average.factor)
+        return item.observable, replace(item, observable=name, times=times, values=values)
+    return None
 
 
 class Observations:

@@ -14,6 +14,7 @@ from lodekit.arguments import check_count
 from lodekit.certificate.certify import measure_mean
 from lodekit.figures.requests import read_grid, read_names, read_panels, read_parts, read_truths, read_units, series_of
 from lodekit.fitted import Fit
+from lodekit.intervals import unit_of_observable
 from lodekit.prior.densities import prior_density
 
 __all__ = ["plot", "plot_modes", "plot_residual", "plot_spectrum"]
@@ -101,7 +102,7 @@ def _draw_record(
     mean, std = predict(fit, times, names, return_std=True)
     for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
         own = None if samples is None else samples[:, :, j]
-        label = plotting.name_with_unit(name, units.get(name, ""))
+        label = plotting.name_with_unit(name, unit_of_observable(units, name))
         _draw(fit, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
 
 

@@ -132,7 +132,7 @@ def series_of(fit: Fit, name: str) -> Series | None:
         The observable, written in any way that means the same.
     """
     for series in fit.measurements.shown:
-        if series.observable == name or fit.setup.reader.read([series.observable]) == fit.setup.reader.read([name]):
+        if series.observable == name or fit.setup.reader.are_same(series.observable, name):
             return series
     return None
 

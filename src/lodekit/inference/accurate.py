@@ -246,7 +246,10 @@ class AccurateEngine:
         try:
             with np.errstate(all="ignore"):
                 second = self.second.posterior(hyper)
-                at_data = second.mean(self.prior.observables, np.asarray(self.measurements.window))
+                # Averages begin before their times, where nothing was measured.
+                back = self.prior.units.user_lengths(self.prior.observables.longest_window)
+                edges = np.asarray(self.measurements.window) + np.array([back, 0.0])
+                at_data = second.mean(self.prior.observables, edges)
         except LodekitError:
             return first
         is_better = second.rounding < first.rounding or not (is_fine or second.error > first.error)

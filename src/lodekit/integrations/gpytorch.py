@@ -22,6 +22,7 @@ from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.fitted import Arguments
 from lodekit.fitting import keep_point
+from lodekit.intervals import window_of
 from lodekit.model import LODEGP
 from lodekit.preparing import prepare
 from lodekit.prior.covariance import Observed, prior_block
@@ -71,13 +72,13 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(batch_shape=torch.Size(batch_shape or ()), **options)
-        if not isinstance(system, System):
-            raise LodekitError(f"expected a System, got {type(system).__name__}")
         start, stop = (float(edge) for edge in window)
-        if not start < stop:
-            raise LodekitError(f"expected a window with start < stop, got {window}")
-        self.system = system
-        self.observables = tuple(observables or system.plain_channels)
+        if not isinstance(system, System) or not start < stop:
+            what = f"a System, got {type(system).__name__}" if start < stop else f"start < stop in window, got {window}"
+            raise LodekitError(f"expected {what}")
+        self.system, self.observables = system, tuple(observables or system.plain_channels)
+        if any(map(window_of, self.observables)):
+            raise LodekitError(f"expected values at single times, got {self.observables}; averages are for LODEGP")
         self.latent_names = [latent] * system.free_functions if isinstance(latent, str) else list(latent)
         self._latents = Arguments(latent=latent).latents(system)
         units = Units(start, stop - start, np.ones(len(self.observables)))

@@ -9,11 +9,13 @@ unit of time, or of a channel, gives the same search.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Summary
+from lodekit.intervals import read_interval
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.signals import Signal
@@ -68,7 +70,7 @@ def _expected_sizes(
     system: System, summaries: Sequence[Summary], span: float, pace: float | None = None
 ) -> dict[str, float]:
     """Return the sizes of parameters and channels, by name."""
-    names = system.operator.ring.parameters
+    names, summaries = system.operator.ring.parameters, [_averaged(item) for item in summaries]
     known = {"t": float(np.log(_PACE * span if pace is None else min(pace, _PACE * span)))}
     known |= {
         item.observable: float(np.log(item.scale))
@@ -101,6 +103,17 @@ def _expected_sizes(
     logs = [known[name] if name in known else solved[index[name]] for name in every]
     sizes = np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST)))
     return dict(zip(every, sizes.tolist(), strict=True))
+
+
+def _averaged(item: Summary) -> Summary:
+    """Return what is known of the expression of which something is the mean or the total over an interval."""
+    found = read_interval(item.observable)
+    if found is None:
+        return item
+    over = float(found.factor)
+    return replace(
+        item, observable=found.expression, scale=item.scale / over, mean=item.mean / over, spread=item.spread / over
+    )
 
 
 def _stated_size(parameter: Parameter) -> float | None:

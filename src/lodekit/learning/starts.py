@@ -283,7 +283,7 @@ def match_sizes(
     deviations = np.ones(len(prior.latents))
     different = False
     for number, latent in enumerate(prior.latents):
-        variance = free_variance(latent, free[:, number], lengthscale, 1.0)
+        variance = free_variance(latent, free[:, number], lengthscale, 1.0, prior.observables.windows)
         ratio = target[variance > 0] / variance[variance > 0]
         if len(ratio):
             logs = np.log(ratio)

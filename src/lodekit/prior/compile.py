@@ -205,12 +205,24 @@ class Coefficients:
         What both were taken from, shapes (s,) and (p, s).
     driven : (array, array), optional
         The numbers of the response to known inputs, and their derivatives, where there are inputs.
+    windows : array, shape (o,)
+        The interval over which each observable is averaged, which ends at its times; zero where it is none. None where
+        no observable is averaged.
     """
 
     values: CoefficientArrays
     slopes: CoefficientArrays
     table: tuple[Array, Array]
     driven: tuple[Array, Array] | None = None
+    windows: Array | None = None
+
+    def take(self, which: NDArray[np.intp]) -> Coefficients:
+        """Return the coefficients of some observables, as if they were not averaged."""
+        values, slopes = (
+            CoefficientArrays(part.free[..., which, :, :], [own[..., which, :] for own in part.columns], part.factors)
+            for part in (self.values, self.slopes)
+        )
+        return Coefficients(values, slopes, self.table)
 
     @property
     def free(self) -> Array:

@@ -55,7 +55,13 @@ class Conditioned:
 
     @cached_property
     def _observed(self) -> ComplexArray:
-        return self._on_waves(self.point.free)
+        found = self._on_waves(self.point.free)
+        return found if self.point.windows is None else found * self._averages
+
+    @cached_property
+    def _averages(self) -> ComplexArray:
+        """What averages make of the waves, shape (o, 1, f)."""
+        return np.asarray(self.point.averages(self.frequencies), dtype=complex)[:, None]
 
     @cached_property
     def coefficients(self) -> ComplexArray:
@@ -90,6 +96,8 @@ class Conditioned:
         """
         free, channels, root, units = self.point.free, self.point.channels, self._root, self._units
         through = _multiply(np.conj(slope), root.swapaxes(0, 1))
+        if self.point.windows is not None:
+            through = through * self._averages
         own = (through.reshape(-1, through.shape[-1]) @ self._powers[: free.shape[-1]].T).real
         if len(root) == 1:
             Z = np.sum((np.conj(slope) * self.coefficients).real, axis=(0, 1))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lodekit.prior.arrays import constant
 from lodekit.prior.latents import Latent
+from lodekit.prior.windows import distinct_windows, window_stack
 
 __all__ = ["Observed", "fold_matrix", "free_block", "free_variance", "pair_coefficients", "prior_block"]
 
@@ -64,7 +65,15 @@ def pair_coefficients(xp: Any, first: Any, second: Any, lengthscale: Any, deviat
 
 
 def free_block(
-    xp: Any, latent: Latent, times1: Any, times2: Any, first: Any, second: Any, lengthscale: Any, deviation: Any
+    xp: Any,
+    latent: Latent,
+    times1: Any,
+    times2: Any,
+    first: Any,
+    second: Any,
+    lengthscale: Any,
+    deviation: Any,
+    windows: tuple[Array | None, Array | None] = (None, None),
 ) -> Any:
     """Return the covariance of observables at two sets of times due to one free function, shape (..., i, n1, j, n2).
 
@@ -78,9 +87,13 @@ def free_block(
     first, second : arrays, shape (..., i, a) and (..., j, b)
         Coefficients of the observables on the free function.
     lengthscale, deviation : numbers, or arrays of shape (...)
+    windows : pair of arrays, shapes (i,) and (j,), or None
+        The intervals over which the observables are averaged; for NumPy's arrays without leading dimensions.
     """
     order = first.shape[-1] + second.shape[-1] - 2
     latent.check_order(order)
+    if windows[0] is not None or windows[1] is not None:
+        return _averaged_block(latent, times1, times2, first, second, float(lengthscale), float(deviation), windows)
     u = (times1[..., :, None] - times2[..., None, :]) / _widen(lengthscale, 2)
     stack = xp.stack(list(latent.stack(xp, u, order)), axis=-3)
     coefficients = pair_coefficients(xp, first, second, lengthscale, deviation)
@@ -88,6 +101,28 @@ def free_block(
     n1, n2 = u.shape[-2:]
     block = xp.reshape(coefficients, (*leading, i * j, m)) @ xp.reshape(stack, (*stack.shape[:-3], m, n1 * n2))
     return xp.moveaxis(xp.reshape(block, (*block.shape[:-2], i, j, n1, n2)), -2, -3)
+
+
+def _averaged_block(
+    latent: Latent,
+    times1: Array,
+    times2: Array,
+    first: Array,
+    second: Array,
+    lengthscale: float,
+    deviation: float,
+    windows: tuple[Array | None, Array | None],
+) -> Array:
+    """Return what `free_block` does, where observables are averages."""
+    lag, weight = times1[:, None] - times2[None, :], pair_coefficients(np, first, second, lengthscale, deviation)
+    block = np.empty((len(first), len(times1), len(second), len(times2)))
+    own = [np.zeros(len(part)) if w is None else w for part, w in zip((first, second), windows, strict=True)]
+    for h1, rows in distinct_windows(own[0]):
+        for h2, columns in distinct_windows(own[1]):
+            stack = window_stack(latent, lag, lengthscale, (h1, h2), weight.shape[-1] - 1)
+            part = np.tensordot(weight[np.ix_(rows, columns)], stack, axes=1)
+            block[rows[:, None], :, columns[None, :]] = part
+    return block
 
 
 @dataclass(frozen=True)
@@ -102,11 +137,14 @@ class Observed:
         Coefficients on the free functions.
     basis : array, shape (..., o, n, r)
         Basis functions of the modes.
+    windows : array, shape (o,), optional
+        The intervals over which the observables are averaged; None where none is.
     """
 
     times: Any
     free: Any
     basis: Any
+    windows: Array | None = None
 
 
 def prior_block(
@@ -137,7 +175,8 @@ def prior_block(
     for k, latent in enumerate(latents):
         own = first.free[..., k, :], second.free[..., k, :]
         ell, deviation = lengthscales[..., k], deviations[..., k]
-        parts.append(free_block(xp, latent, first.times, second.times, *own, ell, deviation))
+        windows = first.windows, second.windows
+        parts.append(free_block(xp, latent, first.times, second.times, *own, ell, deviation, windows))
     if mode_roots.shape[-1]:
         # Times before observables: so a sum over both, in a gradient, goes through the memory in one run.
         scaled = [xp.moveaxis(part.basis, -3, -2) * mode_roots[..., None, None, :] for part in (first, second)]
@@ -149,7 +188,9 @@ def prior_block(
     return sum(parts[1:], parts[0])
 
 
-def free_variance(latent: Latent, own: Array, lengthscale: float, deviation: float) -> Array:
+def free_variance(
+    latent: Latent, own: Array, lengthscale: float, deviation: float, windows: Array | None = None
+) -> Array:
     """Return the prior variance of observables due to one free function, shape (i,); the same at all times.
 
     Parameters
@@ -158,8 +199,16 @@ def free_variance(latent: Latent, own: Array, lengthscale: float, deviation: flo
     own : array, shape (i, a)
         Coefficients of the observables on the free function.
     lengthscale, deviation : float
+    windows : array, shape (i,), optional
+        The intervals over which the observables are averaged; None where none is.
     """
     weight = pair_coefficients(np, own, own, lengthscale, deviation)
+    if windows is not None:
+        own_weight, total = np.einsum("iim->im", weight), np.zeros(len(own))
+        for h, rows in distinct_windows(windows):
+            stack = window_stack(latent, np.zeros(1), lengthscale, (h, h), weight.shape[-1] - 1)[:, 0]
+            total[rows] = own_weight[rows][:, ::2] @ stack[::2]
+        return total
     at_zero = np.array([part[0] for part in latent.stack(np, np.zeros(1), weight.shape[-1] - 1)])
     # Odd orders vanish at zero lag.
     return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])

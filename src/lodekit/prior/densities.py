@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.averages import wave_factors
 from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
@@ -38,6 +39,8 @@ def prior_density(prior: Prior, hyper: Hyperparameters, observables: Observables
         for number, latent in enumerate(prior.latents):
             density = hyper.deviations[number] ** 2 * latent.density(w, float(hyper.lengthscales[number]))
             total += np.abs(values.free[:, number] @ powers.T) ** 2 * density
+        if values.windows is not None:
+            total *= np.abs(wave_factors(values.windows, w)) ** 2
     else:
         own = Conditioned(w, Point.at(values, prior.channels.evaluate(hyper.theta), hyper))
         total = np.sum(np.abs(own.coefficients) ** 2, axis=1)

@@ -6,13 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import Latent
 from lodekit.prior.modes import mode_groups
 from lodekit.prior.observables import Observables
+from lodekit.prior.windows import distinct_windows, window_stack
 
-__all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters"]
+__all__ = ["draw_latent", "draw_solutions", "groups_of", "natural_hyperparameters"]
 
 Array = NDArray[np.float64]
 _MOST_WAVES = 20_000
@@ -38,7 +40,7 @@ def natural_hyperparameters(
     values = observables.evaluate(theta)
     deviations = np.ones(len(latents))
     for number, latent in enumerate(latents):
-        variance = free_variance(latent, values.free[:, number], lengthscale, 1.0)
+        variance = free_variance(latent, values.free[:, number], lengthscale, 1.0, values.windows)
         if (variance > 0).any():
             deviations[number] = float(np.exp(-0.5 * np.log(variance[variance > 0]).mean()))
     groups = mode_groups(observables.compiled)
@@ -83,13 +85,29 @@ def draw_solutions(
         own = values.free[:, number]
         latent.check_order(2 * (own.shape[-1] - 1))
         ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
-        stack = draw_latent(latent, scaled, own.shape[-1], float(ell), float(deviation), size, generator)
-        total = total + np.einsum("oa,ans->nos", own, stack)
+        windows = [window for window, _ in groups_of(values)]
+        rows = np.tile(scaled, len(windows)), np.repeat(windows, len(scaled))
+        stack = draw_latent(latent, rows[0], own.shape[-1], float(ell), float(deviation), size, generator, rows[1])
+        parts = stack.reshape(own.shape[-1], len(windows), len(scaled), size)
+        for place, (_, which) in enumerate(groups_of(values)):
+            total[:, which] += np.einsum("oa,ans->nos", own[which], parts[:, place])
     return np.asarray(total.transpose(2, 0, 1)) * observables.units.scales
 
 
+def groups_of(values: Coefficients) -> list[tuple[float, NDArray[np.intp]]]:
+    """Return the different intervals over which observables are averaged, and which ones are: zero for values."""
+    return distinct_windows(np.zeros(len(values.free)) if values.windows is None else values.windows)
+
+
 def draw_latent(
-    latent: Latent, times: Array, order: int, ell: float, deviation: float, size: int, generator: np.random.Generator
+    latent: Latent,
+    times: Array,
+    order: int,
+    ell: float,
+    deviation: float,
+    size: int,
+    generator: np.random.Generator,
+    windows: Array | None = None,
 ) -> Array:
     """Return draws of a free function and its derivatives, shape (order, n, size).
 
@@ -108,32 +126,13 @@ def draw_latent(
     size : int
         How many draws.
     generator : numpy.random.Generator
+    windows : array, shape (n,), optional
+        The interval that ends at each of the times, over which the functions are averaged; zero for their values.
     """
+    spans = np.zeros(len(times)) if windows is None else windows
     if latent.has_band:
-        # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
-        usual = latent.highest + 0.5 * order
-        band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
-        length = float(np.ptp(times)) + reach * ell if len(times) else ell
-        step = 2.0 * np.pi / length
-        count = int(np.ceil(band / ell / step)) + 1
-        if count > _MOST_WAVES:
-            raise LodekitError(
-                "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
-            )
-        frequencies: Array = step * np.arange(count, dtype=float)
-        density = latent.density(frequencies, ell) / (2.0 * np.pi) * step
-        amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
-        cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-        sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
-        angle = np.outer(times - (times.mean() if len(times) else 0.0), frequencies)
-        stack = np.empty((order, len(times), size))
-        for a in range(order):
-            turned = angle + 0.5 * np.pi * a
-            stack[a] = (np.cos(turned) * frequencies**a) @ cosines + (np.sin(turned) * frequencies**a) @ sines
-        return stack
-    u = (times[:, None] - times[None, :]) / ell
-    h = list(latent.stack(np, u, 2 * (order - 1)))
-    n = len(times)
+        return _draw_waves(latent, times, order, (ell, deviation), size, generator, spans)
+    n, h = len(times), _all_pairs(latent, times, spans, ell, 2 * (order - 1))
     joint = np.zeros((order, n, order, n))
     for a in range(order):
         for b in range(order):
@@ -141,3 +140,49 @@ def draw_latent(
     eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))
+
+
+def _all_pairs(latent: Latent, times: Array, windows: Array, ell: float, order: int) -> Array:
+    """Return the derivatives of a covariance over all pairs of times, averaged over windows, (order + 1, n, n)."""
+    found = np.empty((order + 1, len(times), len(times)))
+    for first, rows in distinct_windows(windows):
+        for second, columns in distinct_windows(windows):
+            lag = times[rows, None] - times[None, columns]
+            found[:, rows[:, None], columns] = window_stack(latent, lag, ell, (first, second), order)
+    return found
+
+
+def _draw_waves(
+    latent: Latent,
+    times: Array,
+    order: int,
+    hyper: tuple[float, float],
+    size: int,
+    generator: np.random.Generator,
+    spans: Array,
+) -> Array:
+    """Return draws as sums of waves, as in `draw_latent`."""
+    ell, deviation = hyper
+    # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
+    usual = latent.highest + 0.5 * order
+    band, reach = (max(usual, extent(order - 1, _EPS)) for extent in (latent.band, latent.reach))
+    length = float(times.max() - (times - spans).min()) + reach * ell if len(times) else ell
+    step = 2.0 * np.pi / length
+    count = int(np.ceil(band / ell / step)) + 1
+    if count > _MOST_WAVES:
+        raise LodekitError(
+            "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
+        )
+    frequencies: Array = step * np.arange(count, dtype=float)
+    density = latent.density(frequencies, ell) / (2.0 * np.pi) * step
+    amplitude = deviation * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
+    cosines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+    sines = generator.standard_normal((len(frequencies), size)) * amplitude[:, None]
+    # The average of a wave is the wave in the middle of the interval, and smaller.
+    angle = np.outer(times - 0.5 * spans - (times.mean() if len(times) else 0.0), frequencies)
+    damped = np.sinc(np.outer(spans, frequencies) / (2.0 * np.pi)) if spans.any() else 1.0
+    stack = np.empty((order, len(times), size))
+    for a in range(order):
+        turned, own = angle + 0.5 * np.pi * a, damped * frequencies**a
+        stack[a] = (np.cos(turned) * own) @ cosines + (np.sin(turned) * own) @ sines
+    return stack

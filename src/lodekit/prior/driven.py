@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import Scalar
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.compile import ScalarTable
-from lodekit.prior.responses.matrices import StateMatrices, observe
+from lodekit.prior.responses.matrices import StateMatrices, integrate, observe
 from lodekit.prior.responses.response import Response, ResponsePlan
 from lodekit.system.system import System
 
@@ -142,17 +143,32 @@ class Driven:
         What drives it, by channel.
     start : float
         When it is at rest, in the user's time.
+    intervals : array, shape (o,), optional
+        The interval over which each observable is averaged, in the user's time, zero where it is none. An average is
+        the difference of an integral, which is one more state, at the end and at the beginning of the interval.
     """
 
     drive: Drive
     signals: Mapping[str, InputSignal]
     start: float
+    intervals: Array | None = None
     _plans: list[tuple[Array, ResponsePlan, Places | None]] = field(default_factory=list, compare=False, repr=False)
 
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": [], "_last": {}}
+
+    def starting_at(self, start: float, signals: Mapping[str, InputSignal]) -> Driven:
+        """Return the same observables with other inputs, from rest at another time.
+
+        Parameters
+        ----------
+        start : float
+            In the user's time.
+        signals : dict of str to InputSignal
+        """
+        return Driven(self.drive, dict(signals), start, self.intervals)
 
     def evaluate(self, theta: Array) -> tuple[Array, Array]:
         """Return all numbers at values of the parameters, (s,), and their derivatives, (p, s)."""
@@ -170,13 +186,15 @@ class Driven:
         slopes : bool
             Whether the derivatives are wanted; they are zero otherwise.
         """
-        found, places = self._response(table, times)
+        found, places = self._response(table, self._asked(times))
         values, count = found.values, len(table[1])
         values = values if places is None else values[:, places]
         if not slopes or not count:
+            values = self._averaged(values, len(times))
             return values, np.zeros((len(values), count, 1))
         changes = found.jacobian(*self._slopes(table)).swapaxes(0, 1)
-        return values, changes if places is None else changes[..., places]
+        changes = changes if places is None else changes[..., places]
+        return self._averaged(values, len(times)), self._averaged(changes, len(times))
 
     def pull(self, table: tuple[Array, Array], times: Array, weights: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the response, shape (p,).
@@ -189,12 +207,52 @@ class Driven:
             In the user's unit, in any order.
         weights : array, shape (o, n)
         """
-        found, places = self._response(table, times)
+        found, places = self._response(table, self._asked(times))
+        weights = self._spread(weights)
         if places is not None:
             sums = np.zeros((len(weights), len(found.plan.times)))
             np.add.at(sums.T, places, weights.T)
             weights = sums
         return found.gradient(weights, *self._slopes(table))
+
+    @cached_property
+    def _lengths(self) -> list[tuple[float, NDArray[np.intp]]]:
+        """The different intervals, and which observables are averaged over each."""
+        if self.intervals is None:
+            return []
+        lengths = np.unique(self.intervals[self.intervals > 0])
+        return [(float(length), np.flatnonzero(self.intervals == length)) for length in lengths]
+
+    def _asked(self, times: Array) -> Array:
+        """Return the times, and after them when the intervals begin that end there; the last ones are kept."""
+        if not self._lengths:
+            return times
+        last = self._last.get("asked")
+        if last is None or last[0] is not times:
+            every = np.concatenate([times, *(times - length for length, _ in self._lengths)])
+            last = self._last["asked"] = (times, every)
+        return np.asarray(last[1])
+
+    def _averaged(self, values: Array, count: int) -> Array:
+        """Return observables from their integrals at all that is asked for, shape (o, ..., n)."""
+        if not self._lengths:
+            return values
+        found = values[..., :count].copy()
+        for number, (length, rows) in enumerate(self._lengths, 1):
+            found[rows] -= values[rows, ..., number * count : (number + 1) * count]
+            found[rows] /= length
+        return found
+
+    def _spread(self, weights: Array) -> Array:
+        """Return weights of all that is asked for, from those of the observables: the transposed of `_averaged`."""
+        if not self._lengths:
+            return weights
+        parts = [weights.copy()]
+        for length, rows in self._lengths:
+            parts[0][rows] /= length
+            parts.append(np.zeros_like(weights))
+            parts[-1][rows] = -parts[0][rows]
+        return np.concatenate(parts, axis=1)
 
     def corners(self, theta: Array) -> Array:
         """Return the times at which some input jumps or has a corner, ascending.
@@ -221,7 +279,10 @@ class Driven:
         """Return the state space and its derivatives; the last ones are kept."""
         last = self._last.get("matrices")
         if last is None or last[0] is not table[0]:
-            last = self._last["matrices"] = (table[0], *self.drive.matrices(table))
+            both = self.drive.matrices(table)
+            if self._lengths:
+                both = integrate(*both, np.concatenate([rows for _, rows in self._lengths]))
+            last = self._last["matrices"] = (table[0], *both)
         return last[1], last[2]
 
     def _response(self, table: tuple[Array, Array], times: Array) -> tuple[Response, Places | None]:

@@ -92,9 +92,12 @@ class Lags:
     ----------
     times : array, shape (n,)
         Scaled.
+    back : float
+        How far averages reach back before their times.
     """
 
     times: Array
+    back: float = 0.0
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +121,7 @@ class Lags:
             own = Conditioned(waves.panels.frequencies, point)
             if waves.panels.serves(own):
                 return LagCovariance(self, own, waves)
-        panels = make_panels(point, self.length)
+        panels = make_panels(point, self.length + self.back)
         if panels is None:
             return None
         waves = self._kept["waves"] = self._make_waves(panels)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import eval_hermitenorm, factorial2, gammainccinv
+from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
 
@@ -181,6 +181,11 @@ class SquaredExponential:
             before, last = last, following
             yield last
 
+    def antiderivatives(self, u: Array) -> tuple[Array, Array]:
+        """Return ``u h_(-1) + h_0`` and ``h_(-1) = sqrt(pi/2) erf(u / sqrt(2))`` at `u`."""
+        once = math.sqrt(0.5 * math.pi) * erf(u / math.sqrt(2.0))
+        return u * once + np.exp(-0.5 * u * u), once
+
     def tilt(self, contracted: Array, lagged: Array | None) -> Array:
         """Return ``h_(m+2) + h_m``, `contracted`; nothing `lagged` is needed."""
         return np.asarray(contracted[..., 2:] + contracted[..., :-2])
@@ -284,6 +289,19 @@ class Matern:
                 value = value * r + coefficient
             value = kappa**m * value * decay
             yield value * sign if m % 2 else value
+
+    def antiderivatives(self, u: Array) -> tuple[Array, Array]:
+        """Return h_(-2) and h_(-1) at `u`, both zero at zero: ``q_(m-1) = -(q_m + q_m' + q_m'' + ...)`` leads down."""
+        kappa, polynomial = self._kappa, np.polynomial.Polynomial(self._polynomials(0)[0])
+        downward = []
+        for _ in range(2):
+            sums = sum((polynomial.deriv(k) for k in range(1, polynomial.degree() + 1)), polynomial)
+            polynomial = -sums
+            downward.append(polynomial)
+        r = kappa * np.abs(u)
+        decay, (once, twice) = np.exp(-r), downward
+        first = np.sign(u) * (once(r) * decay - once(0.0)) / kappa
+        return (twice(r) * decay - twice(0.0) - once(0.0) * r) / kappa**2, first
 
     def tilt(self, contracted: Array, lagged: Array | None) -> Array:
         """Return ``-m h_m - u h_(m+1)``, `contracted` and `lagged`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
+from lodekit.prior.averages import moments
 from lodekit.system.signals import Signal
 
 __all__ = ["CompiledSignal", "append_signal"]
@@ -91,6 +93,35 @@ class CompiledSignal:
                 slope = np.cos(w * times) if self.sines[i] else -np.sin(w * times)
                 gradient += np.outer(dc, envelope * wave) + np.outer(dr, c * times * envelope * wave)
                 gradient += np.outer(dw, c * times * envelope * slope)
+        return total, gradient
+
+    def average(self, times: Array, values: Array, derivatives: Array, window: float) -> tuple[Array, Array]:
+        """Return the mean of the signal over intervals, shape (n,), and its derivatives in the parameters, (p, n).
+
+        With the complex rate ``l = r + i w`` it is a sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times
+        ``e^(l s)``; one power more is the derivative in l.
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+            When the intervals begin, in the user's unit.
+        values, derivatives
+            As in `evaluate`.
+        window : float
+            Their length.
+        """
+        own, slopes = values[self.coefficients], derivatives[:, self.coefficients]
+        total, gradient = np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
+        for i, (power, sine) in enumerate(zip(self.powers, self.sines, strict=True)):
+            c, rate = own[3 * i], complex(own[3 * i + 1], own[3 * i + 2])
+            means, wave = moments(rate, window, power + 1), np.exp(rate * times)
+            value, slope = (
+                wave * sum(comb(k, j) * means[j] * times ** (k - j) for j in range(k + 1)) for k in (power, power + 1)
+            )
+            part, in_rate, in_turn = (v.imag if sine else v.real for v in (value, slope, 1j * slope))
+            total += c * part
+            dc, dr, dw = (slopes[:, 3 * i + k] for k in range(3))
+            gradient += np.outer(dc, part) + np.outer(c * dr, in_rate) + np.outer(c * dw, in_turn)
         return total, gradient
 
     def _is_constant(self, values: Array, slopes: Array) -> bool:

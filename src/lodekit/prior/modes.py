@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.prior.arrays import constant
+from lodekit.prior.averages import average_matrix, moments
 from lodekit.prior.compile import CompiledObservables
 from lodekit.prior.flows import flow_of_weights, pull_flow
 from lodekit.prior.responses.transitions import exponentials
@@ -89,10 +90,14 @@ def group_of_each(groups: Sequence[ModeGroup]) -> list[int]:
     return [number for number, group in enumerate(groups) for _ in range(group.size)]
 
 
-def exponential_basis(xp: Any, times: Any, operators: Any, root: complex, multiplicity: int) -> Any:
+def exponential_basis(
+    xp: Any, times: Any, operators: Any, root: complex, multiplicity: int, window: float = 0.0
+) -> Any:
     """Return ``W(d) s^k e^(l s)``, real and imaginary parts, shape (..., o, n, basis); linear in the operators W.
 
     ``W(d) s^k e^(l s) = sum_q binom(k, q) W^(q)(l) s^(k-q) e^(l s)``, W^(q) the q-th derivative of the polynomial W.
+    An average multiplies W by the mean of ``e^(l v)`` over an interval, whose derivatives in l are the means of
+    ``v^j e^(l v)``.
 
     Parameters
     ----------
@@ -105,6 +110,8 @@ def exponential_basis(xp: Any, times: Any, operators: Any, root: complex, multip
     root : complex
         l, in scaled time.
     multiplicity : int
+    window : float
+        The interval over which all observables are averaged, which begins at the times.
     """
     s = times - (0.0 if root.real <= 0 else 1.0)
     wave = xp.exp(xp.asarray(root, dtype=xp.complex128, device=times.device) * s)[..., None, :]
@@ -117,6 +124,9 @@ def exponential_basis(xp: Any, times: Any, operators: Any, root: complex, multip
         of_root = xp.asarray(shifted, dtype=xp.complex128, device=times.device)
         terms = operators * constant(xp, falling, operators) * of_root
         at_root.append(xp.sum(terms, -1)[..., None])
+    if window:
+        means = moments(root, window, multiplicity - 1)
+        at_root = [sum(comb(q, j) * means[j] * at_root[q - j] for j in range(q + 1)) for q in range(multiplicity)]
     columns = []
     for k in range(multiplicity):
         total = sum(comb(k, q) * at_root[q] * (s ** (k - q))[..., None, :] for q in range(k + 1)) * wave
@@ -248,7 +258,7 @@ def _see(xp: Any, weights: Any, flow: Any) -> Any:
     return xp.einsum("...or,...nrm->...onm", weights, flow)
 
 
-def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
+def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, window: float = 0.0) -> Any:
     """Return the fundamental system of a companion matrix, seen through observables, shape (..., o, n, m).
 
     Parameters
@@ -260,8 +270,12 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
     operators : array, shape (..., o, k)
         Coefficients of W in scaled time, for each observable.
     matrix : array, shape (..., m, m)
+    window : float
+        The interval over which all observables are averaged, which begins at the times; for NumPy's arrays.
     """
     weights = _weights(operators, _rows(xp, matrix, operators.shape[-1]))
+    if window:
+        weights = weights @ average_matrix(matrix, np.zeros((0, *matrix.shape)), window)[0]
     if xp is np and matrix.ndim == 2 and times.ndim == 1 and len(matrix) > 1:
         none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
         fast = flow_of_weights(weights, none[0], matrix, none[1], times)
@@ -270,29 +284,35 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any) -> Any:
     return _see(xp, weights, exponentials_of_matrix(xp, matrix, times))
 
 
-def _slopes_of_weights(operators: Array, d_operators: Array, system: Companion) -> tuple[Array, Array]:
+def _slopes_of_weights(operators: Array, d_operators: Array, system: Companion, window: float) -> tuple[Array, Array]:
     """Return operators of the first state as weights of all states, (o, m), and their derivatives, (p, o, m)."""
     size, count = len(system.matrix), len(system.d_matrix)
     rows = _rows(np, system.matrix, operators.shape[-1])
     d_rows = [np.zeros((count, size))]
     for row in rows[:-1]:
         d_rows.append(d_rows[-1] @ system.matrix + np.einsum("i,pij->pj", row, system.d_matrix))
-    return _weights(operators, rows), _weights(d_operators, rows) + _weights(operators, d_rows)
+    weights, d_weights = _weights(operators, rows), _weights(d_operators, rows) + _weights(operators, d_rows)
+    if not window:
+        return weights, d_weights
+    average, d_average = average_matrix(system.matrix, system.d_matrix, window)
+    return weights @ average, d_weights @ average + weights @ d_average
 
 
-def pull_companion(times: Array, operators: Array, d_operators: Array, system: Companion, slopes: Array) -> Array:
+def pull_companion(
+    times: Array, operators: Array, d_operators: Array, system: Companion, slopes: Array, window: float = 0.0
+) -> Array:
     """Return derivatives in the parameters of a weighted sum of the fundamental system, shape (p,).
 
     One derivative of each exponential is enough for all parameters: that in the direction of its own weights.
 
     Parameters
     ----------
-    times, operators, d_operators, system
+    times, operators, d_operators, system, window
         As in `companion_basis`.
     slopes : array, shape (o, n, m)
         The weights.
     """
-    weights, d_weights = _slopes_of_weights(operators, d_operators, system)
+    weights, d_weights = _slopes_of_weights(operators, d_operators, system, window)
     fast = pull_flow(weights, system.matrix, times, slopes) if len(system.matrix) > 1 else None
     if fast is not None:
         return np.asarray(np.tensordot(d_weights, fast[0], 2) + np.tensordot(system.d_matrix, fast[1], 2))
@@ -307,7 +327,9 @@ def pull_companion(times: Array, operators: Array, d_operators: Array, system: C
     return np.asarray(np.tensordot(d_weights, in_weights, 2) + np.tensordot(system.d_matrix, in_matrix, 2))
 
 
-def companion_basis(times: Array, operators: Array, d_operators: Array, system: Companion) -> tuple[Array, Array]:
+def companion_basis(
+    times: Array, operators: Array, d_operators: Array, system: Companion, window: float = 0.0
+) -> tuple[Array, Array]:
     """Return the fundamental system, (o, n, m), and its derivatives in the parameters, (p, o, n, m).
 
     Parameters
@@ -317,9 +339,11 @@ def companion_basis(times: Array, operators: Array, d_operators: Array, system: 
     operators, d_operators : arrays, shapes (o, k) and (p, o, k)
         Coefficients of W in scaled time, for each observable, and their derivatives in the parameters.
     system : Companion
+    window : float
+        The interval over which all observables are averaged, which begins at the times.
     """
     size = len(system.matrix)
-    weights, d_weights = _slopes_of_weights(operators, d_operators, system)
+    weights, d_weights = _slopes_of_weights(operators, d_operators, system, window)
     fast = flow_of_weights(weights, d_weights, system.matrix, system.d_matrix, times) if size > 1 else None
     if fast is not None:
         return fast

@@ -13,23 +13,18 @@ from numpy.typing import NDArray
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.data.inputs import InputSignal
 from lodekit.data.units import Units
+from lodekit.intervals import read_interval, window_of
 from lodekit.prior.arrays import constant
+from lodekit.prior.basis import ModeBasis
 from lodekit.prior.compile import CoefficientArrays, Coefficients, CompiledObservables, compile_observables
 from lodekit.prior.driven import Driven, compile_drive
-from lodekit.prior.modes import (
-    ModeGroup,
-    companion,
-    companion_basis,
-    companion_matrix,
-    exponential_basis,
-    fundamental_basis,
-    pull_companion,
-)
+from lodekit.prior.modes import ModeGroup
+from lodekit.prior.windows import distinct_windows
 from lodekit.system.grammar import parse_expression
 from lodekit.system.linear import Reader
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
-from lodekit.system.tree import Expression, drop_names
+from lodekit.system.tree import Expression, Number, Product, drop_names
 
 __all__ = ["ObservableReader", "Observables"]
 
@@ -46,11 +41,15 @@ class Observables:
     units : Units
     driven : Driven, optional
         The response to known inputs, where there are some.
+    intervals : array, shape (o,), optional
+        The interval over which each observable is averaged, in the user's time, zero where it is none; it ends at the
+        time of a value. None where no observable is averaged.
     """
 
     compiled: CompiledObservables
     units: Units
     driven: Driven | None = None
+    intervals: Array | None = None
 
     @property
     def count(self) -> int:
@@ -67,14 +66,25 @@ class Observables:
         inputs : dict of str to InputSignal
             The same channels.
         """
-        driven = None if self.driven is None else Driven(self.driven.drive, dict(inputs), start)
+        driven = None if self.driven is None else self.driven.starting_at(start, inputs)
         return replace(self, units=replace(self.units, start=start), driven=driven)
 
     def evaluate(self, theta: Array) -> Coefficients:
         """Return coefficient arrays in scaled time and units, with derivatives in the parameters."""
         values, slopes = self.compiled.table.evaluate(theta)
         driven = None if self.driven is None else self.driven.evaluate(theta)
-        return Coefficients(self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes), driven)
+        parts = self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes)
+        return Coefficients(*parts, driven, self.windows)
+
+    @cached_property
+    def windows(self) -> Array | None:
+        """The interval over which each observable is averaged, in scaled time; None where there is none."""
+        return None if self.intervals is None else self.intervals / self.units.span
+
+    @property
+    def longest_window(self) -> float:
+        """The longest interval over which an observable is averaged, in scaled time; zero where there is none."""
+        return 0.0 if self.windows is None else float(self.windows.max())
 
     def take_apart(self, xp: Any, table: Any) -> CoefficientArrays:
         """Return coefficient arrays in scaled time and units, from the values of the table or from their derivatives.
@@ -106,6 +116,10 @@ class Observables:
         lengths = [factor.coefficients.stop - factor.coefficients.start for factor in self.compiled.factors]
         return free, columns, [np.ascontiguousarray(powers(length)[::-1] ** -1.0) for length in lengths]
 
+    @property
+    def _basis(self) -> ModeBasis:
+        return ModeBasis(self.compiled.factors, self.units.span)
+
     def mode_values(self, xp: Any, arrays: CoefficientArrays, groups: Sequence[ModeGroup], times: Any) -> Any:
         """Return the basis functions of the modes, seen through the observables, shape (..., o, n, r).
 
@@ -118,20 +132,7 @@ class Observables:
         times : array, shape (..., n)
             Scaled times.
         """
-        if not groups:
-            shape = np.broadcast_shapes(tuple(times.shape[:-1]), tuple(arrays.free.shape[:-3]))
-            return xp.zeros((*shape, self.count, times.shape[-1], 0), dtype=times.dtype, device=times.device)
-        found = []
-        for group in groups:
-            factor = self.compiled.factors[group.factor]
-            operators = arrays.columns[factor.column]
-            if group.root is None:
-                matrix = companion_matrix(xp, arrays.factors[group.factor], factor.multiplicity)
-                found.append(fundamental_basis(xp, times, operators, matrix))
-            else:
-                root = group.root * self.units.span
-                found.append(exponential_basis(xp, times, operators, root, factor.multiplicity))
-        return xp.concat(found, -1)
+        return self._basis.values(xp, arrays, groups, times)
 
     def mode_basis(
         self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, *, slopes: bool
@@ -147,26 +148,14 @@ class Observables:
         slopes : bool
             Whether the derivatives are wanted; they are zero otherwise.
         """
-        width = len(values.table[1])
-        if not groups:
-            return [np.zeros((len(times), 0))] * self.count, [np.zeros((width, len(times), 0))] * self.count
-        if not slopes:
-            basis = self.mode_values(np, values.values, groups, times)
-            return list(basis), list(np.zeros((self.count, width, *basis.shape[1:])))
-        parts, d_parts = [], []
-        for group in groups:
-            factor = self.compiled.factors[group.factor]
-            operators = values.values.columns[factor.column], values.slopes.columns[factor.column]
-            if group.root is None:
-                own = values.values.factors[group.factor], values.slopes.factors[group.factor]
-                found, d_found = companion_basis(times, *operators, companion(*own, factor.multiplicity))
-            else:
-                root = group.root * self.units.span
-                # Linear in the operators: their derivatives take their place.
-                found, d_found = (exponential_basis(np, times, own, root, factor.multiplicity) for own in operators)
-            parts.append(found)
-            d_parts.append(d_found)
-        return list(np.concat(parts, -1)), list(np.concat(d_parts, -1).swapaxes(0, 1))
+        if values.windows is None:
+            return self._basis.both(values, groups, times, slopes=slopes)
+        basis, d_basis = [np.zeros((0, 0))] * self.count, [np.zeros((0, 0, 0))] * self.count
+        for window, rows in distinct_windows(values.windows):
+            parts = self._basis.both(values.take(rows), groups, times - window, window, slopes=slopes)
+            for row, own, d_own in zip(rows, *parts, strict=True):
+                basis[row], d_basis[row] = own, d_own
+        return basis, d_basis
 
     def pull_modes(
         self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]
@@ -182,19 +171,12 @@ class Observables:
         weights : sequence of arrays, shape (n, r)
             One for each observable.
         """
-        total, start = np.zeros(len(values.table[1])), 0
-        for group in groups:
-            factor, own = self.compiled.factors[group.factor], slice(start, start + group.size)
-            operators = values.values.columns[factor.column], values.slopes.columns[factor.column]
-            slopes = np.stack([part[:, own] for part in weights])
-            if group.root is None:
-                parts = values.values.factors[group.factor], values.slopes.factors[group.factor]
-                total += pull_companion(times, *operators, companion(*parts, factor.multiplicity), slopes)
-            else:
-                root = group.root * self.units.span
-                changes = exponential_basis(np, times, operators[1], root, factor.multiplicity)
-                total += np.tensordot(changes, slopes, 3)
-            start += group.size
+        if values.windows is None:
+            return self._basis.pull(values, groups, times, weights)
+        total = np.zeros(len(values.table[1]))
+        for window, rows in distinct_windows(values.windows):
+            own = [weights[row] for row in rows]
+            total += self._basis.pull(values.take(rows), groups, times - window, own, window)
         return total
 
     def exponents(
@@ -260,7 +242,7 @@ class Observables:
             zero, flat = np.zeros(len(times)), np.zeros((len(values.d_free), len(times)))
             return [zero] * len(scales), [flat] * len(scales)
         table = values.table if slopes else (values.table[0], values.table[1][:0])
-        found = [signal.evaluate(times, *table) for signal in self.compiled.signals]
+        found = [self._signal(number, times, table) for number in range(self.count)]
         if not slopes:
             found = [(v, np.zeros((len(values.d_free), 1))) for v, _ in found]
         if self.driven is not None and values.driven is not None:
@@ -270,6 +252,15 @@ class Observables:
         return [v / s for (v, _), s in zip(found, scales, strict=True)], [
             d / s for (_, d), s in zip(found, scales, strict=True)
         ]
+
+    def _window(self, number: int) -> float:
+        """Return the interval over which an observable is averaged, in the user's time."""
+        return 0.0 if self.intervals is None else float(self.intervals[number])
+
+    def _signal(self, number: int, times: Array, table: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Return the particular solution of an observable, or its average, (n,), and derivatives, (p, n)."""
+        signal, window = self.compiled.signals[number], self._window(number)
+        return signal.average(times - window, *table, window) if window else signal.evaluate(times, *table)
 
     def pull_means(self, values: Coefficients, times: Array, weights: Sequence[Array]) -> Array:
         """Return derivatives in the parameters of a weighted sum of all that is known, shape (p,).
@@ -286,9 +277,11 @@ class Observables:
         """
         total = np.zeros(len(values.d_free))
         own = [weight / scale for weight, scale in zip(weights, self.units.scales, strict=True)]
-        for signal, weight in zip(self.compiled.signals, own, strict=True):
-            if signal.count:
+        for number, (signal, weight) in enumerate(zip(self.compiled.signals, own, strict=True)):
+            if signal.count and not self._window(number):
                 total += signal.pull(times, *values.table, weight)
+            elif signal.count:
+                total += self._signal(number, times, values.table)[1] @ weight
         if self.driven is not None and values.driven is not None:
             total += self.driven.pull(values.driven, times, np.stack(own))
         return total
@@ -314,8 +307,23 @@ class ObservableReader:
         return self.system.given(tuple(self.inputs)) if self.inputs else self.system
 
     def read(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[Signal]]:
-        """Return the operators on the channels, and the known functions of time beside them."""
-        return _read(self.system, [parse_expression(text) for text in observables])
+        """Return the operators on the channels, and the known functions of time beside them; before any averaging."""
+        return _read(self.system, [_parse(text) for text in observables])
+
+    def are_same(self, first: str, second: str) -> bool:
+        """Return whether two texts mean the same observable.
+
+        Parameters
+        ----------
+        first, second : str
+        """
+        return window_of(first) == window_of(second) and self.read([first]) == self.read([second])
+
+    @staticmethod
+    def intervals(observables: Sequence[str]) -> Array | None:
+        """Return the interval over which each observable is averaged; None where none is."""
+        found = np.array([window_of(text) for text in observables])
+        return found if found.any() else None
 
     def compile(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables compiled and scaled.
@@ -328,12 +336,13 @@ class ObservableReader:
             Of time, and of each observable.
         """
         matrix, known = self.read(observables)
+        intervals = self.intervals(observables)
         if not self.inputs:
-            return Observables(compile_observables(self.system, matrix, known), units)
-        kept = [drop_names(parse_expression(text), tuple(self.inputs)) for text in observables]
+            return Observables(compile_observables(self.system, matrix, known), units, None, intervals)
+        kept = [drop_names(_parse(text), tuple(self.inputs)) for text in observables]
         compiled = compile_observables(self.reduced, *_read(self.reduced, kept))
-        driven = Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start)
-        return Observables(compiled, units, driven)
+        driven = Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start, intervals)
+        return Observables(compiled, units, driven, intervals)
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables in the user's own units, over the time of other units.
@@ -346,6 +355,17 @@ class ObservableReader:
             Of which only that of time is taken.
         """
         return self.compile(observables, units.plain(len(observables)))
+
+
+def _parse(text: str) -> Expression:
+    """Return an observable, or what it is an average of, times the length of the interval for a total."""
+    found = read_interval(text)
+    if found is None:
+        return parse_expression(text)
+    inner = parse_expression(found.expression)
+    if not found.is_total:
+        return inner
+    return Product(inner.place, (("*", Number(inner.place, found.factor)), ("*", inner)))
 
 
 def _read(system: System, expressions: Sequence[Expression | None]) -> tuple[OperatorMatrix, list[Signal]]:

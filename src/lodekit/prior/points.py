@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.averages import wave_factors
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 
@@ -47,12 +48,15 @@ class Point:
         The same for all channels, where the prior stands on these; empty otherwise.
     lengthscales, deviations : arrays
         Of the free functions, or of the channels.
+    windows : array, shape (o,), optional
+        The intervals over which the observables are averaged; None where none is.
     """
 
     free: Array
     channels: Array
     lengthscales: Array
     deviations: Array
+    windows: Array | None = None
     #: Roots of densities: made once for coefficients and for derivatives.
     roots: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -69,7 +73,11 @@ class Point:
         hyper : Hyperparameters
         """
         own = np.zeros((0, 0, 0)) if channels is None else channels.free
-        return cls(coefficients.free, own, hyper.lengthscales, hyper.deviations)
+        return cls(coefficients.free, own, hyper.lengthscales, hyper.deviations, coefficients.windows)
+
+    def averages(self, frequencies: Array) -> ComplexArray | float:
+        """Return what the averages of the observables make of waves at some frequencies, shape (o, f); or one."""
+        return 1.0 if self.windows is None else wave_factors(self.windows, frequencies)
 
 
 def powers_of(frequencies: Array, length: int) -> ComplexArray:

@@ -181,13 +181,13 @@ class LatentSpectrum:
         """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
         powers = powers_of(frequencies.values, point.free.shape[-1])
         on_waves = np.einsum("ofk,fk->of", point.free[:, frequencies.process], powers)
-        return np.asarray(on_waves * self._roots(frequencies, point))
+        return np.asarray(on_waves * self._roots(frequencies, point) * point.averages(frequencies.values))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
         """Return derivatives at a `point` by `slope`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
         free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
         powers = powers_of(w, free.shape[-1])
-        rooted = np.conj(slope) * self._roots(frequencies, point)
+        rooted = np.conj(slope) * self._roots(frequencies, point) * point.averages(w)
         terms = (rooted[:, :, None] * powers).real
         own = np.zeros_like(free)
         edges = np.concatenate([[0], np.cumsum(frequencies.counts)]).astype(int)

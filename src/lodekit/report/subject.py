@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
+from lodekit.intervals import unit_of_observable
 from lodekit.model import LODEGP
 from lodekit.page import plot_text
 from lodekit.report.wording import digits
@@ -62,7 +63,7 @@ class Subject:
 
     def unit(self, name: str) -> str:
         """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
-        found = str(self.units.get(name, "")).strip()
+        found = unit_of_observable(self.units, name).strip()
         return f" {found}" if found else ""
 
     @cached_property

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lodekit.errors import EquationError, LodekitError, SystemFileError
+from lodekit.intervals import find_interval
 from lodekit.system.dimensions import check_units
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
@@ -236,7 +237,7 @@ def _read_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | di
             f"{place}: expected noise = 'channel' or 'shared', or a table [noise] such as T1 = 0.1, got {entry!r}"
         )
     for name, std in entry.items():
-        if name not in observables or name == "t":
+        if (name not in observables and not find_interval(name, observables)) or name == "t":
             raise SystemFileError(f"{place}: [noise] names {name}; expected a channel, or what [columns] names")
         number = isinstance(std, float | int) and not isinstance(std, bool)
         if not number or not 0 <= std < math.inf:

@@ -337,11 +337,10 @@ class _Parser:
             raise self._error(f"{written} is a value at one time, not an equation; give it as a measurement", opening)
         if content[0].text == "t" and len(content) > 1 and content[1].kind in ("+", "-"):
             raise self._error(f"{base.name!r} is taken at another time; write delay({base.name}, ...)", opening)
-        raise self._error(
-            f"{base.name!r} is not a function; write {base.name}*(...) for a product. "
-            f"Known functions are {', '.join(FUNCTIONS)}, D, diff and delay",
-            opening,
-        )
+        hint = f"write {base.name}*(...) for a product. Known functions are {', '.join(FUNCTIONS)}, D, diff and delay"
+        if base.name in ("mean", "total"):
+            hint = "averages stand alone, as names of columns and of what is predicted: mean(T1 - T2, 300)"
+        raise self._error(f"{base.name!r} is not a function; {hint}", opening)
 
     def _atom(self) -> Expression:
         token = self._next()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lodekit.data.tables.advice import Advice
-from lodekit.errors import DataError
+from lodekit.errors import DataError, EquationError
+from lodekit.intervals import find_interval
 
 __all__ = ["Columns", "find_all_columns", "find_columns", "is_time_name", "list_columns", "read_mapping"]
 
@@ -143,10 +144,11 @@ def find_columns(
     taken = {*wanted.values(), *noise.values()}
     open_channels = [name for name in channels if name not in wanted]
     equal = {name: name for name in open_channels if name in names and name not in taken}
-    taken |= set(equal)
+    averages = _averages(names, channels, taken | set(equal), wanted)
+    taken |= {*equal, *averages.values()}
     time_column = wanted.pop("t", None) or _find_time(names, taken, channels, advice)
     similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column}, advice)
-    found = {**wanted, **equal, **similar}
+    found = {**wanted, **equal, **similar, **averages}
     if not found and channels:
         raise DataError(
             f"expected a column for at least one of {', '.join(channels)}, got the columns {list_columns(names)}; "
@@ -290,6 +292,25 @@ def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str], a
         f"expected a column t or time, got the columns {list_columns(names)}; try {advice.map({'t': 'COLUMN'})}, or "
         f"where there is none, and the time between two rows is always the same, {advice.step}"
     )
+
+
+def _averages(
+    names: Sequence[str], channels: Sequence[str], taken: set[str], wanted: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the columns that are called like averages of channels, such as ``mean(T, 300)``, by these."""
+    found: dict[str, str] = {}
+    for column in names:
+        if column in taken:
+            continue
+        try:
+            name = find_interval(column, channels)
+        except EquationError as problem:
+            raise DataError(f"column {column}: {problem}") from None
+        if name and name in found:
+            raise DataError(f"columns {found[name]} and {column} are both {name}; expected one column for each")
+        if name and name not in wanted:
+            found[name] = column
+    return found
 
 
 def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str], advice: Advice) -> dict[str, str]:

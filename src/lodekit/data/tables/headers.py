@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from lodekit.data.tables.columns import Columns
 from lodekit.errors import DataError
+from lodekit.intervals import read_interval
 from lodekit.quantities import Conversion, find_conversion, is_known
 
 __all__ = ["ColumnUnits", "convert_columns", "find_unit"]
@@ -65,6 +66,9 @@ class ColumnUnits:
         """Return the unit that an observable has in the end; empty where nothing tells."""
         if own := self.declared.get(name) or self.told.get(name):
             return own
+        if average := read_interval(name):
+            own, time = self.target(average.expression), self.declared.get("t", "")
+            return (f"({own})*({time})" if own and time else "") if average.is_total else own
         found = _DERIVATIVE.fullmatch(name)
         channel, time = (self.declared.get(found["channel"], ""), self.declared.get("t", "")) if found else ("", "")
         return f"({channel})/({time})^{len(found['primes'])}" if found and channel and time else ""
@@ -95,7 +99,9 @@ def convert_columns(columns: Columns, time_unit: str, units: ColumnUnits) -> tup
                 "units of the model, in a column without a unit in its name"
             )
         if not target:
-            units.told[name] = own
+            average = read_interval(name)
+            if average is None or not average.is_total:
+                units.told[name if average is None else average.expression] = own
             continue
         found[name] = _convert(name, column, own, target)
         if not found[name].is_none:

@@ -36,7 +36,8 @@ def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficie
         own = np.abs(coefficients.free[:, number])
         # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.
         signs = np.array([(1.0, 1.0, -1.0, -1.0)[k % 4] for k in range(own.shape[-1])])
-        free += free_variance(latent, own * signs, float(hyper.lengthscales[number]), float(hyper.deviations[number]))
+        ell, deviation = float(hyper.lengthscales[number]), float(hyper.deviations[number])
+        free += free_variance(latent, own * signs, ell, deviation, coefficients.windows)
     variance = data.prior.mode_variance(hyper.mode_deviations)
     by_modes = [part**2 @ variance for part in basis]
     return np.concatenate([free[o] + by_modes[o][index] for o, index in enumerate(data.index)])

@@ -108,7 +108,8 @@ class ChannelPosterior(DensePosterior):
         D = view.design(scaled)
         total = (D @ D.T).reshape(count, n, count, n)
         if view.reach < np.inf:
-            total *= (np.abs(scaled[:, None] - scaled[None, :]) <= view.reach)[None, :, None, :]
+            reach = view.reach + observables.longest_window
+            total *= (np.abs(scaled[:, None] - scaled[None, :]) <= reach)[None, :, None, :]
         flat = basis.reshape(count * n, -1)
         reduced = view.whitened(scaled, basis).reshape(-1, count * n)
         found = total.reshape(count * n, count * n) + (flat * self.mode_variance()) @ flat.T - reduced.T @ reduced
@@ -145,9 +146,10 @@ class ChannelPosterior(DensePosterior):
         """Return observables on waves that serve all lags up to the times, or up to where the prior forgets itself."""
         coefficients = observables.evaluate(self.hyper.theta)
         scaled, at_data = observables.units.scaled_times(times), self.data.scaled_times
-        low, high = float(at_data.min()), float(at_data.max())
-        left, right = min(low, float(scaled.min(initial=low))), max(high, float(scaled.max(initial=high)))
-        key = (left, right, coefficients.free.tobytes(), coefficients.free.shape, everywhere)
+        low, high = float(at_data.min()) - self.data.observables.longest_window, float(at_data.max())
+        back, windows = observables.longest_window, _windows(coefficients)
+        left, right = min(low, float(scaled.min(initial=low + back)) - back), max(high, float(scaled.max(initial=high)))
+        key = (left, right, coefficients.free.tobytes(), coefficients.free.shape, windows.tobytes(), everywhere)
         if key not in self._views:
             self._views.clear()
             self._views[key] = self._make_view(observables, coefficients, right - left, everywhere=everywhere)
@@ -162,7 +164,9 @@ class ChannelPosterior(DensePosterior):
         both = [np.pad(part, ((0, 0), (0, 0), (0, orders - part.shape[-1]))) for part in (measured, asked)]
         channels = data.channels(hyper.theta)
         assert channels is not None  # noqa: S101
-        point = Point(np.concatenate(both), channels.free, hyper.lengthscales, hyper.deviations)
+        windows = np.concatenate([_windows(self.state.coefficients), _windows(coefficients)])
+        own = windows if windows.any() else None
+        point = Point(np.concatenate(both), channels.free, hyper.lengthscales, hyper.deviations, own)
         window = data.lags.length
         length = wanted if everywhere else min(wanted, _NEAR * window)
         while True:
@@ -179,6 +183,11 @@ class ChannelPosterior(DensePosterior):
             if view.forgets(length):
                 return _View(self, observables, coefficients, panels, view.own, view.split, 0.5 * length)
             length = min(wanted, 2.0 * length)
+
+
+def _windows(coefficients: Coefficients) -> Array:
+    """Return the intervals over which observables are averaged, zero where they are not."""
+    return np.zeros(len(coefficients.free)) if coefficients.windows is None else coefficients.windows
 
 
 @dataclass(frozen=True)
@@ -226,7 +235,8 @@ class _View:
 
     def _is_far(self, scaled: Array) -> NDArray[np.bool_]:
         at_data = self.posterior.data.scaled_times
-        distance = np.maximum(at_data.min() - scaled, scaled - at_data.max())
+        data, back = self.posterior.data.observables.longest_window, self.observables.longest_window
+        distance = np.maximum(at_data.min() - data - scaled, scaled - back - at_data.max())
         return np.asarray(distance > self.reach)
 
     @cached_property

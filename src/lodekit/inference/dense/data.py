@@ -104,9 +104,15 @@ class DenseData:
         return self.scaled_times[:, None] - self.scaled_times[None, :]
 
     @cached_property
+    def different_lags(self) -> tuple[Array, NDArray[np.intp]]:
+        """The different lags, shape (k,), and which one each pair of times has, (n, n): few where times are regular."""
+        found, places = np.unique(self.lag, return_inverse=True)
+        return found, places.reshape(self.lag.shape)
+
+    @cached_property
     def lags(self) -> Lags:
         """All pairs of times, for the channel prior."""
-        return Lags(self.scaled_times)
+        return Lags(self.scaled_times, self.observables.longest_window)
 
     def channels(self, theta: Array) -> Coefficients | None:
         """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.

@@ -16,12 +16,12 @@ from lodekit.inference.dense.accuracy import error_of, prior_sizes
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import (
     Factorization,
-    Prepared,
     finish_gradient,
     log_evidence,
     prepare,
     stacked_basis,
 )
+from lodekit.inference.dense.stacks import Prepared
 from lodekit.inference.engine import Evidence
 from lodekit.prior.hyperparameters import Hyperparameters
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
-from lodekit.errors import AccuracyError
+from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.dense.channels import ChannelPosterior
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on, factorize_on
@@ -124,7 +124,8 @@ class DenseEngine:
             ]
         )
         basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
-        power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if data.groups else np.zeros(0)
+        measured = [part[index] if len(index) else part for part, index in zip(basis, data.index, strict=True)]
+        power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.groups else np.zeros(0)
         return target, power
 
     def trouble(self, hyper: Hyperparameters) -> str:
@@ -180,4 +181,6 @@ class DenseKind:
         case : Case
             Says on which device to compute.
         """
+        if case.device is not None and prior.observables.intervals is not None:
+            raise LodekitError("interval means and totals are not made for devices; leave out device=")
         return DenseEngine(DenseData.of(prior, measurements.series), case.device)

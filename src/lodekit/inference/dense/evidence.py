@@ -22,18 +22,16 @@ from lodekit.errors import LodekitError
 from lodekit.inference.dense.accuracy import error_of, error_of_added, prior_sizes
 from lodekit.inference.dense.blocks import mirror, take_blocks
 from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.stacks import Prepared, Stack, assemble, contract, make_stack
 from lodekit.inference.engine import Evidence
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import fold_matrix, pair_coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.lags import LagCovariance
-from lodekit.prior.latents import Latent
 from lodekit.prior.points import Point, Pulled
 
 __all__ = [
     "Factorization",
-    "Prepared",
-    "assemble",
     "evaluate",
     "factorize",
     "finish_gradient",
@@ -47,41 +45,6 @@ Array = NDArray[np.float64]
 _NONE, _JITTERS = (0.0,), (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
 #: An error of the log evidence for each measurement that needs no closer look.
 _HARMLESS = 1e-9
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """All that the covariance of the data is made of, but the derivatives of the covariances over pairs of times.
-
-    Parameters
-    ----------
-    coefficients : Coefficients
-    basis, d_basis : lists of arrays
-        Basis functions of the modes for each observable, (n, r), and their derivatives, (p, n, r).
-    d_means : list of arrays, shape (p, n)
-        Derivatives of the particular solution.
-    weights : list of arrays, shape (o, o, m)
-        For each free function, the coefficients of the derivatives of its covariance.
-    mode_variance : array, shape (r,)
-    residual : array, shape (n,)
-        The data without the particular solution, in scaled units.
-    noise : array, shape (n,)
-        Variances in scaled units.
-    """
-
-    coefficients: Coefficients
-    basis: list[Array]
-    d_basis: list[Array]
-    d_means: list[Array]
-    weights: list[Array]
-    mode_variance: Array
-    residual: Array
-    noise: Array
-
-    @property
-    def order(self) -> int:
-        """The highest derivative of a covariance that is needed."""
-        return 2 * (int(self.coefficients.free.shape[-1]) - 1)
 
 
 @dataclass(frozen=True)
@@ -99,7 +62,7 @@ class Factorization:
         The log evidence in scaled units.
     error : float
         About how large an error rounding makes in the log evidence, and what was added to the diagonal.
-    stacks : list of arrays, shape (m, n, n)
+    stacks : list of arrays, shape (m, n, n), or of PairStacks
         For each free function, the derivatives of its covariance over all pairs of times; empty on a device.
     lagged : LagCovariance, optional
         The covariance over all pairs of times, where the prior stands on the channels.
@@ -112,7 +75,7 @@ class Factorization:
     alpha: Array
     value: float
     error: float
-    stacks: list[Array]
+    stacks: list[Stack]
     lagged: LagCovariance | None = None
     added: float = 0.0
 
@@ -152,7 +115,9 @@ def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepare
     if data.observables.has_mean:
         residual = residual - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
     noise = data.noise.variance(hyper.noise)
-    if not all(np.isfinite(part).all() for part in (found.free, residual, noise, *basis)):
+    # An average may begin long before the record at times where it was not measured.
+    measured = [part[index] for part, index in zip(basis, data.index, strict=True)]
+    if not all(np.isfinite(part).all() for part in (found.free, residual, noise, *measured)):
         return None
     variance = data.prior.mode_variance(hyper.mode_deviations)
     return Prepared(found, basis, d_basis, d_means, weights, variance, residual, noise)
@@ -192,11 +157,12 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     prepared = prepare(data, hyper, slopes=slopes)
     if prepared is None:
         return None
-    stacks, lagged, blocks = [], None, None
+    stacks: list[Stack] = []
+    lagged, blocks = None, None
     if data.prior.channels is None:
         for number, latent in enumerate(data.latents):
-            extra = latent.extra if slopes else 0
-            stacks.append(_stack(latent, data.lag / hyper.lengthscales[number], prepared.order + extra))
+            ell, windows = float(hyper.lengthscales[number]), prepared.coefficients.windows
+            stacks.append(make_stack(data, latent, ell, prepared.order, windows, slopes=slopes))
     else:
         lagged = data.lags.covariance(Point.at(prepared.coefficients, data.channels(hyper.theta), hyper))
         if lagged is None:
@@ -231,52 +197,6 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     return Factorization(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
-def _stack(latent: Latent, u: Array, order: int) -> Array:
-    """Return the stack of derivatives as one array, (order + 1, n, n)."""
-    stack = np.empty((order + 1, *u.shape))
-    for m, part in enumerate(latent.stack(np, u, order)):
-        stack[m] = part
-    return stack
-
-
-def assemble(data: DenseData, stacks: list[Array], prepared: Prepared, blocks: Array | None = None) -> Array:
-    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant.
-
-    Parameters
-    ----------
-    data : DenseData
-    stacks : list of arrays, shape (m, n, n)
-        For each free function, the derivatives of its covariance over all pairs of times.
-    prepared : Prepared
-    blocks : array, shape (o o, n n), optional
-        The covariance over all pairs of times without the modes, where there are no stacks.
-    """
-    weights, basis, variance = prepared.weights, prepared.basis, prepared.mode_variance
-    offsets, count, n = data.offsets, len(data.values), len(data.times)
-    if data.is_full:
-        total = np.zeros((count * count, n * n)) if blocks is None else blocks
-        for stack, weight in zip(stacks, weights, strict=True):
-            orders = weight.shape[-1]
-            total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
-        # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
-        K = total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n).T
-        if len(variance):
-            stacked = np.concatenate(basis)
-            K += ((stacked * variance) @ stacked.T).T
-        return K
-    K = np.zeros((offsets[-1], offsets[-1]), order="F")
-    for i in range(count):
-        for j in range(i + 1):
-            block = (basis[i] * variance) @ basis[j].T
-            for stack, weight in zip(stacks, weights, strict=True):
-                block += np.tensordot(weight[i, j], stack[: weight.shape[-1]], axes=1)
-            if blocks is not None:
-                block += blocks[i * count + j].reshape(n, n)
-            block = block[np.ix_(data.index[i], data.index[j])]
-            K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]] = block
-    return K
-
-
 def evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     """Return the log evidence and its gradient; minus infinity where the covariance is not finite.
 
@@ -301,7 +221,9 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     G *= -0.5
     mirror(G)
     blocks = take_blocks(data, G) if data.latents else G
-    contracted = [_contract(data, state, blocks, k, hyper.lengthscales[k]) for k in range(len(state.stacks))]
+    contracted = [
+        contract(data, stack, blocks, k, float(hyper.lengthscales[k])) for k, stack in enumerate(state.stacks)
+    ]
     on_modes = G @ stacked_basis(data, state.basis) if data.groups else np.zeros((len(G), 0))
     found = finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
     return found if state.lagged is None else _add_channels(data, hyper, found, state.lagged.pull(blocks), state)
@@ -385,16 +307,3 @@ def finish_gradient(
     noise = data.noise.pull(diagonal, hyper.noise)
     gradient = Hyperparameters(theta, lengthscales, deviations, mode_deviations, noise)
     return Evidence(state.value + data.log_jacobian, gradient, state.error)
-
-
-def _contract(
-    data: DenseData, state: Factorization, blocks: Array, number: int, lengthscale: float
-) -> tuple[Array, Array]:
-    """Return ``S_ijm = sum G_ij o h_m`` and the same with the lengthscale derivative of the stack."""
-    count, latent, stack = len(data.values), data.latents[number], state.stacks[number]
-    S = (blocks @ stack.reshape(len(stack), -1).T).reshape(count, count, -1)
-    lagged = None
-    if latent.needs_lag:
-        on_lag = (stack * (data.lag / lengthscale)).reshape(len(stack), -1)
-        lagged = (blocks @ on_lag.T).reshape(count, count, -1)
-    return S, latent.tilt(S, lagged)

@@ -19,9 +19,10 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import Factorization
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import Observed, free_variance, prior_block
-from lodekit.prior.draws import draw_latent
+from lodekit.prior.draws import draw_latent, groups_of
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
+from lodekit.prior.windows import window_stack
 
 __all__ = ["DensePosterior", "Paths"]
 
@@ -34,8 +35,8 @@ class Paths:
 
     Parameters
     ----------
-    stacks : list of arrays, shape (order, n, s)
-        For each free function its derivatives in scaled time, the lowest first.
+    stacks : list of arrays, shape (w, order, n, s)
+        For each free function its derivatives in scaled time, the lowest first: averages over each of w intervals.
     weights : array, shape (r, s)
         Of the r basis functions of the modes.
     """
@@ -79,7 +80,13 @@ class DensePosterior:
         """
         state, data = self.state, self.data
         free = sum(
-            free_variance(latent, state.coefficients.free[:, k], self.hyper.lengthscales[k], self.hyper.deviations[k])
+            free_variance(
+                latent,
+                state.coefficients.free[:, k],
+                self.hyper.lengthscales[k],
+                self.hyper.deviations[k],
+                state.coefficients.windows,
+            )
             for k, latent in enumerate(data.latents)
         ) + np.zeros(len(data.values))
         by_modes = [np.sum(part**2 * self.mode_variance(), axis=1) for part in state.basis]
@@ -122,7 +129,7 @@ class DensePosterior:
             In the user's units.
         """
         values = observables.evaluate(self.hyper.theta)
-        paths = self._update(self.state.alpha[:, None], times, values.free.shape[-1])
+        paths = self._update(self.state.alpha[:, None], times, values)
         return self._combine(observables, values, times, paths)[:, :, 0]
 
     def covariance(self, observables: Observables, times: Array) -> Array:
@@ -147,7 +154,7 @@ class DensePosterior:
         total = np.zeros((count, n))
         for number, latent in enumerate(self.data.latents):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
-            total += free_variance(latent, values.free[:, number], ell, deviation)[:, None]
+            total += free_variance(latent, values.free[:, number], ell, deviation, values.windows)[:, None]
         mode_variance = self.mode_variance()
         for i in range(count):
             total[i] += np.sum(basis[i] ** 2 * mode_variance, axis=1)
@@ -170,24 +177,32 @@ class DensePosterior:
         values = observables.evaluate(self.hyper.theta)
         order = max(values.free.shape[-1], self.state.coefficients.free.shape[-1])
         data = self.data
-        both = np.concatenate([data.times, times])
-        scaled = data.observables.units.scaled_times(both)
-        draws = [
-            draw_latent(
-                latent, scaled, order, self.hyper.lengthscales[number], self.hyper.deviations[number], size, generator
+        sides = [(self.state.coefficients, data.times), (values, times)]
+        # Each interval of an observable asks for averages at all its times.
+        asked = [(window, at) for own, at in sides for window, _ in groups_of(own)]
+        scaled = data.observables.units.scaled_times(np.concatenate([at for _, at in asked]))
+        windows = np.concatenate([np.full(len(at), window) for window, at in asked])
+        count, places = len(data.times), len(groups_of(self.state.coefficients))
+        draws = []
+        for number, latent in enumerate(data.latents):
+            ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
+            drawn = draw_latent(latent, scaled, order, ell, deviation, size, generator, windows)
+            first, second = np.split(drawn, [count * places], axis=1)
+            draws.append(
+                (
+                    first.reshape(order, places, count, size).swapaxes(0, 1),
+                    second.reshape(order, -1, len(times), size).swapaxes(0, 1),
+                )
             )
-            for number, latent in enumerate(data.latents)
-        ]
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
-        count = len(data.times)
-        at_data = Paths([draw[:, :count] for draw in draws], weights)
+        at_data = Paths([first for first, _ in draws], weights)
         seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
         drawn = np.concatenate([seen[index, o] for o, index in enumerate(data.index)])
         noise = np.sqrt(data.noise.variance(self.hyper.noise))
         rest = self.state.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
-        update = self._update(alpha, times, values.free.shape[-1])
-        stacks = [draw[: values.free.shape[-1], count:] + part for draw, part in zip(draws, update.stacks, strict=True)]
+        update, wanted = self._update(alpha, times, values), values.free.shape[-1]
+        stacks = [draw[:, :wanted] + part for (_, draw), part in zip(draws, update.stacks, strict=True)]
         total = Paths(stacks, weights + update.weights)
         return self._combine(observables, values, times, total).transpose(2, 0, 1)
 
@@ -195,7 +210,7 @@ class DensePosterior:
         """Return the prior variance of the weight of each basis function of the modes, shape (r,)."""
         return self.data.prior.mode_variance(self.hyper.mode_deviations)
 
-    def _update(self, alpha: Array, times: Array, order: int) -> Paths:
+    def _update(self, alpha: Array, times: Array, values: Coefficients) -> Paths:
         """Return ``cov(latent, data) alpha``: what the data add to free functions and weights of the modes.
 
         Parameters
@@ -203,11 +218,11 @@ class DensePosterior:
         alpha : array, shape (data, s)
         times : array, shape (n,)
             In the user's units.
-        order : int
-            How many derivatives of the free functions are wanted, the function itself included.
+        values : Coefficients
+            Of the observables that are wanted: as many derivatives, over the same intervals.
         """
-        data, hyper = self.data, self.hyper
-        offsets = data.offsets
+        data, hyper, order = self.data, self.hyper, values.free.shape[-1]
+        offsets, measured = data.offsets, self.state.coefficients
         scattered = np.zeros((len(data.values), len(data.times), alpha.shape[1]))
         for o, index in enumerate(data.index):
             np.add.at(scattered[o], index, alpha[offsets[o] : offsets[o + 1]])
@@ -215,16 +230,18 @@ class DensePosterior:
         lag = units.scaled_times(times)[:, None] - units.scaled_times(data.times)[None, :]
         stacks = []
         for number, latent in enumerate(data.latents):
-            own = self.state.coefficients.free[:, number]
+            own = measured.free[:, number]
             length = own.shape[-1]
             ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
             latent.check_order(2 * (order - 1))
-            h = list(latent.stack(np, lag / ell, order + length - 2))
-            folded = [(-1.0) ** b * np.tensordot(own[:, b], scattered, axes=1) for b in range(length)]
-            stack = np.zeros((order, len(times), alpha.shape[1]))
-            for a in range(order):
-                for b in range(length):
-                    stack[a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded[b])
+            stack = np.zeros((len(groups_of(values)), order, len(times), alpha.shape[1]))
+            for place, (asked, _) in enumerate(groups_of(values)):
+                for window, rows in groups_of(measured):
+                    h = window_stack(latent, lag, float(ell), (asked, window), order + length - 2)
+                    for b in range(length):
+                        folded = (-1.0) ** b * np.tensordot(own[rows, b], scattered[rows], axes=1)
+                        for a in range(order):
+                            stack[place, a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded)
             stacks.append(stack)
         weights = np.zeros((len(self.mode_variance()), alpha.shape[1]))
         for o in range(len(data.values)):
@@ -244,14 +261,18 @@ class DensePosterior:
         total = np.stack([part @ paths.weights for part in basis], axis=1)
         for number, stack in enumerate(paths.stacks):
             own = values.free[:, number]
-            total = total + np.einsum("oa,ans->nos", own, stack[: own.shape[-1]])
+            for place, (_, rows) in enumerate(groups_of(values)):
+                total[:, rows] += np.einsum("oa,ans->nos", own[rows], stack[place, : own.shape[-1]])
         return np.asarray(total)
 
     def _prior_covariance(
         self, first: Coefficients, basis1: list[Array], s1: Array, second: Coefficients, basis2: list[Array], s2: Array
     ) -> Array:
         """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
-        sides = Observed(s1, first.free, np.stack(basis1)), Observed(s2, second.free, np.stack(basis2))
+        sides = (
+            Observed(s1, first.free, np.stack(basis1), first.windows),
+            Observed(s2, second.free, np.stack(basis2), second.windows),
+        )
         hyper, prior = self.hyper, self.data.prior
         roots = prior.mode_roots(hyper.mode_deviations)
         return np.asarray(prior_block(np, prior.latents, *sides, hyper.lengthscales, hyper.deviations, roots))

@@ -228,6 +228,8 @@ class ModalData:
         # In powers of two, so that neighbours in a search share them.
         rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(found), 1e-3))))
         lives = np.where(found.real < 0, _GONE / np.exp2(np.floor(np.log2(np.maximum(-found.real, 1e-3)))), np.inf)
+        # An average sees what was there when its interval began.
+        lives = lives + self.observables.longest_window
         key = tuple(sorted(zip(rates.tolist(), lives.tolist(), strict=True)))
         if key not in self._grids:
             while len(self._grids) >= _KEPT:

@@ -125,7 +125,7 @@ class Evaluation:
         total = np.zeros(len(free)) if own else np.ones(len(free))
         for number, latent in enumerate(self.prior.latents if own else ()):
             ell, deviation = float(self.hyper.lengthscales[number]), float(self.hyper.deviations[number])
-            total += free_variance(latent, free[:, number], ell, deviation)
+            total += free_variance(latent, free[:, number], ell, deviation, self.coefficients.windows)
         return total
 
     def prepare(self, most: int = MOST_WAVES) -> tuple[Frequencies, int]:
@@ -142,7 +142,8 @@ class Evaluation:
         if not all(np.isfinite(part).all() for part in numbers) or (noise <= 0).any():
             raise OutOfReachError("the prior is not finite at these values; check units and starting values")
         low, high = workspace.data.window
-        length = high - low if self._length is None else self._length
+        # Averages reach back before their times.
+        length = (high - low if self._length is None else self._length) + self.prior.observables.longest_window
         eps = self._accuracy(workspace.data.node_sums(128))
         missing = self._order + 1 - point.free.shape[-1]
         if missing > 0:

@@ -60,6 +60,12 @@ class SpectralPosterior:
         """About how large an error rounding makes in the log evidence."""
         return self._evidence[1]
 
+    @property
+    def window(self) -> tuple[float, float]:
+        """The scaled times of which the data say something: averages begin before their times."""
+        low, high = self.workspace.data.window
+        return low - self.workspace.prior.observables.longest_window, high
+
     @cached_property
     def _evidence(self) -> tuple[float, float]:
         return log_evidence(self.workspace, self.hyper)
@@ -152,16 +158,16 @@ class SpectralPosterior:
         coefficients = observables.evaluate(self.hyper.theta)
         order = coefficients.free.shape[-1] - 1
         first = self._solve(0.0, order)
-        low, high = self.workspace.data.window
-        scaled = observables.units.scaled_times(times)
+        low, high = self.window
+        scaled, back = observables.units.scaled_times(times), observables.longest_window
         reach = np.inf if everywhere else max(first.frequencies.reach, default=0.0)
-        left = min(low, max(float(scaled.min(initial=low)), low - reach))
-        right = max(high, min(float(scaled.max(initial=high)), high + reach))
+        left = min(low, max(float(scaled.min(initial=low + back)) - back, low - reach - back))
+        right = max(high, min(float(scaled.max(initial=high)), high + reach + back))
         beyond = (right - left) - (high - low)
         if beyond > 0:
             # A few lengths serve all requests.
             beyond = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0))
-            beyond = min(beyond, 2.0 * reach)
+            beyond = min(beyond, 2.0 * (reach + back))
         try:
             solution = self._solve(beyond, order) if beyond > 0 else first
         except LodekitError as problem:
@@ -224,9 +230,10 @@ class _Look:
 
     def _apart(self, times: Array) -> tuple[Array, list[Array], NDArray[np.bool_]]:
         """Return waves, (n, 2 f), modes seen through each observable, (n, m), and where processes are far."""
-        low, high = self.posterior.workspace.data.window
+        low, high = self.posterior.window
         scaled = self.observables.units.scaled_times(times)
-        distance = np.maximum(np.maximum(low - scaled, scaled - high), 0.0)
+        # An average is far where all of its interval is.
+        distance = np.maximum(np.maximum(low - scaled, scaled - self.observables.longest_window - high), 0.0)
         far = distance[:, None] > np.array(self.frequencies.reach)[None, :]
         if self.everywhere:
             far[:] = False
@@ -256,12 +263,14 @@ class _Look:
             for number, latent in enumerate(prior.latents):
                 own = self.coefficients.free[:, number]
                 ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
-                block = free_block(np, latent, scaled, scaled, own, own, ell, deviation)
+                windows = self.coefficients.windows, self.coefficients.windows
+                block = free_block(np, latent, scaled, scaled, own, own, ell, deviation, windows)
                 either = far[:, None, number] | far[None, :, number]
                 total += block.transpose(1, 0, 3, 2) * either[:, None, :, None]
             return total
         lag = scaled[:, None] - scaled[None, :]
-        near = (far[:, None, 0] | far[None, :, 0]) & (np.abs(lag) <= self.frequencies.reach[0])
+        reach = self.frequencies.reach[0] + self.observables.longest_window
+        near = (far[:, None, 0] | far[None, :, 0]) & (np.abs(lag) <= reach)
         on_waves, frequencies = self.on_waves, self.frequencies.values
         rows, columns = np.nonzero(near)
         products = np.einsum("of,pf->opf", on_waves, np.conj(on_waves))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.observations import Series
+from lodekit.data.observations import Series, at_middle
 from lodekit.learning.guesses.decays import decay_guesses
 from lodekit.learning.guesses.delays import delay_guesses
 from lodekit.learning.guesses.implied import equations_of_records
@@ -72,6 +72,7 @@ def gather_guesses(
     if not len(layout.learned) or not np.isnan(starts[layout.learned]).any():
         return [Guess("given", starts)]
     found: list[Guess] = []
+    records = [[at_middle(item) for item in record] for record in records]
     equations = equations_of_records(system, records, layout, inputs)
     if equations and system.delayed_channels and not layout.processes:
         # Simulations are compared at many delays anyway.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import matrix_balance
 
-__all__ = ["StateMatrices", "balance", "observe"]
+__all__ = ["StateMatrices", "balance", "integrate", "observe"]
 
 Array = NDArray[np.float64]
 
@@ -130,6 +130,42 @@ def observe(
         StateMatrices(F.value, G.value, states.value, levels[0].value, levels[1].value),
         StateMatrices(F.slopes, G.slopes, states.slopes, levels[0].slopes, levels[1].slopes),
     )
+
+
+def integrate(
+    matrices: StateMatrices, slopes: StateMatrices, which: NDArray[np.intp]
+) -> tuple[StateMatrices, StateMatrices]:
+    """Return a state space with integrals from the start on in place of some observables, one more state for each.
+
+    Parameters
+    ----------
+    matrices, slopes : StateMatrices
+        Of the observables, and their derivatives in p parameters.
+    which : array of int, shape (k,)
+        Which of them.
+
+    Examples
+    --------
+    >>> lag = StateMatrices.of([[-2.0]], [[3.0]], [[1.0]])
+    >>> none = StateMatrices.of(np.zeros((0, 1, 1)), np.zeros((0, 1, 1)), np.zeros((0, 1, 1)))
+    >>> found, _ = integrate(lag, none, np.array([0]))
+    >>> found.F.tolist(), found.H.tolist()
+    ([[-2.0, 0.0], [1.0, 0.0]], [[0.0, 1.0]])
+    """
+    found, more = [], len(which)
+    for part, one in ((matrices, 1.0), (slopes, 0.0)):
+        leading, states = part.F.shape[:-2], part.F.shape[-1]
+        F = np.zeros((*leading, states + more, states + more))
+        F[..., :states, :states], F[..., states:, :states] = part.F, part.H[..., which, :]
+        H = np.concatenate([part.H, np.zeros((*part.H.shape[:-1], more))], axis=-1)
+        H[..., which, :] = 0.0
+        H[..., which, states + np.arange(more)] = one
+        D, D1 = part.D.copy(), part.D1.copy()
+        # The integral of an input's slope is the input.
+        D[..., which, :], D1[..., which, :] = part.D1[..., which, :], 0.0
+        G = np.concatenate([part.G, part.D[..., which, :]], axis=-2)
+        found.append(StateMatrices(F, G, H, D, D1))
+    return found[0], found[1]
 
 
 def balance(F: Array) -> Array:
