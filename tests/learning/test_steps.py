@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.steps import is_stepped
+from lodekit.data.stepped import is_stepped
 
 TIMES = np.linspace(0, 10, 200)
 NOISE = np.random.default_rng(0).standard_normal(200)
