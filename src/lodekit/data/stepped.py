@@ -9,15 +9,17 @@ __all__ = ["find_rest", "find_steps", "is_stepped"]
 
 Array = NDArray[np.float64]
 _FEWEST = 8
-#: An isolated jump is this share of the range at least, and its neighbours change by less than this share of it.
-_JUMP, _CALM = 0.15, 0.2
+#: A jump is this share of the range at least; one that is not exact has neighbours that change by less than this share
+#: of it, and what is between jumps wanders by less than this share of the range.
+_JUMP, _CALM, _WANDER = 0.15, 0.2, 0.1
 #: Noise about two levels is at most this share of their distance.
 _NARROW = 0.05
-#: Held exactly: this share of the rows is equal to the row before, jumps of this share of the range make up this share
-#: of all changes (squared), and this share of the changes passes over some other value that occurs.
-_EQUAL, _LARGE, _MOST, _OVER = 0.5, 0.1, 0.8, 0.2
-#: Switched off: this share of the rows is exactly zero, in so many runs at least, each of so many rows.
-_OFF, _RUNS, _LONG = 0.2, 3, 3
+#: Held exactly: this share of the rows is equal to the row before, jumps make up this share of all changes (squared),
+#: and this share of the changes passes over some other value that occurs.
+_EQUAL, _MOST, _OVER = 0.5, 0.8, 0.2
+#: Switched off: this share of the rows is exactly zero, in so many runs at least, each of so many rows; half of the
+#: others exceed this share of the largest.
+_OFF, _RUNS, _LONG, _ON = 0.2, 3, 3, 0.1
 
 
 def is_stepped(values: Array) -> bool:
@@ -81,10 +83,10 @@ def find_rest(values: Array) -> str:
     if np.sum(edges[1::2] - edges[::2] >= _LONG) < _RUNS:
         return ""
     # What passes through zero, or comes to rest there, is small before and after.
-    rest = np.abs(values[~off])
-    return f"is exactly zero in {np.mean(off):.0%} of the rows, again and again".replace("%", " %") if (
-        np.median(rest) > _LARGE * rest.max()
-    ) else ""
+    others = np.abs(values[~off])
+    if np.median(others) < _ON * others.max():
+        return ""
+    return f"is exactly zero in {100 * np.mean(off):.0f} % of the rows, again and again"
 
 
 def _binary(values: Array, span: float) -> str:
@@ -119,7 +121,7 @@ def _held(values: Array, span: float) -> str:
         return ""
     padded = np.pad(moved, 1)
     lonely = moved & ~padded[:-2] & ~padded[2:]
-    large = lonely & (changes > _LARGE * span)
+    large = lonely & (changes > _JUMP * span)
     if np.sum(changes[large] ** 2) < _MOST * np.sum(changes**2):
         return ""
     ranks = np.unique(values, return_inverse=True)[1]
@@ -142,7 +144,7 @@ def _isolated_jumps(values: Array, span: float) -> str:
     # What drifts as far as it jumps is a sensor that something has hit.
     pieces = np.split(values, np.flatnonzero(found) + 3)
     drift = np.sqrt(np.mean(np.concatenate([piece - np.median(piece) for piece in pieces]) ** 2))
-    return _holding(len(values), len(jumps)) if drift < _LARGE * span else ""
+    return _holding(len(values), len(jumps)) if drift < _WANDER * span else ""
 
 
 def _holding(count: int, jumps: int) -> str:

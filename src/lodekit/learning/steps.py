@@ -11,6 +11,7 @@ from lodekit.data.stepped import is_stepped
 
 __all__ = ["warn_of_steps"]
 
+
 def warn_of_steps(series: Sequence[Series], noise: Mapping[str, float], channels: Sequence[str]) -> list[str]:
     """Return a warning for each channel that is stepped.
 
