@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 import lodekit as lk
 from lodekit.data.stepped import is_stepped
 

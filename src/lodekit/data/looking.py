@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from lodekit.data.tables.cells import clean, read_numbers
 from lodekit.data.tables.columns import is_time_name, list_columns
 from lodekit.data.tables.dates import Lengths, Moments, is_date
 from lodekit.data.tables.headers import find_unit
-from lodekit.data.tables.places import Places
 from lodekit.data.tables.reading import open_table
 from lodekit.data.tables.table import TableSource
 from lodekit.errors import DataError

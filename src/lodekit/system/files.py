@@ -69,7 +69,7 @@ class SystemFile:
 
 
 def read_system_file(path: str | Path) -> SystemFile:
-    """Return what a system file holds.
+    r"""Return what a system file holds.
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
@@ -86,7 +86,7 @@ def read_system_file(path: str | Path) -> SystemFile:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "tank.toml"
-    ...     size = path.write_text("title = 'A tank'\\nequations = 'A*diff(h, t) = q'\\nparameters = ['A']")
+    ...     size = path.write_text("title = 'A tank'\nequations = 'A*diff(h, t) = q'\nparameters = ['A']")
     ...     found = read_system_file(path)
     >>> found.title, found.system
     ('A tank', <System of 1 equation in h, q, parameters A>)
