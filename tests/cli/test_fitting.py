@@ -11,7 +11,6 @@ import pytest
 
 import lodekit as lk
 from lodekit.system.files import read_system_file
-from lodekit.workflow import fit_file
 from tests.cli.command import run, run_alone
 from tests.cli.conftest import Fitted
 
@@ -279,60 +278,6 @@ def test_demo_fits_prints_and_names_the_report(tmp_path: Path) -> None:
     assert "The truth is a = 3, b = 1." in done.stdout
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
     assert (tmp_path / "demo" / "data.csv").exists()
-
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
-def test_a_real_record_with_hidden_states(tmp_path: Path) -> None:
-    (tmp_path / "board.toml").write_text(
-        """
-noise = "channel"
-equations = [
-  "tau*TH1' + (TH1 - Ta) = K1*Q1 + K3*(TH2 - TH1)",
-  "tau*TH2' + (TH2 - Ta) = K2*Q2 + K3*(TH1 - TH2)",
-  "s*T1' + T1 = TH1",
-  "s*T2' + T2 = TH2",
-]
-[parameters]
-K1 = { positive = true }
-K2 = { positive = true }
-K3 = { positive = true }
-tau = { positive = true }
-s = { positive = true }
-Ta = {}
-[columns]
-t = 1
-Q1 = 2
-Q2 = 3
-T1 = 4
-T2 = 5
-"""
-    )
-    done = run("fit", "board.toml", str(DATA / "tclab_mimo_random_steps.csv"), "--json", "--no-figures", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
-    # Least squares gives 0.58 to 0.68, 0.27 to 0.29, 178 to 193, 19 and 21 to 24, depending on the initial states.
-    limits = {"K1": (0.5, 0.9), "K2": (0.22, 0.4), "tau": (150, 250), "s": (15, 25), "Ta": (16, 26)}
-    for name, (low, high) in limits.items():
-        assert low < content["parameters"][name]["value"] < high, name
-        assert content["parameters"][name]["identified"]
-    assert sum("is stepped" in text for text in content["warnings"]) == 2
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
-def test_a_real_record_whose_input_is_known(tmp_path: Path) -> None:
-    (tmp_path / "lamp.toml").write_text(
-        'equations = ["tau*y\' + y - y0 = K*u"]\n[parameters]\nK = { positive = true }\ntau = { positive = true }\n'
-        "y0 = {}\n[noise]\nu = 0.1\n[columns]\nt = 1\nu = 2\ny = 3\n"
-    )
-    # Up to where results are written: the certificate of so long and rough a curve takes longer than its fit.
-    file, data = read_system_file(tmp_path / "lamp.toml"), DATA / "daisy_heating_system.dat"
-    found = fit_file(file, data, random_state=0).gp.parameters_
-    for name, reference in {"K": 19.6, "tau": 69.5, "y0": 11.4}.items():
-        low, high = found[name].interval
-        assert low < reference < high, name
 
 
 def write_runs(folder: Path) -> None:

@@ -144,7 +144,7 @@ def _add_correlations(page: Page, subject: Subject, checks: Sequence[Check]) -> 
             "y": stems,
             "mode": "lines",
             "line": {"color": "#0072b2", "width": 4},
-            "hovertemplate": f"{plot_text(check.name)}: %{{y:.2f}} at lag %{{x}}<extra></extra>",
+            "hovertemplate": f"{plot_text(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>",
         }
         low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))
         ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
