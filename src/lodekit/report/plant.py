@@ -43,8 +43,10 @@ def add_plant(page: Page, subject: Subject) -> None:
     outputs = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
     pairs = [(output, entry) for output in outputs for entry in entries][:_MOST]
     page.section("The plant")
-    rows = [row for pair in pairs for row in _describe(subject, space, *pair)]
-    page.table(["response", "quantity", "value", "unit"], rows, text=(1, 3))
+    head = ["response", "static gain", "time constants", "dead time", "poles", "zeros"]
+    rows = [_describe(subject, space, *pair) for pair in pairs]
+    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
+    page.table([head[k] for k in used], [[row[k] for k in used] for row in rows], text=range(1, len(used)))
     if len(outputs) * len(entries) > _MOST:
         page.paragraph(f"The first {_MOST} of {len(outputs) * len(entries)} responses are shown.", "note")
     if fit.prior.latents:
@@ -58,21 +60,25 @@ def _ratio(subject: Subject, output: str, entry: str) -> str:
     return "/".join(over) if all(over) else ""
 
 
-def _describe(subject: Subject, space: FittedStateSpace, output: str, entry: str) -> list[list[str]]:
-    """Return gain, time constants, dead time and poles of one response, a row each."""
+def _describe(subject: Subject, space: FittedStateSpace, output: str, entry: str) -> list[str]:
+    """Return gain, time constants, dead time, complex poles and zeros of one response; empty where there is none."""
     title, unit = f"{entry} → {output}", subject.unit("t").strip()
+    ratio, rate = _ratio(subject, output, entry), f"1/{unit}" if unit else ""
     try:
         found = space.transfer_function(output, entry)
     except LodekitError:
         # Several dead times make no ratio of polynomials.
-        return [[title, "static gain", _show(space.gain(output, entry)), _ratio(subject, output, entry)]]
-    rows = [["static gain", _show(found.gain), _ratio(subject, output, entry)]]
-    rows += [["time constant", _show(each), unit] for each in found.time_constants]
-    if found.delay.value:
-        rows.append(["dead time", _show(found.delay), unit])
-    rows += [["pole", _show(each), f"1/{unit}" if unit else ""] for each in found.poles]
-    rows += [["zero", _show(each), f"1/{unit}" if unit else ""] for each in found.zeros]
-    return [[title if not k else "", *row] for k, row in enumerate(rows)]
+        return [title, _list([space.gain(output, entry)], ratio), "", "", "", ""]
+    # Real poles are told by their time constants.
+    poles = [pole for pole in found.poles if complex(pole.value).imag]
+    late = [found.delay] if found.delay.value else []
+    parts = ([found.gain], ratio), (found.time_constants, unit), (late, unit), (poles, rate), (found.zeros, rate)
+    return [title, *(_list(numbers, own) for numbers, own in parts)]
+
+
+def _list(numbers: Sequence[Uncertain], unit: str) -> str:
+    shown = ", ".join(map(_show, numbers))
+    return f"{shown} {unit}".strip() if shown else ""
 
 
 def _show(number: Uncertain) -> str:
