@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -95,7 +96,7 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         checks,
         is_shared=fit.layout.noise_levels == 1,
         time_unit=fit.labels.units.get("t", ""),
-        widening=max(fit.diagnosis.widening.values(), default=1.0),
+        widening=max(fit.diagnosis.widening.values(), default=math.nan),
     )
     if doubts:
         page.items([sentence(text) for text in doubts], "warning")

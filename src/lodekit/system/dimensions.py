@@ -240,12 +240,18 @@ def derive_units(system: Facts, units: Mapping[str, str]) -> dict[str, str]:
     {'tau': 's', 'y0': 'degC', 'K': 'degC/V'}
     """
     found: dict[str, str] = {}
-    for name, powers in find_dimensions(system).items():
-        if name in units or not powers or any(not units.get(base, "").strip() for base in powers):
+    dimensions = find_dimensions(system)
+    known = {name: unit.strip() for name, unit in units.items() if unit.strip()}
+    for name, powers in dimensions.channels.items():
+        # Channels that were not measured have the unit of others that are of their kind.
+        if name in known and len(powers) == 1 and next(iter(powers.values())) == 1:
+            known.setdefault(next(iter(powers)), known[name])
+    for name, powers in dimensions.items():
+        if name in units or not powers or any(base not in known for base in powers):
             continue
         pieces: Powers = {}
         for base, power in powers.items():
-            text = units[base].strip()
+            text = known[base]
             unit = text if re.fullmatch(r"[^\W\d_]+|[%°]\w?", text) else f"({text})"
             pieces[unit] = pieces.get(unit, Fraction(0)) + power
         found[name] = format_powers({unit: power for unit, power in pieces.items() if power})
