@@ -107,7 +107,7 @@ def test_text_of_users_stays_text_and_nothing_is_fetched(heating: lk.LODEGP) -> 
     assert_offline(page)
     reader = Reader(page)
     assert reader.count("a") == 0
-    assert reader.count("script") == 4
+    assert reader.count("script") == 5
     for figure in figures(page):
         labels = [figure["layout"]["xaxis"]["title"]["text"], *(a["text"] for a in figure["layout"]["annotations"])]
         labels += [trace.get("hovertemplate", "") for trace in figure["data"]]
@@ -285,6 +285,6 @@ def test_a_browser_draws_it_without_complaint(heating: lk.LODEGP, tmp_path: Path
     assert done.returncode == 0
     assert "CONSOLE" not in done.stderr
     drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
-    # Three panels of curves and three of residuals.
-    assert len(re.findall(r'<g class="subplot ', drawn)) == 6
+    # Three panels of curves, three of residuals and three of their correlations.
+    assert len(re.findall(r'<g class="subplot ', drawn)) == 9
     assert not re.search(r"<a [^>]*evil", drawn)

@@ -53,11 +53,56 @@ def test_a_free_run_is_the_simulation_with_the_best_initial_state(gp: lk.LODEGP)
     assert "from all rows" in found.start
 
 
+def test_predictions_ahead_are_a_regression_on_what_was_measured_before(gp: lk.LODEGP) -> None:
+    data = record(1, 0.5)[1]
+    tau, gain = (gp.parameters_[name].value for name in ("tau", "K"))
+    decay = np.exp(-STEP / tau)
+    forced = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.0], gain * (1 - decay) * data["u"][:-1]]))
+    free, left = decay ** np.arange(ROWS), data["y"] - forced
+    noise, wide = gp.noise_["y"], gp.hyperparameters_["deviation of mode 1"]
+    for step in (1, 7):
+        mean, std = gp.predict(observable="y", ahead=step, return_std=True)
+        # The initial state has a normal prior; each row adds to what is known of it, so many rows later.
+        known = np.concatenate([np.zeros(step), np.cumsum(free**2)[:-step]]) / noise**2 + 1 / wide**2
+        told = np.concatenate([np.zeros(step), np.cumsum(free * left)[:-step]]) / noise**2
+        assert mean == pytest.approx(forced + free * told / known, abs=1e-6)
+        assert std == pytest.approx(free / np.sqrt(known), rel=1e-3, abs=1e-5)
+    assert gp.predict(ahead=1).shape == (ROWS, 1)
+
+
+def test_predictions_ahead_of_long_records_come_in_pieces(gp: lk.LODEGP, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gp.predict(observable="y", ahead=3)
+    monkeypatch.setattr("lodekit.ahead._WHOLE", 100)
+    monkeypatch.setattr("lodekit.ahead._PIECE", 50)
+    pieces = gp.predict(observable="y", ahead=3)
+    assert pieces.shape == whole.shape
+    assert pieces == pytest.approx(whole, abs=0.02)
+    assert np.abs(pieces[:50] - whole[:50]).max() < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ahead": 0}, "expected ahead as a number of rows"),
+        ({"ahead": 1, "t": [0.0]}, "expected no t"),
+        ({"ahead": 1, "observable": "u"}, "expected measured observables for predictions ahead, y, got 'u'"),
+        ({}, "expected times to predict at"),
+    ],
+)
+def test_predictions_ahead_are_refused(gp: lk.LODEGP, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        gp.predict(**options)
+
+
 def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LODEGP) -> None:
     times, data = record(2, 3.0)
     found = gp.validate(times, {"y": 1.2 * data["y"], "u": data["u"]})
     assert found["y"].fit_percent < 88
     assert found["y"].coverage < 0.5
+    assert "surer than it should be" in repr(found).splitlines()[0]
+    right = repr(gp.validate(times, data))
+    assert "of y, and the 95 % band holds" in right
+    assert "the model holds here" in right.splitlines()[0]
 
 
 def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None:
@@ -134,6 +179,13 @@ def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     assert told["channels"]["y"]["fit_percent"] == pytest.approx(expected["channels"]["y"]["fit_percent"], abs=1e-6)
     assert told["channels"]["y"]["ahead"].keys() == {"1", "5", "10"}
     assert (tmp_path / "run.png").read_bytes()[1:4] == b"PNG"
+    assert told["verdict"] == expected["verdict"]
+    figure = gp.validate(times, data, ahead=()).plot()
+    assert [line.get_drawstyle() for line in figure.axes[1].get_lines()] == ["steps-post"]
+    columns = run("predict", str(tmp_path / "plant.lodekit"), "--ahead", "2").stdout.splitlines()
+    assert columns[0] == "t,y,std(y)"
+    assert len(columns) == 1 + ROWS
+    assert run("predict", str(tmp_path / "plant.lodekit"), "--ahead", "2", "--to", "3").returncode == 2
     printed = run(*arguments, "--start", "20", "--ahead", "2")
     assert "Free run from u; the initial state is estimated from the first 20 rows" in printed.stdout
     assert run(*arguments, "--start", "few").returncode == 2

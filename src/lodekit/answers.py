@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lodekit.ahead import predict_ahead, read_ahead
 from lodekit.arguments import check_count, check_finite, check_memory, check_seed
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements
@@ -59,13 +60,14 @@ def method_of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concat
 
 def predict(
     fit: Fit,
-    t: ArrayLike,
+    t: ArrayLike | None = None,
     observable: str | Sequence[str] | None = None,
     return_std: bool = False,
     return_cov: bool = False,
     *,
     parameters: str = "uncertain",
     record: str | int | None = None,
+    ahead: int | None = None,
 ) -> Any:
     """Return the posterior mean, and standard deviations or covariances on request.
 
@@ -75,15 +77,20 @@ def predict(
     Parameters
     ----------
     t : array-like, shape (n,)
-        Times, in any order; dates where the fit had dates.
+        Times, in any order; dates where the fit had dates. None with `ahead`.
     observable : str or sequence of str, optional
-        Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default.
+        Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default,
+        with `ahead` all that was measured.
     return_std, return_cov : bool
         Whether standard deviations, or covariances, are wanted as well.
     parameters : {"uncertain", "fixed"}
         Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
     record : str or int, optional
         Which record, by its name, or by its number counted from zero; needed where there are several.
+    ahead : int, optional
+        So many rows ahead, at the times of the record where all these observables were measured, in order: each from
+        what was measured up to the time of the row so many rows before, with known inputs and learned values as they
+        are; the first ones from the prior. Of more than 1000 measurements, from 500 before at least.
 
     Returns
     -------
@@ -100,8 +107,19 @@ def predict(
     >>> speed, std = gp.predict([0.5, 1.5], "x'", return_std=True)
     >>> speed.shape, std.shape
     ((2,), (2,))
+    >>> gp.predict(observable="x", ahead=1).shape
+    (4,)
     """
     fit = fit.part(record)
+    if ahead is not None:
+        if t is not None or return_cov:
+            raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
+        texts, single = read_observables(fit, fit.measurements.names if observable is None else observable)
+        _, *parts = predict_ahead(fit, texts, read_ahead(ahead))
+        parts = [part[:, 0] if single else part for part in parts[: 1 + return_std]]
+        return parts[0] if len(parts) == 1 else tuple(parts)
+    if t is None:
+        raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     texts, single = read_observables(fit, observable)
     times, observables, uncertain = fit.times(t), fit.observables(texts), is_uncertain(parameters)
     if not len(times):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_columns",
+    "ahead_columns",
     "date_column",
     "format_columns",
     "predict_columns",
@@ -53,6 +54,36 @@ def predict_columns(
         parts = [(record, _predict(gp, own, names, record)) for record, own in times.items()]
         return _stack_records(parts) if len(gp.records_) > 1 else parts[0][1]
     return _predict(gp, times, names, None)
+
+
+def ahead_columns(
+    gp: LODEGP, step: int, names: Sequence[str] | None = None, record: str | None = None
+) -> dict[str, Any]:
+    """Return predictions some rows ahead at the times of each record, with standard deviations, as columns.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    step : int
+        How many rows.
+    names : sequence of str, optional
+        Observables that were measured; all of them by default.
+    record : str, optional
+        The record that is asked for; all of them by default.
+    """
+    from lodekit.ahead import predict_ahead, read_ahead
+
+    parts = []
+    for own in gp.records_ if record is None else gp.fit_.part(record).records:
+        fit = gp.fit_.part(own)
+        texts = list(names or fit.measurements.names)
+        times, mean, std = predict_ahead(fit, texts, read_ahead(step))
+        columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
+        for number, name in enumerate(texts):
+            add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
+        parts.append((own, columns))
+    return _stack_records(parts) if len(gp.records_) > 1 else parts[0][1]
 
 
 def _stack_records(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ __all__ = ["Labels"]
 
 @dataclass(frozen=True)
 class Labels:
-    """The words that figures, reports and files use: a title, units, and the date of time zero.
+    """The words that figures, reports and files use: a title, units, the date of time zero, and names of columns.
 
     Parameters
     ----------
@@ -24,11 +24,14 @@ class Labels:
         Units of channels, parameters and the time ``t``, by name.
     origin : str
         The date that is time zero, where times are counted since then; empty where times are numbers.
+    columns : dict of str to str
+        Where files of measurements have channels and the time ``t``, by name or number; as far as their names differ.
     """
 
     title: str = ""
     units: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, labels: Mapping[str, Any]) -> Labels:
@@ -41,8 +44,9 @@ class Labels:
         """
         if not labels:
             return cls()
-        found = cls(labels["title"], dict(labels["units"]), labels["origin"])
-        if not all(isinstance(text, str) for text in (found.title, found.origin, *found.units, *found.units.values())):
+        found = cls(labels["title"], dict(labels["units"]), labels["origin"], dict(labels.get("columns", {})))
+        tables = [text for table in (found.units, found.columns) for pair in table.items() for text in pair]
+        if not all(isinstance(text, str) for text in (found.title, found.origin, *tables)):
             raise TypeError("labels are texts")
         if found.origin:
             datetime.fromisoformat(found.origin)
@@ -62,7 +66,7 @@ class Labels:
         counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
         try:
             own = {**({"t": counted} if kept else {}), **dict(units or {})}
-            found = Labels.read({"title": title, "units": own, "origin": kept})
+            found = Labels.read({"title": title, "units": own, "origin": kept, "columns": self.columns})
         except (TypeError, ValueError):
             raise LodekitError(
                 "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
@@ -77,4 +81,5 @@ class Labels:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all labels by name."""
-        return {"title": self.title, "units": dict(self.units), "origin": self.origin}
+        found = {"title": self.title, "units": dict(self.units), "origin": self.origin}
+        return found | {"columns": dict(self.columns)} if self.columns else found

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit import plotting
+from lodekit.data.inputs import InputSignal
 from lodekit.learning.residuals import join_words
 
 __all__ = ["ChannelValidation", "Validation", "fit_percentage"]
@@ -17,6 +18,8 @@ __all__ = ["ChannelValidation", "Validation", "fit_percentage"]
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 _NORMAL_95 = 1.959963984540054
+#: A band that holds this share of the measurements keeps its promise: errors that go together leave it in a body.
+_KEPT = 0.85
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +78,21 @@ class Validation:
     given : tuple of str
         What was taken as known over the whole record.
     units : dict of str to str
-        For figures.
+        For figures and tables.
+    inputs : dict of str to InputSignal
+        Known inputs, for figures.
     """
 
     channels: tuple[ChannelValidation, ...]
     start: str
     given: tuple[str, ...]
     units: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, InputSignal] = field(default_factory=dict)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """A verdict on each observable: whether it was predicted, and whether the band keeps its promise."""
+        return tuple(_judge(item) for item in self.channels)
 
     def __getitem__(self, name: str) -> ChannelValidation:
         for item in self.channels:
@@ -92,6 +103,7 @@ class Validation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return {
+            "verdict": list(self.sentences),
             "start": self.start,
             "given": list(self.given),
             "channels": {
@@ -109,37 +121,63 @@ class Validation:
 
     def __repr__(self) -> str:
         known = f" from {join_words(self.given)}" if self.given else ""
-        lines = [f"Free run{known}; {self.start}."]
-        lines.append(f"{'':<14}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
+        lines = [*(text[:1].upper() + text[1:] + "." for text in self.sentences), ""]
+        lines += [f"Free run{known}; {self.start}."]
+        names = {item.name: plotting.name_with_unit(item.name, self.units.get(item.name, "")) for item in self.channels}
+        wide = max(14, *(len(name) + 2 for name in names.values()))
+        lines.append(f"{'':<{wide}}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
         for item in self.channels:
             numbers = f"{item.rmse:>12.4g}{item.coverage:>15.1%}{item.log_density:>14.3f}"
-            lines.append(f"{item.name:<14}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
+            lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
         steps = sorted({step for item in self.channels for step in item.ahead})
         if steps:
             lines.append("Fit % so many rows ahead, from all measurements before:")
-            lines.append(f"{'':<14}" + "".join(f"{step:>8}" for step in steps))
+            lines.append(f"{'':<{wide}}" + "".join(f"{step:>8}" for step in steps))
         for item in self.channels if steps else ():
             cells = (f"{item.ahead[step][0]:>8.1f}" if step in item.ahead else f"{'':>8}" for step in steps)
-            lines.append(f"{item.name:<14}" + "".join(cells))
+            lines.append(f"{names[item.name]:<{wide}}" + "".join(cells))
         return "\n".join(lines)
 
     def plot(self, *, axes: Any = None) -> Any:
-        """Draw the free run, its 95 % band for measurements, and the measurements; one panel for each observable.
+        """Draw the free run with its 95 % band and the measurements, and below them the known inputs.
 
         Parameters
         ----------
         axes : matplotlib axes, one for each panel, optional
             Where to draw; on a new figure by default.
         """
-        names = [item.name for item in self.channels]
+        names = [*(item.name for item in self.channels), *self.inputs]
         figure, panels, new = plotting.read_axes(axes, names)
-        for item, panel in zip(self.channels, panels, strict=True):
+        for item, panel in zip(self.channels, panels, strict=False):
             text = f"{plotting.name_with_unit(item.name, self.units.get(item.name, ''))}\nfit {item.fit_percent:.1f} %"
             data = (item.times, item.values)
             plotting.draw_channel(panel, item.times, item.mean, item.std, data=data, label=text)
+        first = min(float(item.times.min()) for item in self.channels)
+        last = max(float(item.times.max()) for item in self.channels)
+        for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
+            own = signal.times[(signal.times > first) & (signal.times < last)]
+            times = np.concatenate([[first], own, [last]])
+            label = f"{plotting.name_with_unit(name, self.units.get(name, ''))}\n(known)"
+            plotting.draw_input(panel, times, signal.at(times), is_held=signal.kind == "hold", label=label)
         plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")))
         plotting.add_legend(figure, panels, outside=new)
+        if new:
+            figure.align_ylabels(panels)
         return figure
+
+
+def _judge(item: ChannelValidation) -> str:
+    """Return how well an observable was predicted, in one sentence."""
+    share, fit = item.coverage, item.fit_percent
+    band = f"the 95 % band holds {share:.0%} of the measurements"
+    if np.isnan(fit):
+        return f"{item.name} does not change in this record; {band}"
+    if fit <= 0:
+        return f"{item.name} is not predicted: its own mean would be as good; {band}"
+    text = f"the free run explains {fit:.0f} % of {item.name}"
+    if share >= _KEPT:
+        return f"{text}, and {band}: the model holds here"
+    return f"{text}, but {band}: the model is surer than it should be, or this plant is not that of the fit"
 
 
 def fit_percentage(errors: Array, values: Array) -> float:

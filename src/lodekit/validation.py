@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ def validate(
         "all rows" if count is None else f"the first {count} rows, which are not counted"
     )
     found = tuple(replace(item, ahead=steps.get(item.name, {})) for item in channels)
-    return Validation(found, words, (*record.inputs, *known), fit.labels.units)
+    return Validation(found, words, (*record.inputs, *known), fit.labels.units, record.inputs)
 
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
@@ -254,21 +254,16 @@ class _Run:
             if turns is None:
                 return {}
             count = int(np.isin(turns.observables, list(first)).sum())
-            for name in names:
+            for name, step in product(names, steps):
                 number = order.index(name)
-                rows = np.flatnonzero(turns.observables == number)
-                for step in steps:
-                    key = (name, step)
-                    # Where nothing is known of the initial state, nothing can be predicted.
-                    for i, row in enumerate(rows[step:]):
-                        if i < _FIRST:
-                            continue
-                        # All that was measured up to the row before, other channels at its time included.
-                        cut = count + int(np.searchsorted(turns.times[count:], turns.times[rows[i]], side="right"))
-                        errors.setdefault(key, []).append(turns.ahead(int(row), min(cut, int(row)))[0])
-                        values.setdefault(key, []).append(float(run[number].values[i + step]))
+                # Where nothing is known of the initial state, nothing can be predicted.
+                told = slice(step + _FIRST, None)
+                errors.setdefault((name, step), []).extend(turns.errors_ahead(number, step, count)[0][told].tolist())
+                values.setdefault((name, step), []).extend(run[number].values[told].tolist())
         found: dict[str, dict[int, tuple[float, float]]] = {}
         for (name, step), each in errors.items():
+            if not each:
+                continue
             own = np.array(each)
             percent = fit_percentage(own, np.array(values[name, step]))
             found.setdefault(name, {})[step] = (percent, float(np.sqrt(np.mean(own**2))))

@@ -30,7 +30,6 @@ __all__ = [
     "compute_results",
     "describe_fit",
     "fit_file",
-    "read_inputs",
     "read_model",
     "set_parameters",
     "write_results",
@@ -138,7 +137,8 @@ def fit_file(
     how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
     source = _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=bool(command), **how)
     labels = gp.fit(source).labels_
-    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, {**labels["units"], **file.units}, labels["origin"]))
+    units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
+    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
     named = ", ".join(Path(path).name if Path(path).exists() else str(path) for path in paths)
     return Product(gp, named, command, source.notes)
 
@@ -232,31 +232,6 @@ def read_model(path: str | Path) -> LODEGP:
     if not (place / MODEL).exists():
         raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL} in it")
     return LODEGP.load(place / MODEL)
-
-
-def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
-    """Return times and values of the inputs of a model from a file, counted as those of its fit.
-
-    Parameters
-    ----------
-    gp : LODEGP
-        Fitted, with known inputs.
-    path : str or Path
-        A CSV or Parquet file.
-    """
-    from datetime import datetime
-
-    from lodekit.data.sources import read_source
-
-    known = list(gp.fit_.measurements.inputs)
-    if not known:
-        raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
-    origin = gp.labels_["origin"]
-    since = datetime.fromisoformat(origin) if origin else None
-    found = read_source(str(path), channels=known, since=since, units=gp.labels_["units"]).measurements
-    if found.sums is not None:
-        raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
-    return {item.observable: (item.times, item.values) for item in found.series if item.observable in known}
 
 
 def compute_results(product: Product, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> Results:

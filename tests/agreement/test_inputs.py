@@ -13,6 +13,8 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.fitted import Arguments, Setup
+from lodekit.inference.choice import KINDS
+from lodekit.inference.engine import Case as EngineCase
 from lodekit.inference.engine import Engine
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -117,6 +119,15 @@ def test_engines_agree(name: str) -> None:
         )
     for first, second in zip(*found, strict=True):
         np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-9 * np.abs(first).max())
+
+
+def test_waves_take_many_measurements_under_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over measurements would not see jumps, so these stay nodes of their own however many they are."""
+    monkeypatch.setattr("lodekit.inference.spectral.engine._RAW", 10)
+    test_engines_agree("a free function beside the input")
+    kind = KINDS["spectral"]
+    assert kind.refuses(EngineCase(50_000, (), driven=True)) == ""
+    assert "the modal engine where no free function remains" in kind.refuses(EngineCase(200_000, (), driven=True))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -280,24 +280,6 @@ def test_demo_fits_prints_and_names_the_report(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "data.csv").exists()
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
-def test_a_real_record_whose_input_is_known(tmp_path: Path) -> None:
-    (tmp_path / "lamp.toml").write_text(
-        'equations = ["tau*y\' + y - y0 = K*u"]\n[parameters]\nK = {}\ntau = { positive = true }\ny0 = {}\n'
-        '[inputs]\nu = "hold"\n[columns]\nt = 1\nu = 2\ny = 3\n'
-    )
-    data = str(DATA / "daisy_heating_system.dat")
-    done = run("fit", "lamp.toml", data, "--json", "--no-figures", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
-    for name, reference in {"K": 19.57, "tau": 69.5, "y0": 11.42}.items():
-        assert content["parameters"][name]["value"] == pytest.approx(reference, rel=5e-3), name
-    assert any("residuals of y are correlated" in text for text in content["warnings"])
-
-
 def write_runs(folder: Path) -> None:
     """Write three records of a first-order lag, each in a file and all in one, and the system file."""
     generator = np.random.default_rng(0)

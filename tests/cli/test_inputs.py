@@ -10,7 +10,8 @@ import pytest
 
 from lodekit.errors import SystemFileError
 from lodekit.report import make_report
-from lodekit.system.files import format_system_file, read_system_file
+from lodekit.system.files import read_system_file
+from lodekit.system.templates import format_system_file
 from lodekit.workflow import fit_file, read_model
 from tests.cli.command import run
 
@@ -81,5 +82,10 @@ def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     assert "known, held between samples" in page
     assert "Input u: known, held between 39 samples, 1 missing sample kept unchanged." in page
     assert "not measured" not in page
+    assert "<h2>The plant</h2>" in page
+    for column in ("static gain", "time constants"):
+        assert f">{column}</th>" in page
+    assert "y</b> after u went from 0 to 1" in page.replace("\\u003c", "<").replace("\\u003e", ">")
+    assert "magnitude in dB" in page
     assert "lk.LODEGP(system, random_state=0, inputs={&#x27;u&#x27;: &#x27;hold&#x27;})" in page
     assert "a dict or table of y, u" in page

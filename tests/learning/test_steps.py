@@ -3,48 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import lodekit as lk
-from lodekit.learning.steps import is_stepped
-
-TIMES = np.linspace(0, 10, 200)
-NOISE = np.random.default_rng(0).standard_normal(200)
-SMOOTH = np.sin(TIMES) + 0.3 * np.cos(2.7 * TIMES)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.repeat([0.0, 5.0, 2.0, 8.0], 50),
-        np.repeat([0.0, 5.0, 2.0, 8.0], 50) + 0.05 * NOISE,
-        np.tile(np.repeat([0.0, 1.0], 10), 10),
-        1e6 + np.repeat([0.0, 5.0], 100),
-    ],
-)
-def test_steps_are_seen(values: np.ndarray) -> None:
-    assert is_stepped(values)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        SMOOTH,
-        SMOOTH + 0.1 * NOISE,
-        NOISE,
-        np.cumsum(NOISE),
-        np.round(SMOOTH * 10) / 10,
-        np.full(200, 3.0),
-        np.zeros(200),
-        np.where(np.arange(200) == 70, 9.0, SMOOTH),
-        np.arange(200.0),
-        np.exp(TIMES),
-        np.array([0.0, 1.0]),
-        np.array([]),
-    ],
-)
-def test_nothing_else_is(values: np.ndarray) -> None:
-    assert not is_stepped(values)
+from lodekit.data.stepped import is_stepped
 
 
 def test_no_solution_of_the_catalog_is_called_stepped() -> None:
@@ -71,6 +32,8 @@ def test_a_fit_tells_of_it_and_says_what_to_do() -> None:
     assert stepped.startswith("u is stepped")
     assert "its learned noise" in stepped
     assert "(0.25)" in stepped
+    for cure in ('inputs={"u": "hold"}', "--input u=hold", 'u = "hold" under [inputs]'):
+        assert cure in stepped
     known = lk.LODEGP(system, noise="channel", random_state=0).fit(times, data, noise_std={"u": 0.05})
     assert "learned noise" not in known.warnings_[0]
     # What is known of the input makes the time constant better.

@@ -1,6 +1,6 @@
 """The command line: one module for each kind of command, listed here in the order of the help."""
 
-from lodekit.cli import fitting, reproduction, systems, using, validating
+from lodekit.cli import beginning, fitting, reproduction, systems, using, validating
 from lodekit.cli.app import app
 from lodekit.cli.app import run as main
 
@@ -8,7 +8,7 @@ __all__ = ["app", "main"]
 
 for _command in (
     systems.inspect,
-    fitting.init,
+    beginning.init,
     fitting.fit,
     using.predict,
     using.sample,

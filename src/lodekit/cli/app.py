@@ -31,6 +31,7 @@ __all__ = [
     "read_names",
     "read_source",
     "run",
+    "say",
 ]
 
 app = typer.Typer(
@@ -107,6 +108,11 @@ def _is_file(text: str) -> bool:
 def read_names(options: list[str] | None) -> list[str]:
     """Return names from options that may be repeated and may hold several, separated by commas."""
     return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
+
+
+def say(text: str) -> None:
+    """Print a message, on standard error."""
+    Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def run() -> None:

@@ -1,4 +1,4 @@
-"""Commands that lead to a fit: a system file from equations, a fit from a data file, a demonstration."""
+"""Commands that fit: a system file and data files in, results out; and a demonstration."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, OutOption, ParamOption, read_names
-from lodekit.cli.inputs import deliver, read_numbers, read_pairs
+from lodekit.cli.app import BasisOption, JsonOption, read_names, say
+from lodekit.cli.inputs import read_numbers, read_pairs
 from lodekit.errors import LodekitError
 from lodekit.files import check_folder
 from lodekit.system import catalog as examples
-from lodekit.system.files import SystemFile, format_system_file, read_system_file
+from lodekit.system.files import SystemFile, read_system_file
 from lodekit.workflow import Product, compute_results, describe_fit, fit_file, set_parameters, write_results
 
-__all__ = ["demo", "fit", "init"]
+__all__ = ["demo", "fit"]
 
 FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 MapOption = Annotated[
@@ -59,26 +59,6 @@ def _read_deviation(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def init(
-    equations: Annotated[str, typer.Argument(help="Equations as text, separated by ';'.")],
-    param: ParamOption = None,
-    channel: ChannelsOption = None,
-    title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
-    out: OutOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-) -> None:
-    """Write a commented system file from equations, to be filled in.
-
-    Example: lodekit init "tau*y' + y = K*u" --param tau,K --out plant.toml
-    """
-    text = format_system_file(equations, read_names(param), read_names(channel) or None, title=title)
-    if out is not None and out.exists() and not force:
-        raise LodekitError(f"{out} is there already; expected a new name, or --force")
-    deliver(text, out)
-    if out is not None:
-        _say(f"wrote {out}; next: lodekit fit {shlex.quote(str(out))} DATA.csv")
 
 
 def fit(
@@ -198,10 +178,10 @@ def _write(
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, Path]:
     if notes and product.notes:
-        _say(f"{product.source}: {'; '.join(product.notes)}")
+        say(f"{product.source}: {'; '.join(product.notes)}")
     results = compute_results(product, figures=figures, data=data)
     for remark in results.remarks:
-        _say(remark)
+        say(remark)
     return write_results(product, results, folder)
 
 
@@ -219,9 +199,5 @@ def _finish(product: Product, paths: Mapping[str, Path], *, as_json: bool, quiet
     elif not quiet:
         _show(product, paths)
     if not product.gp.converged_:
-        _say("the fit failed; see the warnings")
+        say("the fit failed; see the warnings")
         raise typer.Exit(1)
-
-
-def _say(text: str) -> None:
-    Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)

@@ -11,10 +11,17 @@ import typer
 
 from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
 from lodekit.cli.inputs import deliver, read_numbers, read_times
-from lodekit.columns import add_columns, format_columns, predict_columns, sample_columns, simulate_columns
+from lodekit.columns import (
+    add_columns,
+    ahead_columns,
+    format_columns,
+    predict_columns,
+    sample_columns,
+    simulate_columns,
+)
 from lodekit.errors import LodekitError
 from lodekit.system import catalog as examples
-from lodekit.workflow import check_parameters, read_inputs, read_model
+from lodekit.workflow import check_parameters, read_model
 
 __all__ = ["check", "predict", "sample", "simulate"]
 
@@ -41,6 +48,10 @@ def predict(
     at: AtOption = None,
     observable: ObservableOption = None,
     record: RecordOption = None,
+    ahead: Annotated[
+        int | None,
+        typer.Option("--ahead", min=1, help="So many rows ahead, at the times of the record, from the rows before."),
+    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,8 +60,12 @@ def predict(
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
     gp = read_model(model)
-    times = read_times(gp, start, stop, count, at, record)
-    columns = predict_columns(gp, times, observable or None)
+    if ahead is not None:
+        if start is not None or stop is not None or at is not None:
+            raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --at")
+        columns = ahead_columns(gp, ahead, observable or None, record)
+    else:
+        columns = predict_columns(gp, read_times(gp, start, stop, count, at, record), observable or None)
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)
 
 
@@ -177,6 +192,8 @@ def simulate(
 def _respond(model: str, path: Path, state: str, first: float | None, last: float | None, count: int) -> dict[str, Any]:
     """Return what a model does under the inputs of a file, as columns."""
     import numpy as np
+
+    from lodekit.rereading import read_inputs
 
     gp = read_model(model)
     begin: str | dict[str, float] = read_numbers([state], "--start") if "=" in state else state

@@ -42,15 +42,14 @@ def validate(
     """
     from lodekit.data.tables import read_mapping
     from lodekit.plotting import to_png
+    from lodekit.rereading import read_record
 
     gp = read_model(model)
     found = gp.validate(
-        data,
+        read_record(gp, data, read_mapping(mapping or []), dt),
         given=read_names(given) or None,
         start=start if start == "all" else _whole(start, "--start"),
         ahead=[_whole(part, "--ahead") for part in ahead.split(",") if part.strip()],
-        columns=read_mapping(mapping or []) or None,
-        dt=dt,
     )
     if plot is not None:
         write_file(plot, to_png(found.plot()))

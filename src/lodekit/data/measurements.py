@@ -195,10 +195,13 @@ class Measurements:
 
     @property
     def surroundings(self) -> tuple[float, float]:
-        """The window and a tenth more on either side: what is shown where nobody says otherwise."""
+        """The window and a tenth more on either side: what is shown where nobody says otherwise.
+
+        Before a record with known inputs nobody knows these, so nothing is shown there.
+        """
         first, last = self.window
         more = 0.1 * (last - first) or 1.0
-        return first - more, last + more
+        return first if self.inputs else first - more, last + more
 
     @property
     def has_exact_values(self) -> bool:

@@ -15,14 +15,12 @@ from lodekit.errors import LodekitError
 from lodekit.figures.requests import read_parts, read_units
 from lodekit.fitted import Fit
 from lodekit.learning.whiteness import cumulated_periodogram, periodogram_band
-from lodekit.plant import FittedStateSpace, state_space
+from lodekit.plant import FittedStateSpace, find_band, frequency_grid, state_space, step_grid
 from lodekit.plant.uncertain import spreads
 
 __all__ = ["plot_bode", "plot_residuals", "plot_step"]
 
 Array = NDArray[np.float64]
-#: So many points has a curve.
-_POINTS = 240
 
 
 def plot_residuals(
@@ -138,7 +136,7 @@ def plot_bode(
     """
     space, outputs, entry = _read(fit, output, input, inputs)
     known = read_units(fit, units)
-    omega = _frequencies(fit, space) if frequencies is None else np.sort(read_times(frequencies))
+    omega = frequency_grid(fit, space) if frequencies is None else np.sort(read_times(frequencies))
     if not len(omega) > 1 or not omega[0] > 0:
         raise LodekitError("expected two frequencies at least, all above zero")
     names = [f"{part} of {name}" for name in outputs for part in ("magnitude", "phase")]
@@ -162,7 +160,7 @@ def _draw_bode(
             plotting.draw_note(panel, f"{name} does not respond to {entry}")
         return
     errors = spreads(slopes / response, space.covariance)
-    plotting.draw_frequency_response(panels[0], panels[1], omega, response, errors, seen=_seen(fit))
+    plotting.draw_frequency_response(panels[0], panels[1], omega, response, errors, seen=find_band(fit))
     unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
     panels[0].set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
     panels[1].set_ylabel("phase (\u00b0)")
@@ -206,7 +204,7 @@ def plot_step(
     """
     space, outputs, entry = _read(fit, output, input, inputs)
     known = read_units(fit, units)
-    times = _step_times(fit, space) if t is None else np.sort(read_times(t))
+    times = step_grid(fit, space) if t is None else np.sort(read_times(t))
     figure, panels, new = plotting.read_axes(axes, outputs, height_each=2.0)
     for name, panel in zip(outputs, panels, strict=True):
         values, errors = space.step_response(name, entry, times)
@@ -239,27 +237,3 @@ def _read(
     else:
         names = list(output)
     return space, names, entry
-
-
-def _step(fit: Fit) -> float:
-    """Return the typical distance of measurements, in all records."""
-    steps = np.concatenate([np.diff(part.measurements.times()) for part in fit.parts])
-    return float(np.median(steps)) if len(steps) else 1.0
-
-
-def _seen(fit: Fit) -> tuple[float, float]:
-    first, last = fit.measurements.window
-    return 2.0 * np.pi / max(last - first, 1e-300), np.pi / _step(fit)
-
-
-def _frequencies(fit: Fit, space: FittedStateSpace) -> Array:
-    sizes = [abs(pole.value) for pole in space.poles if abs(pole.value) > 0] or list(_seen(fit))
-    return np.geomspace(0.03 * min(sizes), 30.0 * max(sizes), _POINTS)
-
-
-def _step_times(fit: Fit, space: FittedStateSpace) -> Array:
-    first, last = fit.measurements.window
-    rates = [-complex(pole.value).real for pole in space.poles]
-    slow = [1.0 / rate for rate in rates if rate > 0]
-    long = 6.0 * max(slow) if slow and min(rates) > 0 else last - first
-    return np.linspace(0.0, long + 1.2 * float(space.delays.max(initial=0.0)), _POINTS)

@@ -46,7 +46,7 @@ class Findings:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The verdict on each observable, in its order."""
-        largest = max(self.widening.values(), default=1.0)
+        largest = max(self.widening.values(), default=math.nan)
         return tuple(check.sentence(self.time_unit, largest) for check in self.checks)
 
     @property

@@ -107,7 +107,7 @@ class Check:
         """Whether residuals depend on each other or on a known input."""
         return self.is_correlated or (self.whiteness is not None and bool(self.whiteness.linked))
 
-    def sentence(self, time_unit: str = "", widening: float = 1.0) -> str:
+    def sentence(self, time_unit: str = "", widening: float = math.nan) -> str:
         """Return the verdict on the residuals in one sentence.
 
         Parameters
@@ -115,8 +115,8 @@ class Check:
         time_unit : str
             Of the time.
         widening : float
-            The largest factor by which intervals of parameters were widened for correlated residuals; one where they
-            were not.
+            The largest factor by which intervals of parameters were widened for correlated residuals; NaN where that
+            is not known, as with free functions.
         """
         found = self.whiteness
         if found is None:
@@ -162,8 +162,10 @@ class Check:
 
     def _effect(self, widening: float) -> str:
         """Return what that does to intervals."""
-        if widening > 1.0:
+        if widening >= 1.05:
             return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+        if widening >= 1.0:
+            return "that does not touch the intervals of parameters"
         largest = min(self.memory, 0.999)
         factor = math.sqrt((1 + largest) / (1 - largest))
         return f"intervals are too narrow, as a rule of thumb by a factor of up to {factor:.1f}"
@@ -284,11 +286,12 @@ def check_residuals(
 
 
 def _amount(value: float, unit: str) -> str:
-    return f"{value:.2g} {unit}".rstrip()
+    # Rounded to two digits, and written without an exponent where that is short.
+    return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
 
 
 def residual_doubts(
-    checks: Sequence[Check], *, is_shared: bool, time_unit: str = "", widening: float = 1.0
+    checks: Sequence[Check], *, is_shared: bool, time_unit: str = "", widening: float = math.nan
 ) -> list[str]:
     """Return what speaks against a fit, in sentences that each say what to try; none where residuals look like noise.
 
@@ -301,10 +304,10 @@ def residual_doubts(
     time_unit : str
         Of the time.
     widening : float
-        The largest factor by which intervals were widened for correlated residuals.
+        The largest factor by which intervals were widened for correlated residuals; NaN where that is not known.
     """
     found = [
-        f"{check.sentence(time_unit, widening)}{': look at the residuals for what is missing' * check.has_memory}"
+        f"{check.sentence(time_unit, widening)}{'; look at the residuals for what is missing' * check.has_memory}"
         for check in checks
         if check.is_doubtful
     ]

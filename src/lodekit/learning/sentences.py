@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -149,7 +150,7 @@ def find_warnings(
         Of the time, for sentences.
     """
     found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
-    largest = max(diagnosis.widening.values(), default=1.0)
+    largest = max(diagnosis.widening.values(), default=math.nan)
     is_shared = layout.noise_levels == 1
     found += residual_doubts(diagnosis.checks, is_shared=is_shared, time_unit=time_unit, widening=largest)
     # Of an observable that does not change, something else is said.

@@ -5,43 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
+from lodekit.data.stepped import is_stepped
 
-__all__ = ["is_stepped", "warn_of_steps"]
-
-Array = NDArray[np.float64]
-#: A jump is this share of the range at least, and its neighbours change by less than this share of it.
-_JUMP, _CALM = 0.15, 0.2
-_FEWEST = 8
-
-
-def is_stepped(values: Array) -> bool:
-    """Return whether isolated jumps make up most of the changes of a series; smooth and noisy series have none.
-
-    Parameters
-    ----------
-    values : array, shape (n,)
-        Measurements in the order of time.
-
-    Examples
-    --------
-    >>> is_stepped(np.repeat([0.0, 50.0, 20.0, 80.0], 10)), is_stepped(np.sin(np.arange(40.0)))
-    (True, False)
-    """
-    if len(values) < _FEWEST:
-        return False
-    changes, span = np.abs(np.diff(values)), float(np.ptp(values))
-    if not span > 1e-9 * float(np.max(np.abs(values))):
-        return False
-    # A change with the two before and the two after it.
-    inner = changes[2:-2]
-    around = np.max([changes[:-4], changes[1:-3], changes[3:-1], changes[4:]], axis=0)
-    jumps = inner[(inner > _JUMP * span) & (around < _CALM * inner)]
-    if not len(jumps):
-        return False
-    return bool(np.sum(jumps**2) > 0.5 * np.sum(changes**2) and jumps.min() > 10 * np.median(changes))
+__all__ = ["warn_of_steps"]
 
 
 def warn_of_steps(series: Sequence[Series], noise: Mapping[str, float], channels: Sequence[str]) -> list[str]:
@@ -67,6 +35,8 @@ def warn_of_steps(series: Sequence[Series], noise: Mapping[str, float], channels
             text += f", its learned noise ({level:.3g}) includes rounded corners and what the equations do not explain"
         half = 0.5 * float(np.median(np.diff(np.unique(item.times))))
         text += f", and times can be off by about half a sampling step ({half:.3g}); "
-        text += f'where somebody set it, say inputs={{"{item.observable}": "hold"}}, or --input {item.observable}=hold'
+        name = item.observable
+        text += f'where somebody set it, say inputs={{"{name}": "hold"}}, or --input {name}=hold on the command line, '
+        text += f'or {name} = "hold" under [inputs] in the system file'
         found.append(text)
     return found

@@ -15,7 +15,7 @@ from lodekit.plotting.axes import (
     read_axes,
     to_png,
 )
-from lodekit.plotting.channels import draw_channel, draw_residual
+from lodekit.plotting.channels import draw_channel, draw_input, draw_residual
 from lodekit.plotting.dynamics import draw_frequency_response, draw_step
 from lodekit.plotting.evidence import draw_evidence, draw_parameter
 from lodekit.plotting.frequencies import draw_modes, draw_spectrum
@@ -31,6 +31,7 @@ __all__ = [
     "draw_cumulated",
     "draw_evidence",
     "draw_frequency_response",
+    "draw_input",
     "draw_modes",
     "draw_note",
     "draw_parameter",

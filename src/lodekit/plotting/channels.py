@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.plotting.axes import name_with_unit
 from lodekit.plotting.style import BAND, DASHES, DATA, FAINT, MEAN, NORMAL_95, OKABE_ITO, SAMPLE, SHADE, SMALL, TRUTH
 
-__all__ = ["draw_channel", "draw_residual"]
+__all__ = ["draw_channel", "draw_input", "draw_residual"]
 
 Array = NDArray[np.float64]
 #: More points than this only make a figure slow and black.
@@ -79,6 +79,34 @@ def draw_channel(
     ax.margins(x=0)
     if label:
         ax.set_ylabel(name_with_unit(label, unit))
+
+
+def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True, label: str = "") -> None:
+    """Draw a known input from its samples, with upright jumps where it is held.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    t, values : array-like, shape (n,)
+        Times in ascending order, and the input there.
+    is_held : bool
+        Whether it keeps its value until the next sample; otherwise it runs straight there.
+    label : str
+        Of the vertical axis.
+
+    Examples
+    --------
+    >>> from lodekit.plotting import make_panels
+    >>> figure, (ax,) = make_panels(1)
+    >>> draw_input(ax, [0, 1, 2], [0, 1, 1], label="u")
+    >>> ax.get_lines()[0].get_drawstyle()
+    'steps-post'
+    """
+    style = {"drawstyle": "steps-post" if is_held else "default", "color": TRUTH, "linewidth": 1.2}
+    ax.plot(np.asarray(t, dtype=float), np.asarray(values, dtype=float), label="known input", **style)
+    ax.margins(x=0)
+    if label:
+        ax.set_ylabel(label)
 
 
 def _draw_band(ax: Any, times: Array, centre: Array, half: Array) -> None:

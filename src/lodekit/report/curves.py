@@ -19,7 +19,7 @@ __all__ = ["add_curves"]
 
 Array = NDArray[np.float64]
 #: So many points are drawn small and pale.
-_MANY = 1000
+_MANY = 300
 # Okabe and Ito's colours, which everyone can tell apart.
 _MEAN, _BAND, _TRUTH = "#0072b2", "rgba(0,114,178,0.2)", "#d55e00"
 
@@ -41,9 +41,13 @@ def add_curves(page: Page, subject: Subject) -> None:
         "The mean of all curves that fit, and the band in which 95 % of them lie, without noise; all that was learned "
         "counts as uncertain."
     )
+    if max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1:
+        caption += " Correlated residuals widen the intervals of parameters, not this band, which is too narrow then."
     start, stop = subject.gp.fit_.measurements.window
     if subject.span[0] < start or subject.span[1] > stop:
-        caption += " Grey: before the first and after the last measurement."
+        before = "before the first and " if subject.span[0] < start else ""
+        caption += f" Grey: {before}after the last measurement"
+        caption += ", inputs as they were then." if subject.gp.fit_.measurements.inputs else "."
     if subject.gp.fit_.measurements.sums is not None:
         caption += " Points are averages of neighbouring measurements, which were summed and not kept."
     elif any(len(item.times) > DRAWN for item in subject.series.values()):
@@ -132,7 +136,7 @@ def _points(subject: Subject, item: Series) -> dict[str, Any]:
         "x": item.times[chosen].tolist(),
         "y": item.values[chosen].tolist(),
         "mode": "markers",
-        "marker": {"color": DATA_COLOUR, "size": 3 if many else 6, "opacity": 0.3 if many else 0.75},
+        "marker": {"color": DATA_COLOUR, "size": 3 if many else 6, "opacity": 0.4 if many else 0.75},
         "hovertemplate": f"{plot_text(item.observable)} measured: %{{y:.6~g}}{unit}{subject.hover_time}",
     }
 

@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
+from lodekit.learning.residuals import FEW
 from lodekit.mathml import equations_to_mathml
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
 from lodekit.report.curves import add_curves
+from lodekit.report.plant import add_plant
 from lodekit.report.recipe import add_recipe
 from lodekit.report.residuals import add_residuals, find_residuals
 from lodekit.report.subject import Subject, Truth, read_span
-from lodekit.report.wording import count, digits, format_uncertain, join, sentence, show_share
+from lodekit.report.wording import count, digits, format_like, format_uncertain, join, sentence, show_share
+from lodekit.system.dimensions import derive_units
 from lodekit.system.display import sections
 
 __all__ = ["make_report"]
@@ -67,12 +70,14 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
-    subject = Subject(gp, dict(units or {}), source, dict(truth or {}), read_span(span, gp.fit_.measurements.window))
+    every = {**derive_units(gp.system, units or {}), **(units or {})}
+    subject = Subject(gp, every, source, dict(truth or {}), read_span(span, gp.fit_.measurements.surroundings))
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
     _add_result(page, subject, notes)
     _add_equations(page, subject)
     _add_tables(page, subject)
+    add_plant(page, subject)
     _add_records(page, subject, span)
     add_recipe(page, subject, command)
     return page.text()
@@ -87,7 +92,7 @@ def _add_records(page: Page, subject: Subject, span: tuple[float, float] | None)
             replace(
                 subject,
                 gp=LODEGP.from_fit(part),
-                span=read_span(span, part.measurements.window),
+                span=read_span(span, part.measurements.surroundings),
                 record=part.records[0],
             )
             for part in fit.parts[:_MOST]
@@ -123,6 +128,18 @@ def _add_warnings(page: Page, subject: Subject) -> None:
         page.paragraph(found[0], "warning")
     elif found:
         page.items(found, "warning")
+    elif _is_sound(subject):
+        page.paragraph(
+            "Nothing speaks against this fit: the search converged, and what the curves leave over scatters as "
+            "independent noise does.",
+            "good",
+        )
+
+
+def _is_sound(subject: Subject) -> bool:
+    """Return whether residuals are many enough to tell, and tell of nothing."""
+    checks = subject.gp.fit_.diagnosis.checks
+    return subject.gp.converged_ and bool(checks) and all(check.count >= FEW for check in checks)
 
 
 def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
@@ -133,8 +150,10 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     lines = lines or ["The equations hold no unknown parameters."]
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
     inputs = [f"Input {text}" for text in subject.gp.fit_.input_notes]
-    for note in (*map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)), *notes):
-        page.paragraph(str(note), "note")
+    for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)):
+        page.paragraph(note, "note")
+    if about := "; ".join(str(note).rstrip(".") for note in notes):
+        page.paragraph(sentence(f"the data: {about}"), "note")
 
 
 def _explained_line(subject: Subject) -> list[str]:
@@ -157,9 +176,9 @@ def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
     if not estimate.identified:
         return f"{name} is {estimate.note}: the search ended at {value}, and many other values would do as well."
     low, high = estimate.interval
-    shown = digits(estimate.value, estimate.std_error, 4)
     value = format_uncertain(estimate.value, estimate.std_error)
-    return f"{name} is {value}{unit} (95 % interval: {low:.{shown}g} to {high:.{shown}g}{unit})."
+    edges = " to ".join(format_like(edge, estimate.std_error) for edge in (low, high))
+    return f"{name} is {value}{unit} (95 % interval: {edges}{unit})."
 
 
 def _noise_line(subject: Subject) -> str:
@@ -234,7 +253,11 @@ def _add_tables(page: Page, subject: Subject) -> None:
             rows.append([name, *row, subject.unit(name).strip(), *true, found.note])
         _add_table(page, head, rows, text=("unit", "note"))
         what = subject.gp.fit_.setup.objective.described
-        page.paragraph(f"Estimates maximise {what}; standard errors come from its curvature there.", "note")
+        wider = max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
+        errors = "standard errors come from its curvature there" + (
+            ", and are widened because residuals are correlated" if wider else ""
+        )
+        page.paragraph(f"Estimates maximise {what}; {errors}.", "note")
     rows = [[name, f"{value:.5g}", _unit_of(subject, name)] for name, value in subject.gp.hyperparameters_.items()]
     for name, value in subject.gp.noise_.items():
         unit = subject.unit(name) if name in subject.series else _shared_unit(subject)

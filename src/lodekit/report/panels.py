@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +31,15 @@ class Panel:
         The smallest and the largest value to be seen at first.
     lines : tuple of float
         Values at which a dotted line goes across; the only ones that are named on the axis.
+    ticks : tuple of float
+        Values that are named on the axis instead.
     """
 
     title: str
     traces: Sequence[Mapping[str, Any]]
     limits: tuple[float, float]
     lines: tuple[float, ...] = ()
+    ticks: tuple[float, ...] = ()
 
 
 def stack(
@@ -45,6 +49,7 @@ def stack(
     label: str,
     span: tuple[float, float],
     shaded: Sequence[tuple[float, float]] = (),
+    log: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of panels above each other with one time axis.
 
@@ -60,6 +65,8 @@ def stack(
         The times to be seen at first.
     shaded : sequence of (float, float)
         Times on a grey ground.
+    log : bool
+        Whether the axis is one of frequencies, which are seen in powers of ten.
     """
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
     above, below = 66 if len(named) > 1 else 36, 48
@@ -83,6 +90,9 @@ def stack(
         "annotations": [],
         "shapes": [],
     }
+    if log:
+        ends = [math.log10(edge) for edge in span]
+        layout["xaxis"] |= {"type": "log", "range": ends, "exponentformat": "power", "dtick": 1}
     for number, panel in enumerate(panels, 1):
         axis = _axis_name(number)
         layout[axis.replace("y", "yaxis")] = _vertical_axis(panel, height, area - (number - 1) * (height + _GAP), area)
@@ -99,6 +109,7 @@ def _axis_name(number: int) -> str:
 def _vertical_axis(panel: Panel, height: int, top: int, area: int) -> dict[str, Any]:
     """Return the vertical axis of a panel whose upper edge lies at `top` pixels of `area`."""
     low, high = panel.limits
+    named = panel.ticks or panel.lines
     margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return {
         **_GRID,
@@ -106,7 +117,7 @@ def _vertical_axis(panel: Panel, height: int, top: int, area: int) -> dict[str, 
         "range": [low - margin, high + margin],
         "anchor": "x",
         "exponentformat": "power",
-        **({"tickvals": list(panel.lines)} if panel.lines else {"nticks": max(height // 32, 3)}),
+        **({"tickvals": list(named)} if named else {"nticks": max(height // 32, 3)}),
     }
 
 

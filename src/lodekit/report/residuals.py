@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -95,7 +96,7 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         checks,
         is_shared=fit.layout.noise_levels == 1,
         time_unit=fit.labels.units.get("t", ""),
-        widening=max(fit.diagnosis.widening.values(), default=1.0),
+        widening=max(fit.diagnosis.widening.values(), default=math.nan),
     )
     if doubts:
         page.items([sentence(text) for text in doubts], "warning")
@@ -124,6 +125,38 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         *stack(_panels(subject, residuals), height=90, label=subject.time_label, span=(start - margin, stop + margin)),
         caption,
     )
+    _add_correlations(page, subject, checks)
+
+
+def _add_correlations(page: Page, subject: Subject, checks: Sequence[Check]) -> None:
+    """Add a plot of how residuals go with those before them, one panel for each observable."""
+    panels, steps = [], set()
+    for check in checks:
+        if check.whiteness is None:
+            continue
+        lags, band = np.asarray(check.whiteness.lags), 1.96 / np.sqrt(check.looked)
+        steps.add(f"{check.whiteness.step:.3g}")
+        stems: list[float | None] = []
+        for value in plain(lags, 4):
+            stems += [0.0, value, None]
+        trace = {
+            "name": "correlation",
+            "x": [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)],
+            "y": stems,
+            "mode": "lines",
+            "line": {"color": "#0072b2", "width": 4},
+            "hovertemplate": f"{plot_text(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>",
+        }
+        low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))
+        ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
+        title = f"<b>{plot_text(check.name)}</b>, correlation with earlier residuals"
+        panels.append(Panel(title, [trace], (low, high), (-band, 0.0, band), ticks))
+    if panels:
+        unit = subject.unit("t")
+        label = f"lag in steps of {steps.pop()}{unit}" if len(steps) == 1 else "lag in steps"
+        caption = "Of independent noise, 95 % of the correlations lie between the outer lines."
+        span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
+        page.plot(*stack(panels, height=90, label=plot_text(label), span=span), caption)
 
 
 def _row(check: Check, fit: Fit) -> list[str]:
@@ -134,7 +167,7 @@ def _row(check: Check, fit: Fit) -> list[str]:
         ratio = abs(found.excursion) / found.band
         tests = [_chance(found.p_value), f"{ratio:.2f}"]
         links = [f"{found.links[n].correlation:.2f}" if n in found.links else "" for n in fit.measurements.inputs]
-    size, memory = f"{check.size:.2f}", f"{check.memory:.2f}"
+    size, memory = f"{check.size:.2f}", f"{check.memory:.2f}" if check.memory < 0.995 else f"{check.memory:.4f}"
     return [check.name, str(check.count), size, memory, *tests, show_share(check.explained), *links]
 
 

@@ -107,19 +107,18 @@ class Subject:
         return plot_text(f"t in{unit}" if unit else "t")
 
 
-def read_span(span: Sequence[float] | None, window: tuple[float, float]) -> tuple[float, float]:
+def read_span(span: Sequence[float] | None, surroundings: tuple[float, float]) -> tuple[float, float]:
     """Return from when to when curves are drawn; raise where these are not two finite, ascending numbers.
 
     Parameters
     ----------
     span : sequence of two floats, or None
-        What the user asked for; None for 10 % beyond the window on each side.
-    window : (float, float)
-        The first and the last time of the data.
+        What the user asked for.
+    surroundings : (float, float)
+        What is drawn otherwise.
     """
     if span is None:
-        margin = 0.1 * (window[1] - window[0]) or 0.5
-        return window[0] - margin, window[1] + margin
+        return surroundings
     try:
         start, stop = (float(value) for value in span)
     except (TypeError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["count", "digits", "format_uncertain", "join", "sentence", "show_share"]
+__all__ = ["count", "digits", "format_like", "format_uncertain", "join", "sentence", "show_share"]
 
 
 def digits(value: float, step: float, least: int) -> int:
@@ -46,6 +46,20 @@ def format_uncertain(value: float, error: float) -> str:
     first, second = (round(number / 10.0**power, digits) for number in (value, error))
     shown = f"{first:.{max(digits, 0)}f} ± {second:.{max(digits, 0)}f}"
     return f"({shown})e{power}" if power else shown
+
+
+def format_like(value: float, error: float) -> str:
+    """Return a `value` as far as two digits of an `error` reach, such as the end of an interval.
+
+    Examples
+    --------
+    >>> format_like(53.3982, 8.18), format_like(2.8891, 0.0421), format_like(1.4587e-9, 2.1e-11)
+    ('53.4', '2.889', '1.459e-09')
+    """
+    if not (value and error > 0 and math.isfinite(value) and math.isfinite(error)):
+        return f"{value:.4g}"
+    kept = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 2
+    return f"{value:.{min(max(kept, 1), 17)}g}"
 
 
 def count(number: int, noun: str) -> str:

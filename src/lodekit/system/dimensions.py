@@ -6,6 +6,7 @@ for each two terms of an equation. What it leaves free are the base quantities; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +18,7 @@ from lodekit.quantities import Powers, format_powers, is_known, read_unit
 from lodekit.system.facts import Facts
 from lodekit.system.terms import Balance, Term, balances
 
-__all__ = ["Dimensions", "check_units", "find_dimensions", "unit_check"]
+__all__ = ["Dimensions", "check_units", "derive_units", "find_dimensions", "unit_check"]
 
 #: Numbers up to this, and their quotients, are taken for pure: they come from sums and derivatives.
 _SMALL = 4
@@ -220,6 +221,43 @@ def check_units(system: Facts, units: Mapping[str, str]) -> None:
         raise EquationError(
             f"no units of the rest make these terms agree: {_culprits(lines, texts)}; check their units"
         )
+
+
+def derive_units(system: Facts, units: Mapping[str, str]) -> dict[str, str]:
+    """Return units of parameters that follow from those of time and channels; without those that need more.
+
+    Parameters
+    ----------
+    system : Facts
+    units : dict of str to str
+        Of the time ``t``, channels and parameters, by name.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"])
+    >>> derive_units(system, {"t": "s", "y": "degC", "u": "V"})
+    {'tau': 's', 'y0': 'degC', 'K': 'degC/V'}
+    """
+    found: dict[str, str] = {}
+    dimensions = find_dimensions(system)
+    known = {name: unit.strip() for name, unit in units.items() if unit.strip()}
+    for name, powers in dimensions.channels.items():
+        # Channels that were not measured have the unit of others that are of their kind.
+        if name in known and len(powers) == 1 and next(iter(powers.values())) == 1:
+            known.setdefault(next(iter(powers)), known[name])
+    for name, powers in dimensions.items():
+        if name in units or not powers or any(base not in known for base in powers):
+            continue
+        pieces: Powers = {}
+        for base, power in powers.items():
+            text = known[base]
+            unit = text if re.fullmatch(r"[^\W\d_]+|[%°]\w?", text) else f"({text})"
+            pieces[unit] = pieces.get(unit, Fraction(0)) + power
+        found[name] = format_powers({unit: power for unit, power in pieces.items() if power})
+        if re.fullmatch(r"\([^()]*\)", found[name]):
+            found[name] = found[name][1:-1]
+    return {name: unit for name, unit in found.items() if unit != "1"}
 
 
 def unit_check(system: Facts, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from lodekit.system.dimensions import check_units
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["SystemFile", "format_system_file", "read_system_file"]
+__all__ = ["SystemFile", "read_system_file"]
 
 MAX_BYTES = 1_000_000
 _KEYS = (
@@ -27,39 +26,6 @@ _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
 _INPUTS = ("hold", "linear", "auto")
-#: What a file to start from says about the model, about parameters, and about data; {0} and {1} are the first and the
-#: last channel.
-_MODEL_LINES = (
-    '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
-    '# latent = "matern-7/2"   # rougher than "se", the default',
-    '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
-    '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
-    '# mode_deviation = 1.0     # the prior deviation of every mode, or "open", or "learned"; see the documentation',
-    '# records = "run"         # the column that says which record a line of the measurement file belongs to',
-)
-_PARAMETER_LINES = (
-    "# What you know of each parameter goes between its braces, separated by commas:",
-    "#   positive = true                  only values above zero make sense",
-    "#   bounds = [0.1, 10]               smallest and largest value",
-    "#   start = 2                        where the search starts",
-    "#   fixed = 9.81                     known, not learned",
-    "#   prior = { normal = [5, 1] }      about 5, give or take 1",
-    "#   prior = { lognormal = [5, 0.7] } about 5, give or take a factor of two",
-)
-_DATA_LINES = (
-    '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".',
-    "# [inputs]",
-    '# {1} = "hold"',
-    "",
-    "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
-    "# [noise]",
-    "# {0} = 0.1",
-    "",
-    "# Columns of the measurement file, where their names differ: a name, or a number from one.",
-    "# [columns]",
-    '# t = "time [s]"',
-    "# {0} = 2",
-)
 
 
 @dataclass(frozen=True)
@@ -104,7 +70,7 @@ class SystemFile:
 
 
 def read_system_file(path: str | Path) -> SystemFile:
-    """Return what a system file holds.
+    r"""Return what a system file holds.
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
@@ -121,7 +87,7 @@ def read_system_file(path: str | Path) -> SystemFile:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "tank.toml"
-    ...     size = path.write_text(format_system_file("A*h' = q", ["A"], title="A tank"))
+    ...     size = path.write_text("title = 'A tank'\nequations = 'A*diff(h, t) = q'\nparameters = ['A']")
     ...     found = read_system_file(path)
     >>> found.title, found.system
     ('A tank', <System of 1 equation in h, q, parameters A>)
@@ -296,70 +262,3 @@ def _read_records(place: Path, entry: Any) -> str:
     if isinstance(entry, bool) or not isinstance(entry, str | int):
         raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {entry!r}')
     return str(entry).strip()
-
-
-def format_system_file(
-    equations: str, parameters: Sequence[str] = (), channels: Sequence[str] | None = None, *, title: str = ""
-) -> str:
-    """Return the text of a system file to start from, with comments that explain what may be added.
-
-    Parameters
-    ----------
-    equations : str
-        One a line, or separated by ``;``.
-    parameters : sequence of str
-        Names of the unknown constants.
-    channels : sequence of str, optional
-        The order of the channels; that of their first appearance by default.
-    title : str
-        For the reader.
-
-    Examples
-    --------
-    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:7]:
-    ...     print(line)
-    # Show what the equations imply: lodekit inspect THIS_FILE
-    # Fit them to measurements:      lodekit fit THIS_FILE data.csv
-    title = "A tank"
-    <BLANKLINE>
-    # x' is the derivative in time; a name that is no parameter is a channel.
-    equations = [
-      "x' = -a*x + u",
-    """
-    system = System(equations, parameters=list(parameters), channels=channels)
-    names = ", ".join(map(_quote, system.plain_channels))
-    lines = [
-        "# Show what the equations imply: lodekit inspect THIS_FILE",
-        "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
-        f"title = {_quote(title)}",
-        "",
-        "# x' is the derivative in time; a name that is no parameter is a channel.",
-        "equations = [",
-        *(f"  {_quote(equation)}," for equation in system.equations),
-        "]",
-        "" if channels is None else f"channels = [{names}]",
-        *_MODEL_LINES,
-        "",
-        *_PARAMETER_LINES,
-        "[parameters]",
-        *(f"{_key(name)} = {{}}  # any value; for example {{ positive = true }}" for name in system.parameters),
-        "",
-        '# For labels, such as t = "s"; where all are given, they are checked against the equations.',
-        "[units]",
-        *(f'{_key(name)} = ""' for name in ("t", *system.plain_channels)),
-        "",
-        *(line.format(_key(system.channels[0]), _key(system.channels[-1])) for line in _DATA_LINES),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _quote(text: str) -> str:
-    """Return a text as a TOML string."""
-    short = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    escaped = "".join(short.get(character, character) for character in text)
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
-
-
-def _key(name: str) -> str:
-    """Return a name as a TOML key."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)

@@ -53,6 +53,30 @@ class Turns:
         later = self.root[place, known : place + 1]
         return float(later @ self.innovations[known : place + 1]), float(np.sqrt(later @ later))
 
+    def errors_ahead(self, observable: int, step: int, first: int = 0) -> tuple[Array, Array]:
+        """Return measurements of an observable minus predictions some rows ahead, and the deviations of these.
+
+        Each is predicted from all that was measured up to the time of the row so many rows before, other observables
+        at that time included; the first rows from the prior.
+
+        Parameters
+        ----------
+        observable : int
+            Its number.
+        step : int
+            For how many of its rows ahead.
+        first : int
+            How many measurements come before all others, and are known in any case.
+        """
+        rows = np.flatnonzero(self.observables == observable)
+        found = np.empty((2, len(rows)))
+        for i, row in enumerate(rows.tolist()):
+            known = first
+            if i >= step:
+                known += int(np.searchsorted(self.times[first:], self.times[rows[i - step]], side="right"))
+            found[:, i] = self.ahead(row, min(known, row))
+        return found[0], found[1]
+
 
 def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] = frozenset()) -> Turns | None:
     """Return measurements in the order of time; None where rounding hides what each one adds.

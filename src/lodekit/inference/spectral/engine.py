@@ -28,6 +28,8 @@ __all__ = ["SpectralEngine", "SpectralKind"]
 Array = NDArray[np.float64]
 #: Up to this many measurements every one is a node of its own; sums over them would be no shorter.
 _RAW = 4096
+#: Under known inputs all are: the response is no sum of waves, so every evaluation passes over them.
+_DRIVEN = 100_000
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class SpectralEngine:
         units = prior.units
         start, stop = measurements.window
         data: SpectralData
-        if measurements.sums is None and (measurements.size <= _RAW or start == stop):
+        few = measurements.size <= (_DRIVEN if measurements.inputs else _RAW)
+        if measurements.sums is None and (few or start == stop):
             data = RawData(measurements.series, units)
         else:
             data = SummedData(measurements.statistics, units, prior.noise.observables)
@@ -161,11 +164,12 @@ class SpectralKind:
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
             return f"{rough} has a spectrum too wide for waves; use latent='se'"
-        if case.driven and case.size > _RAW:
+        if case.driven and case.size > _DRIVEN:
             count = f"{case.size:,}".replace(",", " ")
             return (
-                f"responses to known inputs are not smooth, and sums over {count} measurements would not see them (at "
-                f"most {_RAW}); take every k-th measurement, or a piece of the record"
+                f"responses to known inputs are no sums of waves, so all {count} measurements would be in memory (at "
+                f"most {_DRIVEN}); take engine='auto', which is the modal engine where no free function remains, or "
+                "every k-th measurement, or a piece of the record"
             )
         if case.exact:
             return "exact values need the dense engine; give exact values a small noise_std"

@@ -1,0 +1,84 @@
+"""Files for a model that is fitted: records to hold it against, and inputs to try, laid out like those of its fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lodekit.data.sources import Source, read_source
+from lodekit.data.tables.reading import open_table
+from lodekit.errors import LodekitError
+from lodekit.model import LODEGP
+from lodekit.prior.observables import ObservableReader
+from lodekit.system.dimensions import unit_check
+
+__all__ = ["read_inputs", "read_record", "recall_columns"]
+
+
+def recall_columns(gp: LODEGP, path: str | Path) -> dict[str, str]:
+    """Return where a file has the channels of a model, as that of its fit had them; nothing where it looks different.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    path : str or Path
+        Of a file that may be laid out like that of the fit.
+    """
+    known = dict(gp.fit_.labels.columns)
+    if not known or not Path(path).is_file():
+        return {}
+    names = open_table(path).names
+    has_header = list(names) != [str(number) for number in range(1, len(names) + 1)]
+    # The number of a column says nothing about a file that has names, and may have them in another order.
+    return {name: column for name, column in known.items() if column in names and column.isdigit() != has_header}
+
+
+def _options(gp: LODEGP) -> dict[str, Any]:
+    labels = gp.fit_.labels
+    since = datetime.fromisoformat(labels.origin) if labels.origin else None
+    return {"since": since, "units": labels.units, "in_shell": True}
+
+
+def read_record(
+    gp: LODEGP, path: str | Path, columns: Mapping[str, Any] | None = None, dt: float | None = None
+) -> Source:
+    """Return a record from a file, counted and measured in the units of a fit; messages speak of options.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    path : str or Path
+        A CSV or Parquet file.
+    columns : dict of observable to column, optional
+        Where they differ from those of the fit.
+    dt : float, optional
+        The time between two rows of a file without times.
+    """
+    system = gp.system
+    checks = {"check": ObservableReader(system).read, "check_units": unit_check(system)}
+    places = {**recall_columns(gp, path), **(columns or {})} or None
+    return read_source(str(path), channels=system.plain_channels, columns=places, dt=dt, **checks, **_options(gp))
+
+
+def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
+    """Return times and values of the inputs of a model from a file, counted as those of its fit.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted, with known inputs.
+    path : str or Path
+        A CSV or Parquet file.
+    """
+    known = list(gp.fit_.measurements.inputs)
+    if not known:
+        raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
+    columns = {name: column for name, column in recall_columns(gp, path).items() if name in (*known, "t")}
+    found = read_source(str(path), channels=known, columns=columns or None, **_options(gp)).measurements
+    if found.sums is not None:
+        raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
+    return {item.observable: (item.times, item.values) for item in found.series if item.observable in known}

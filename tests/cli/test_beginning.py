@@ -1,0 +1,116 @@
+"""A system file from a data file: inputs are guessed, and said to be; fits accept what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from lodekit.errors import EquationError
+from lodekit.system.files import read_system_file
+from lodekit.workflow import fit_file
+from tests.cli.command import run
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a log of a lag: pseudo-random valve, a level that follows it, remarks and a constant."""
+    generator = np.random.default_rng(0)
+    lines, y = ["Time [min],valve (%),level [m],remark,fan"], 0.0
+    for k in range(80):
+        u = float(generator.integers(0, 2))
+        lines.append(f"{k},{20 + 60 * u:g},{1 + y + 0.01 * generator.standard_normal():.4f},ok,1")
+        y += 0.2 * (2 * u - y)
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_columns_become_channels_inputs_and_units(log: Path) -> None:
+    done = run("init", "plant.toml", "--data", "log.csv", cwd=log.parent)
+    assert (done.returncode, done.stdout) == (0, "")
+    for part in (
+        "log.csv: 80 rows; t is column Time [min]: it is called so, in min",
+        "valve (column valve (%)): a known input, held between samples: it takes two values only, 20 and 80",
+        "level (column level [m]): measured",
+        "remark: left out: it holds no numbers",
+        "fan: left out: it never changes",
+        "equations are a guess",
+        "next: lodekit fit plant.toml log.csv",
+    ):
+        assert part in done.stderr
+    file = read_system_file(log.parent / "plant.toml")
+    assert file.system.equations == ("tau*level' + level - level0 = K*valve",)
+    assert file.system.parameters["tau"].positive
+    assert (file.inputs, file.columns) == ({"valve": "hold"}, {})
+    assert file.units == {"t": "min", "level": "m", "valve": "%"}
+    gp = fit_file(file, log, random_state=0).gp
+    assert gp.parameters_["K"].value == pytest.approx(2 / 60, rel=0.05)
+
+
+def test_equations_go_with_data(log: Path) -> None:
+    equations = ("init", "c*h' = q - k*h", "--param", "c,k", "--data", "log.csv")
+    done = run(*equations, "--map", "h=level", "--map", "q=valve", "--out", "tank.toml", cwd=log.parent)
+    assert done.returncode == 0, done.stderr
+    file = read_system_file(log.parent / "tank.toml")
+    assert file.inputs == {"q": "hold"}
+    assert file.columns == {"h": "level", "q": "valve"}
+    assert file.units["h"] == "m"
+    absent = run(*equations, "--map", "h=level", cwd=log.parent)
+    assert "no column for q: not measured, or say where, --map q=COLUMN" in absent.stderr
+    assert "[inputs]\n" not in absent.stdout.replace("# [inputs]", "")
+
+
+def test_a_file_without_header_and_with_several_records(tmp_path: Path) -> None:
+    rows = [f"{run_} {k} {k // 4 % 2} {np.sin(0.1 * k + run_):.4f}" for run_ in (1, 2) for k in range(40)]
+    (tmp_path / "a.dat").write_text("run t u y\n" + "\n".join(rows))
+    done = run("init", "--data", "a.dat", cwd=tmp_path)
+    assert "records: column run changes where times start anew" in done.stderr
+    assert '\nrecords = "run"\n' in done.stdout
+    (tmp_path / "b.dat").write_text("\n".join(row.split(" ", 1)[1] for row in rows[:40]))
+    assert run("init", "b.toml", "--data", "b.dat", cwd=tmp_path).returncode == 0
+    file = read_system_file(tmp_path / "b.toml")
+    assert (file.columns, file.inputs) == ({"t": "1", "u": "2", "y": "3"}, {"u": "hold"})
+
+
+def test_without_inputs_the_equations_are_left_to_the_user(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(["t,x", *(f"{k},{np.sin(0.1 * k):.5f}" for k in range(40))]))
+    done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
+    assert "write them into the file" in done.stderr
+    with pytest.raises(EquationError, match="expected at least one equation"):
+        read_system_file(tmp_path / "a.toml")
+    text = (tmp_path / "a.toml").read_text().replace("equations = [", "equations = [\"x'' = -k*x\",")
+    (tmp_path / "a.toml").write_text(text.replace("[parameters]", "[parameters]\nk = {}"))
+    assert read_system_file(tmp_path / "a.toml").system.channels == ("x",)
+
+
+def test_a_terminal_is_asked(log: Path) -> None:
+    with (
+        mock.patch("lodekit.cli.beginning.is_terminal", return_value=True),
+        mock.patch("typer.prompt", side_effect=["linear", "sometimes", "no"]) as prompt,
+    ):
+        done = run("init", "--data", "log.csv", cwd=log.parent)
+    assert prompt.call_count == 3
+    assert "expected hold, linear or no, got sometimes" in done.stderr
+    assert 'valve = "linear"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "expected equations"),
+        (("plant.toml",), "or a data file, --data log.csv"),
+        (("plant.toml", "--data", "log.csv", "--param", "a"), "go with equations"),
+        (("x' = u", "--map", "x=1"), "expected --data"),
+        (("plant.toml", "--data", "log.csv", "--out", "other.toml"), "got both"),
+        (("plant.toml", "--data", "nothing.csv"), "nothing.csv"),
+        (("log.toml", "--data", "log.csv"), "--force"),
+    ],
+)
+def test_what_cannot_be_is_refused(log: Path, arguments: tuple[str, ...], message: str) -> None:
+    (log.parent / "log.toml").write_text("")
+    done = run("init", *arguments, cwd=log.parent)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -1,0 +1,108 @@
+"""Columns that somebody set are told from what sensors show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lodekit.data.looking import look_at
+from lodekit.data.stepped import find_rest, find_steps, is_stepped
+
+TIMES = np.linspace(0, 10, 200)
+GENERATOR = np.random.default_rng(0)
+NOISE = GENERATOR.standard_normal(200)
+SMOOTH = np.sin(TIMES) + 0.3 * np.cos(2.7 * TIMES)
+RANDOM = GENERATOR.integers(0, 2, 200).astype(float)
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+def respond(u: np.ndarray, tau: float) -> np.ndarray:
+    """The response of a lag with a time constant of so many rows."""
+    y, decay = np.zeros(len(u)), np.exp(-1 / tau)
+    for k in range(len(u) - 1):
+        y[k + 1] = decay * y[k] + (1 - decay) * u[k]
+    return y
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.repeat([0.0, 5.0, 2.0, 8.0], 50),
+        np.repeat([0.0, 5.0, 2.0, 8.0], 50) + 0.05 * NOISE,
+        np.tile(np.repeat([0.0, 1.0], 10), 10),
+        1e6 + np.repeat([0.0, 5.0], 100),
+        # Pseudo-random: from row to row, every third row, shifted, noisy, of several levels.
+        RANDOM,
+        np.repeat(RANDOM[:67], 3),
+        3 - 0.2 * RANDOM,
+        RANDOM + 0.02 * NOISE,
+        np.repeat(GENERATOR.uniform(0, 100, 50), 4),
+        np.repeat(GENERATOR.integers(0, 3, 40), 5) * 10.0,
+        # A staircase, and a single step.
+        np.repeat(np.arange(5.0), 40),
+        np.where(np.arange(200) < 120, 20.0, 35.0),
+    ],
+)
+def test_steps_are_seen(values: np.ndarray) -> None:
+    assert is_stepped(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        SMOOTH,
+        SMOOTH + 0.1 * NOISE,
+        NOISE,
+        np.cumsum(NOISE),
+        np.round(SMOOTH * 10) / 10,
+        np.full(200, 3.0),
+        np.zeros(200),
+        np.where(np.arange(200) == 70, 9.0, SMOOTH),
+        np.arange(200.0),
+        np.exp(TIMES),
+        np.array([0.0, 1.0]),
+        # Sensors with a coarse display, with and without flicker; one that is slower than its log; quick responses.
+        np.round(respond(np.repeat(RANDOM[:10], 20), 8.0), 1),
+        np.round(20 * respond(np.repeat(RANDOM[:10], 20), 8.0) + 0.5 * NOISE),
+        np.round(50 * respond(np.repeat(RANDOM[:10], 20), 3.0)),
+        np.repeat(SMOOTH[::2], 2),
+        np.round(0.4 * NOISE),
+        np.array([]),
+    ],
+)
+def test_nothing_else_is(values: np.ndarray) -> None:
+    assert not is_stepped(values)
+
+
+def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:
+    power = np.where(np.sin(TIMES) > 0.3, GENERATOR.uniform(10, 80, 200), 0.0)
+    assert "exactly zero in 50 %" in find_rest(power)
+    assert not find_steps(power)
+    for other in (
+        SMOOTH,
+        np.zeros(200),
+        np.maximum(SMOOTH - 1.2, 0),
+        np.exp(-TIMES) * (TIMES > 8),
+        np.where(power > 0, NOISE, 0),
+    ):
+        assert not find_rest(other)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
+@pytest.mark.parametrize(
+    ("name", "set_by_somebody", "measured"),
+    [
+        ("daisy_heating_system.dat", ["2"], ["3"]),
+        ("tclab_siso_step.csv", ["2"], ["3"]),
+        ("tclab_mimo_random_steps.csv", ["Heater 1", "Heater 2"], ["Temperature 1", "Temperature 2"]),
+        ("school_heating.csv", ["Ph"], ["Ti", "Ta", "Th"]),
+    ],
+)
+def test_real_records_with_quantised_temperatures(name: str, set_by_somebody: list[str], measured: list[str]) -> None:
+    look = look_at(DATA / name)
+    assert [column.name for column in look.columns if column.stepped] == set_by_somebody
+    assert [column.name for column in look.columns if not column.stepped] == measured
+    assert look.time is not None
+    assert look.time.number == 1
