@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -104,7 +104,10 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     with setup.threads():
         for objective in soften(setup) if known is None else ():
             known = _polished(objective, _learn(setup, objective, known))[0].x
-        found = _learn_long(setup) if is_long and known is None else _learn(setup, setup.objective, known)
+        if known is None and is_long:
+            found = _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
+        else:
+            found = _learn(setup, setup.objective, known)
         optimum, curvature = _polished(setup.objective, found)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
@@ -172,13 +175,15 @@ def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
     )
 
 
-def _learn_long(setup: Setup) -> Optimum:
-    """Return an optimum for a long record, from the better one of those for two shorter records made of it."""
+def _learn_from_pieces(
+    setup: Setup, ways: Sequence[Callable[[Measurements, int], Measurements]], count: int
+) -> Optimum:
+    """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
     units, names, objective = setup.prior.units, setup.measurements.names, setup.objective
     scales = dict(zip(names, units.scales.tolist(), strict=True))
     found: list[tuple[float, Array, Array]] = []
-    for shorten in (liveliest, decimate):
-        short = shorten(setup.measurements, _SHORT)
+    for shorten in ways:
+        short = shorten(setup.measurements, count)
         if short.names != names:
             continue
         try:
