@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def likelihood(left: Array) -> float:
     return -len(left) * float(np.sum(np.log([rms(part) for part in left.T])))
 
 
-def tclab(folder: Path) -> dict[str, Any]:
+def tclab(folder: Path, noises: Sequence[str] = ("channel", "shared")) -> dict[str, Any]:
     """Return how well the TCLab record is simulated, by lodekit and by least squares, whole and over the last 30 %."""
     t, Q1, Q2, T1, T2 = np.loadtxt(folder / TCLAB, delimiter=",", skiprows=1).T
     Q, T = np.column_stack([Q1, Q2]), np.column_stack([T1, T2])
@@ -144,8 +145,9 @@ def tclab(folder: Path) -> dict[str, Any]:
     rows = int(0.7 * len(t))
     some = {name: values[:rows] for name, values in {**inputs, **outputs}.items()}
     later = {name: (t, values) for name, values in inputs.items()}
-    for noise, weighed in (("channel", True), ("shared", False)):
-        gp, seconds = timed(lambda n=noise: fit(tclab_system(), t, inputs, outputs, noise=n))
+    for noise in noises:
+        weighed = noise == "channel"
+        gp, seconds = timed(partial(fit, tclab_system(), t, inputs, outputs, noise=noise))
         left = np.column_stack([gp.predict(t, name) for name in outputs]) - T
         theirs = tclab_witness(t, Q, T, len(t), weighed=weighed) - T
         sizes = [likelihood(each) if weighed else float(np.sum(each**2)) for each in (left, theirs)]

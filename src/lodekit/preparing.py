@@ -80,26 +80,31 @@ def prepare(
     # What is zero throughout has the size that the equations give it.
     kept = expected_scales(system, known, stop - start or 1.0) | dict(scales or {})
     prior = make_prior(measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=kept)
-    names = prior.observables.compiled.parameters
     # What inputs drive shows its pace; a record may be much longer than that.
     pace = _pace(measurements) if sizes is None and measurements.inputs else None
     own = parameter_sizes(system, known, prior.units.span, pace) if sizes is None else sizes
+    names = prior.observables.compiled.parameters
     fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
-    wanted = arguments.mode_deviation
-    deviation = None if wanted is None or isinstance(wanted, str) else float(wanted)
-    opened = _open_modes(measurements, prior, starts or {}) if _leaves_open(wanted, case) else None
-    layout = Layout(names, fixed, transforms, *counts, mode_deviation=deviation, open_modes=opened)
+    modes = _settle_modes(arguments.mode_deviation, case, measurements, prior, starts or {})
+    layout = Layout(names, fixed, transforms, *counts, *modes)
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
     return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
 
 
-def _leaves_open(wanted: float | str | None, case: Case) -> bool:
-    """Return whether modes are left open: where inputs drive all that was measured, unless the user says otherwise."""
+def _settle_modes(
+    wanted: float | str | None, case: Case, measurements: Measurements, prior: Prior, starts: Mapping[str, float]
+) -> tuple[float | None, OpenModes | None]:
+    """Return the deviation of modes where it is fixed, and what it follows where they are left open.
+
+    They are where inputs drive all that was measured, unless the user says otherwise.
+    """
     if wanted == "open" and not case.in_memory:
         raise LodekitError("mode_deviation='open' needs measurements in memory; give a number, or 'learned'")
-    return wanted == "open" or (wanted is None and case.driven and not case.latents and not case.exact)
+    if wanted == "open" or (wanted is None and case.driven and not case.latents and not case.exact):
+        return None, _open_modes(measurements, prior, starts)
+    return (None if wanted is None or isinstance(wanted, str) else float(wanted)), None
 
 
 def _open_modes(measurements: Measurements, prior: Prior, starts: Mapping[str, float]) -> OpenModes | None:

@@ -43,8 +43,8 @@ def make_record(seed: int, rows: int) -> tuple[Array, dict[str, Array]]:
     for number, held in enumerate(late):
         y += [x[1]] if number % FINE == 0 else []
         x = whole[:2, :2] @ x + whole[:2, 2] * held
-    noisy = np.array(y) + NOISE * np.std(y) * generator.standard_normal(rows)
-    return STEP * np.arange(rows), {"y": noisy, "u": u}
+    noisy = np.array(y) + NOISE * float(np.std(y)) * generator.standard_normal(rows)
+    return STEP * np.arange(float(rows)), {"y": noisy, "u": u}
 
 
 RECORDS = [make_record(0, 70), make_record(1, 50)]

@@ -55,7 +55,7 @@ def make_record(seed: int, scale: float = 1.0) -> dict[str, Array]:
     generator = np.random.default_rng(seed)
     u = np.repeat(generator.normal(size=ROWS // 6), 6)
     y = simulate(TRUTH, u, START) + NOISE * generator.normal(size=ROWS)
-    return {"t": STEP * np.arange(ROWS), "u": u, "y": scale * y}
+    return {"t": STEP * np.arange(float(ROWS)), "u": u, "y": scale * y}
 
 
 RECORD = make_record(0)

@@ -80,8 +80,7 @@ def learn(
     if inputs and runs and any(inputs) and not layout.processes and layout.learned:
         first = [_opening(own, signals) for own, signals in zip(runs, inputs, strict=True)]
         theta = None if known is None else layout.unpack(known).theta
-        driven = learn_driven(system, objective, first, guesses, generator, _FINE * agree, theta)
-        if driven is not None:
+        if (driven := learn_driven(system, objective, first, guesses, generator, _FINE * agree, theta)) is not None:
             return driven
     starts = starting_points(objective, guesses, series, restarts, generator, scatter)
     if not starts and known is None:
