@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lodekit.data.looking import Column, Look
+from lodekit.data.tables.advice import Advice
 from lodekit.data.tables.columns import find_columns, is_time_name
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.system.dimensions import check_units
@@ -60,7 +61,8 @@ def find_channels(look: Look, system: System | None = None, mapping: Mapping[str
     time = None if look.time is None else look.time.name
     known = {column.name: column for column in look.columns}
     try:
-        found = find_columns(look.names, system.plain_channels, mapping, None if "t" in (mapping or {}) else time)
+        own_time = None if "t" in (mapping or {}) else time
+        found = find_columns(look.names, system.plain_channels, mapping, own_time, advice=Advice(in_shell=True))
     except DataError:
         if look.has_header or mapping:
             raise

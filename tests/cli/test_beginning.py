@@ -75,6 +75,17 @@ def test_a_file_without_header_and_with_several_records(tmp_path: Path) -> None:
     assert (file.columns, file.inputs) == ({"t": "1", "u": "2", "y": "3"}, {"u": "hold"})
 
 
+def test_dates_are_seconds_and_inspect_knows_the_inputs(tmp_path: Path) -> None:
+    rows = [f"01.03.2026 08:00:{k:02d};{k // 4 % 2};{np.sin(0.1 * k):.4f}".replace("0.", "0,") for k in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["Datum;Ventil;T1", *rows]))
+    done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
+    assert "t is column Datum: it is called so, in s" in done.stderr
+    shown = run("inspect", "a.toml", cwd=tmp_path).stdout
+    assert "Given Ventil" in shown
+    assert "x1' = -1/tau*x1 + K/tau*Ventil" in shown
+    assert "the motion is determined by one initial number" in shown
+
+
 def test_without_inputs_the_equations_are_left_to_the_user(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n".join(["t,x", *(f"{k},{np.sin(0.1 * k):.5f}" for k in range(40))]))
     done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
@@ -106,11 +117,14 @@ def test_a_terminal_is_asked(log: Path) -> None:
         (("x' = u", "--map", "x=1"), "expected --data"),
         (("plant.toml", "--data", "log.csv", "--out", "other.toml"), "got both"),
         (("plant.toml", "--data", "nothing.csv"), "nothing.csv"),
+        (("plant.toml", "--data", "still.csv"), "expected columns of numbers that change"),
+        (("y' = v", "--data", "log.csv"), "try --map y=COLUMN"),
         (("log.toml", "--data", "log.csv"), "--force"),
     ],
 )
 def test_what_cannot_be_is_refused(log: Path, arguments: tuple[str, ...], message: str) -> None:
     (log.parent / "log.toml").write_text("")
+    (log.parent / "still.csv").write_text("t,u\n0,1\n1,1\n2,1\n")
     done = run("init", *arguments, cwd=log.parent)
     assert done.returncode == 2
     assert message in done.stderr

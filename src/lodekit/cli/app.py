@@ -28,6 +28,7 @@ __all__ = [
     "OutOption",
     "ParamOption",
     "app",
+    "read_inputs",
     "read_names",
     "read_source",
     "run",
@@ -96,6 +97,12 @@ def read_source(source: str, parameters: list[str], channels: list[str], basis: 
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
     system = read_system_file(source).system
     return system.with_basis(basis) if basis else system
+
+
+def read_inputs(source: str) -> dict[str, str]:
+    """Return the known inputs of a system file with their kinds; none where the source is something else."""
+    is_file = source.endswith(".toml") or _is_file(source)
+    return dict(read_system_file(source).inputs) if is_file else {}
 
 
 def _is_file(text: str) -> bool:

@@ -105,9 +105,11 @@ def _propose(
     guesses = find_channels(look, system, where)
     for line in _describe(data, look, guesses, system):
         say(line)
+    if system is None and not guesses:
+        raise LodekitError(f"{data}: expected columns of numbers that change, found none beside the time")
     if not yes and is_terminal():
         guesses = [_ask(guess) for guess in guesses]
-    if system is None and guesses and not any(guess.kind for guess in guesses):
+    if system is None and not any(guess.kind for guess in guesses):
         say("no input is known, so no equations are guessed: write them into the file")
     elif system is None:
         say("its equations are a guess to begin with: one time constant for each; write your own")

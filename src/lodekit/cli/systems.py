@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, ParamOption, read_names, read_source
+from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, ParamOption, read_inputs, read_names, read_source
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
@@ -36,12 +36,25 @@ def inspect(
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
     system = read_source(source, read_names(param), read_names(channel), read_names(basis))
+    inputs = read_inputs(source)
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
     elif as_latex:
         typer.echo(system.latex())
     else:
-        _print_system(Console(), system)
+        console = Console()
+        _print_system(console, system)
+        if inputs:
+            _print_inputs(console, system, inputs)
+
+
+def _print_inputs(console: Console, system: System, inputs: dict[str, str]) -> None:
+    """Print how all else responds to known inputs, and what they leave open."""
+    kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
+    console.print()
+    console.print(Text(f"Given {', '.join(inputs)}", "bold"))
+    for line in (*str(system.state_space(kinds)).splitlines(), "", *system.given(list(inputs)).explain().splitlines()):
+        console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def catalog(

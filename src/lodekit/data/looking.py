@@ -125,7 +125,9 @@ def look_at(path: str | Path, header: bool | None = None) -> Look:
         own = values[np.isfinite(values)]
         columns.append(Column(name, number, find_unit(name), find_steps(own) or find_rest(own), bool(np.ptp(own) == 0)))
     rows = max(len(values) for values in found.values() if values is not None)
-    unit = "" if time is None else find_unit(time, is_time=True) or ("s" if why == "its cells are dates" else "")
+    unit = ""
+    if time is not None:
+        unit = find_unit(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
     own_time = None if time is None else Column(time, source.names.index(time) + 1, unit)
     return Look(tuple(source.names), tuple(columns), own_time, why, has_header, rows, record, left_out)
 

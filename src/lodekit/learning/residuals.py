@@ -139,9 +139,8 @@ class Check:
         for name in found.linked:
             link = found.links[name]
             later = f", {_amount(link.delay, time_unit)} later" if link.delay else ""
-            text += (
-                f"; they go with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
-            )
+            but = "; they go" if self.is_correlated else ", but they go"
+            text += f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
         return text
 
     @property
