@@ -22,11 +22,11 @@ __all__ = ["Yardstick", "measure_yardstick", "take_runs"]
 Array = NDArray[np.float64]
 #: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
 _RUNS, _LENGTH = 3, 20
-#: How many lengthscales there are, from this share of the sampling step to so many spans; deviations and levels in
-#: spreads.
+#: How many lengthscales there are, from this share of the sampling step to so many spans.
 _LENGTHSCALES, _SHORTEST, _LONGEST = 12, 0.7, 3.0
-_DEVIATIONS = np.geomspace(0.1, 30.0, 8)
+#: Levels and deviations in spreads. Deviations are levels, too, so that there are few ratios of the two.
 _LEVELS = np.geomspace(1e-6, 1.5, 29)
+_STEP, _PLACES = _LEVELS[1] / _LEVELS[0], np.arange(23, 35)
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,18 @@ def _evidences(item: Series, levels: Array, span: float) -> Array:
     constant = 1.0 + (float(values.mean()) / spread) ** 2
     weights = np.ones(count) if item.learned.any() else 1.0 / item.std
     lag = (item.times[:, None] - item.times[None, :]) / span
-    best = np.full(len(levels), -np.inf)
     step = float(np.median(np.diff(np.unique(item.times)))) / span if np.ptp(item.times) > 0 else 1.0
-    for length in np.geomspace(min(max(_SHORTEST * step, 1e-9), 1.0), _LONGEST, _LENGTHSCALES):
-        K = (np.exp(-0.5 * (lag / length) ** 2) + constant) * np.outer(weights, weights)
-        eigenvalues, vectors = np.linalg.eigh(K)
-        squares = (vectors.T @ (weights * values)) ** 2
-        # Variances of the rotated data: deviations, levels, data.
-        variances = (spread * _DEVIATIONS[:, None, None]) ** 2 * np.maximum(eigenvalues, 0.0) + levels[
-            None, :, None
-        ] ** 2
-        found = -0.5 * np.sum(squares / variances + np.log(2.0 * np.pi * variances), axis=2) + np.log(weights).sum()
-        best = np.maximum(best, found.max(axis=0))
-    return best
+    lengths = np.geomspace(min(max(_SHORTEST * step, 1e-9), 1.0), _LONGEST, _LENGTHSCALES)
+    K = (np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2) + constant) * np.outer(weights, weights)
+    eigenvalues, vectors = np.linalg.eigh(K)
+    squares = (weights * values @ vectors) ** 2
+    # Variances of the rotated data in units of the deviation: lengthscales, ratios of level and deviation, data.
+    ratios = np.arange(-_PLACES.max(), len(levels) - _PLACES.min())
+    noise = (levels[0] / (spread * _LEVELS[0]) * _STEP**ratios) ** 2
+    variances = np.maximum(eigenvalues, 0.0)[:, None, :] + noise[:, None]
+    square, logs = (squares[:, None, :] / variances).sum(axis=2), np.log(variances).sum(axis=2)
+    # Levels, deviations.
+    rows = np.arange(len(levels))[:, None] - _PLACES - ratios[0]
+    unit = (spread * _LEVELS[0] * _STEP**_PLACES) ** 2
+    found = square[:, rows] / unit + logs[:, rows] + count * np.log(2.0 * np.pi * unit)
+    return np.asarray(np.log(weights).sum() - 0.5 * found.min(axis=(0, 2)))

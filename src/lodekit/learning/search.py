@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +21,6 @@ _GAIN = 1e-2
 _NEAR = 0.3
 #: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
 _FAR, _STRIDE = 40.0, 2.0
-#: How long the first step is on its scale, and after how many evaluations that change nothing a line has ended.
-_FIRST, _IDLE = 1.0, 3
-_ENDED = "the evidence does not grow any more"
 #: What a search is told of a point where nothing finite can be said.
 HOPELESS = -1e12
 #: Why a search ended that could have gone on, had the evidence been known there.
@@ -195,81 +190,44 @@ def _search(
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
 
-    def descend(z: Array) -> tuple[float, Array]:
-        value, gradient = objective.evaluate(start + scale * z)
+    def evaluate(x: Array) -> tuple[float, Array]:
+        value, gradient = objective.evaluate(x)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
-            value, gradient = HOPELESS, np.zeros_like(z)
-        return -value, -(scale * gradient)
+            value, gradient = HOPELESS, np.zeros_like(x)
+        return value, scale * gradient
 
-    path = _Path(descend, np.zeros_like(start), tolerance)
+    first = evaluate(start)
+    # The first step of L-BFGS-B is as long as the gradient, up to the limits of the search, from where many a search
+    # does not find back: in this unit it is one.
+    unit = max(1.0, float(np.linalg.norm(first[1])))
+
+    def descend(z: Array) -> tuple[float, Array]:
+        value, gradient = evaluate(start + scale * z) if z.any() else first
+        return -value / unit, -gradient / unit
+
+    values: list[float] = []
 
     def watch(intermediate_result: OptimizeResult) -> None:
-        x, value = start + scale * intermediate_result.x, -float(intermediate_result.fun) * path.unit
+        x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
+        values.append(value)
         # The gain of a step counts in the unit of the evidence, not relative to it, down to its rounding errors.
-        if path.accept(value) or (rival is not None and rival.is_met(x, value, objective.layout, agree)):
+        if len(values) > 1 and value - values[-2] < max(tolerance, 1e-13 * abs(value)):
+            raise StopIteration
+        if rival is not None and rival.is_met(x, value, objective.layout, agree):
             raise StopIteration
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / path.unit, "maxls": 30}
-    try:
-        found = minimize(path, path.start, jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch)
-    except _Settled:
-        found = OptimizeResult(path.best, success=True, message=_ENDED)
-    x, value = np.clip(start + scale * found.x, low, high), -float(found.fun) * path.unit
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 30}
+    found = minimize(
+        descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
+    )
+    x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
     at_bound = (x <= low + 1e-6) | (x >= high - 1e-6)
-    gradient = np.where(at_bound, 0.0, found.jac * path.unit / scale)
+    gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
     flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(value))
-    message = _ENDED if "StopIteration" in str(found.message) else str(found.message)
-    return Optimum(x, value, bool(found.success or flat or message == _ENDED), message, path.evaluations, at_bound)
-
-
-class _Settled(Exception):
-    """A line was searched for less than a step has to gain."""
-
-
-class _Path:
-    """A function to be minimised, for steps that begin short and end where they change nothing.
-
-    The first step of L-BFGS-B is as long as the gradient, up to the limits of the search, from where many a search does
-    not find back. So values are divided by a unit in which the gradient at the start is a step that one can take.
-
-    Parameters
-    ----------
-    function : function
-        From a point to a value and its gradient.
-    start : array, shape (n,)
-    tolerance : float
-        What a step has to gain.
-    """
-
-    def __init__(self, function: Callable[[Array], tuple[float, Array]], start: Array, tolerance: float) -> None:
-        self.function, self.start, self.tolerance = function, start, tolerance
-        self.first = function(start)
-        self.unit = max(1.0, float(np.linalg.norm(self.first[1])) / _FIRST)
-        self.evaluations, self.idle, self.last = 1, 0, -np.inf
-        self.best: dict[str, Any] = {"fun": np.inf}
-
-    def __call__(self, z: Array) -> tuple[float, Array]:
-        if self.evaluations == 1 and not np.any(z):
-            value, gradient = self.first
-        else:
-            value, gradient = self.function(z)
-            self.evaluations += 1
-        if value / self.unit < self.best["fun"]:
-            self.best = {"x": z.copy(), "fun": value / self.unit, "jac": gradient / self.unit}
-        self.idle = self.idle + 1 if abs(-value - self.last) < self.least(value) else 0
-        if self.idle >= _IDLE:
-            raise _Settled
-        return value / self.unit, gradient / self.unit
-
-    def least(self, value: float) -> float:
-        """Return what a step has to gain, down to rounding errors of a value."""
-        return max(self.tolerance, 1e-13 * abs(value))
-
-    def accept(self, value: float) -> bool:
-        """Return whether a step that ended at a value of the objective has gained too little to go on."""
-        before, self.last, self.idle = self.last, value, 0
-        return value - before < self.least(value)
+    message = "the evidence does not grow any more" if "StopIteration" in str(found.message) else str(found.message)
+    converged = bool(found.success or flat or "StopIteration" in str(found.message))
+    return Optimum(x, value, converged, message, int(found.nfev), at_bound)
 
 
 def _scales(layout: Layout, *, trusted: bool) -> Array:
