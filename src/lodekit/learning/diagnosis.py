@@ -148,8 +148,7 @@ class Diagnosis:
 def _read_check(state: Mapping[str, Any]) -> Check:
     """Return a check that was taken apart; those of older files have no tests of independence."""
     found = {key: math.nan if value is None else value for key, value in state.items() if key != "whiteness"}
-    whiteness = state.get("whiteness")
-    return Check(**{**found, "whiteness": None if whiteness is None else Whiteness.from_dict(whiteness)})
+    return Check(**found, whiteness=None if (own := state.get("whiteness")) is None else Whiteness.from_dict(own))
 
 
 def _plain(value: Any) -> Any:
