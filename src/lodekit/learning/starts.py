@@ -31,7 +31,7 @@ _NOISES = (0.03, 0.3)
 #: Variances that differ by more than this ask for a second look.
 _SPREAD = 1e3
 #: How many values of the parameters are looked at closely.
-_CLOSELY = 3
+_CLOSELY = 2
 #: Similarity of values at the distance of one lengthscale; and so many over the root of their number is what noise has.
 _HALFWAY, _ALIKE = float(np.exp(-0.5)), 3.0
 #: In how many ways the gaps of a guess are filled, and how many blind guesses there are.

@@ -152,7 +152,8 @@ def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepare
     if data.observables.has_mean:
         residual = residual - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
     noise = data.noise.variance(hyper.noise)
-    if not all(np.isfinite(part).all() for part in (found.free, residual, noise, *basis)):
+    # A sum of finite numbers is finite, and cheaper than a look at each.
+    if not np.isfinite(sum(float(part.sum()) for part in (found.free, residual, noise, *basis) if part.size)):
         return None
     variance = data.prior.mode_variance(hyper.mode_deviations)
     return Prepared(found, basis, d_basis, d_means, weights, variance, residual, noise)
@@ -256,8 +257,7 @@ def assemble(data: DenseData, stacks: list[Array], prepared: Prepared, blocks: A
     if data.is_full:
         total = np.zeros((count * count, n * n)) if blocks is None else blocks
         for stack, weight in zip(stacks, weights, strict=True):
-            orders = weight.shape[-1]
-            total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
+            total += weight.reshape(count * count, -1) @ stack[: weight.shape[-1]].reshape(-1, n * n)
         # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
         K = total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n).T
         if len(variance):

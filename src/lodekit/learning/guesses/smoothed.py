@@ -23,6 +23,8 @@ __all__ = ["match_derivatives"]
 Array = NDArray[np.float64]
 _MOST_POINTS = 120
 _GRID = 60
+#: How many steps a least-squares search has, and how far from the size to expect it looks, as a logarithm.
+_STEPS, _FARTHEST = 60, 30.0
 #: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
 _GOOD = 0.005
 #: Lengthscales that are tried, in spans, and variances of the noise, in those of the curve.
@@ -56,14 +58,15 @@ def match_derivatives(
         return layout.parameters(centre + x, involved, others)
 
     def mismatch(x: Array) -> Array:
-        theta = parameters(x, 1.0)
+        theta = parameters(np.clip(x, -_FARTHEST, _FARTHEST), 1.0)
         return np.concatenate([each.mismatch(theta) for each in smooth])
 
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(3, count)):
         x0 = np.array([_place(layout, n, layout.guess(n, attempt, generator)) for n in involved])
-        result = least_squares(mismatch, x0, bounds=(-30.0, 30.0), max_nfev=60)
-        found.append((float(result.cost), attempt, result.x))
+        # Every step takes as many evaluations as there are parameters, and one more.
+        result = least_squares(mismatch, x0, method="lm", max_nfev=_STEPS * (len(x0) + 1))
+        found.append((float(result.cost), attempt, np.clip(result.x, -_FARTHEST, _FARTHEST)))
         lowest = min(cost for cost, *_ in found)
         if lowest < _GOOD * len(result.fun):
             break
