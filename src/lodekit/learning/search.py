@@ -152,10 +152,10 @@ def search(
         Whether the parameters start near the truth.
     """
     scale = _scales(objective.layout, trusted=trusted)
-    found = _search(objective, x0, x0, iterations, tolerance, rival, scale)
+    found, is_steep = _search(objective, x0, x0, iterations, tolerance, rival, scale)
     evaluations = found.evaluations
-    while _stuck(objective, found, x0).any():
-        following = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
+    while is_steep or _stuck(objective, found, x0).any():
+        following, is_steep = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
         evaluations += following.evaluations
         gain, found = following.value - found.value, following
         if gain < _GAIN:
@@ -184,8 +184,11 @@ def _search(
     tolerance: float,
     rival: Optimum | None,
     scale: Array,
-) -> Optimum:
-    """Return where one stride of a search ends; steps are measured in units of `scale`."""
+) -> tuple[Optimum, bool]:
+    """Return where one stride of a search ends, and whether it is steep there; steps are measured in units of `scale`.
+
+    A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
+    """
     limits, agree = _bounds(objective, x0, centre), objective.engine.limits.agree
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
@@ -217,7 +220,7 @@ def _search(
             raise StopIteration
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 30}
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
     found = minimize(
         descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
     )
@@ -227,7 +230,9 @@ def _search(
     flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(value))
     message = "the evidence does not grow any more" if "StopIteration" in str(found.message) else str(found.message)
     converged = bool(found.success or flat or "StopIteration" in str(found.message))
-    return Optimum(x, value, converged, message, int(found.nfev), at_bound)
+    # One that looks where a start leads need not go on.
+    is_steep = not flat and rival is None and found.nit < iterations
+    return Optimum(x, value, converged, message, int(found.nfev), at_bound), is_steep
 
 
 def _scales(layout: Layout, *, trusted: bool) -> Array:
