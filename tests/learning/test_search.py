@@ -11,6 +11,8 @@ import lodekit as lk
 import lodekit.learning.learn as learning
 import plants
 from lodekit.learning.guesses.gather import Guess
+from lodekit.learning.search import search
+from lodekit.learning.second_look import look_again
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
 PLANTS = [
@@ -36,11 +38,17 @@ def test_a_search_finds_what_one_from_the_truth_finds(name: str, seed: int) -> N
     assert end(plant, told=False) > end(plant, told=True) - 0.1
 
 
-def test_without_a_second_look_a_square_wave_ends_at_another_lengthscale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_look_finds_the_lengthscale_that_a_search_beside_it_misses() -> None:
+    """The steps of a square wave make several optima along the lengthscale, close to each other."""
     plant = plants.make("rlc", 75)
-    best = end(plant, told=True)
-    monkeypatch.setattr(learning, "look_again", lambda objective, optimum, **_: optimum)
-    assert end(plant, told=False) < best - 1.0
+    fit = lk.LODEGP(plant.system(told=True), random_state=0).fit(plant.observations()).fit_
+    objective, blocks, best = fit.setup.objective, fit.layout.blocks, fit.optimum.value
+    x = fit.optimum.x.copy()
+    x[blocks.lengthscales] += np.log(1.26)
+    x[blocks.noise] += 0.5 * np.log(1.26)
+    beside = search(objective, x, tolerance=1e-3)
+    assert beside.value < best - 1.0
+    assert look_again(objective, beside, tolerance=1e-3, fine=1e-6).value > best - 0.01
 
 
 def test_without_guesses_from_the_data_a_long_decay_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,8 @@ class Linear(Logarithmic):
         low, high = self.limits
         found = super().walls(y, slope)
         for k, transform in enumerate(self.transforms):
-            found[k] = not transform.is_unbounded and (y[k] <= low[k] or y[k] >= high[k])
+            at_wall = (y[k] <= low[k] and slope[k] <= 0.0) or (y[k] >= high[k] and slope[k] >= 0.0)
+            found[k] = not transform.is_unbounded and at_wall
         return found
 
     def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:

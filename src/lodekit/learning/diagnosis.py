@@ -147,9 +147,8 @@ class Diagnosis:
 
 def _read_check(state: Mapping[str, Any]) -> Check:
     """Return a check that was taken apart; those of older files have no tests of independence."""
-    found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
-    whiteness = state.get("whiteness")
-    return Check(**{**found, "whiteness": None if whiteness is None else Whiteness.from_dict(whiteness)})
+    found = {key: math.nan if value is None else value for key, value in state.items() if key != "whiteness"}
+    return Check(**found, whiteness=None if (own := state.get("whiteness")) is None else Whiteness.from_dict(own))
 
 
 def _plain(value: Any) -> Any:
@@ -198,7 +197,7 @@ class Evidence:
         """The prior, compiled."""
         return self.objective.engine.prior
 
-    @property
+    @cached_property
     def curves(self) -> list[Curves]:
         """The fitted curves of each record."""
         if self.parts:
@@ -229,10 +228,12 @@ class Evidence:
         item : Series
             One of the measurements.
         """
-        reader = ObservableReader(self.system, self.measurements.inputs)
-        compiled = reader.compile_plain([item.observable], self.prior.units)
 
         def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
+            if all(np.array_equal(item.times, other.times) for other in self.measurements.series):
+                return self.curves[0].together(times)[:, self.prior.noise.observables.index(item.observable)]
+            reader = ObservableReader(self.system, self.measurements.inputs)
+            compiled = reader.compile_plain([item.observable], self.prior.units)
             return self.posterior.mean(compiled, times)[:, 0]
 
         return find_remainder(item, mean, self.level(item.observable), self.innovations)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,23 @@ class Curves:
         """Some times, in the user's units."""
         start, stop = self.window
         return np.asarray(start + (stop - start) * np.sort((0.5 + _GOLDEN * np.arange(_TIMES)) % 1.0))
+
+    def together(self, times: Array) -> Array:
+        """Return all curves that the prior knows at some times, in the user's units, (n, o); once for the same times.
+
+        Parameters
+        ----------
+        times : array, shape (n,)
+        """
+        key = times.tobytes()
+        if key not in self._known:
+            self._known[key] = self.posterior.mean(self.prior.observables, times) * self.prior.units.scales
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[bytes, Array]:
+        """Curves by their times."""
+        return {}
 
     def derivatives(self, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
         """Return the posterior means of derivatives at `times`, (n, o), and their covariances there, (n, o, o).

@@ -22,11 +22,11 @@ __all__ = ["Yardstick", "measure_yardstick", "take_runs"]
 Array = NDArray[np.float64]
 #: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
 _RUNS, _LENGTH = 3, 20
-#: How many lengthscales there are, from this share of the sampling step to so many spans; deviations and levels in
-#: spreads.
+#: How many lengthscales there are, from this share of the sampling step to so many spans.
 _LENGTHSCALES, _SHORTEST, _LONGEST = 12, 0.7, 3.0
-_DEVIATIONS = np.geomspace(0.1, 30.0, 8)
+#: Levels and deviations in spreads. Deviations are levels, too, so that there are few ratios of the two.
 _LEVELS = np.geomspace(1e-6, 1.5, 29)
+_STEP, _PLACES = _LEVELS[1] / _LEVELS[0], np.arange(23, 35)
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,15 @@ def measure_yardstick(series: Sequence[Series], noise: Noise, span: float) -> Ya
     units = noise.units
     totals = np.zeros((len(units), len(_LEVELS)))
     tables: list[Array] = []
+    spectra: dict[bytes, tuple[Array, Array]] = {}
     for item, group in zip(series, noise.groups, strict=True):
         levels = units[group] * _LEVELS if item.learned.any() else np.ones(1)
-        table = _evidences(item, levels, float(span) or 1.0)
+        weights = np.ones(len(item.times)) if item.learned.any() else 1.0 / item.std
+        # Observables with the same times have the same covariances.
+        key = item.times.tobytes() + weights.tobytes()
+        if key not in spectra:
+            spectra[key] = _spectra(item.times / (float(span) or 1.0), weights)
+        table = _evidences(item.values, weights, levels, *spectra[key])
         totals[group] += table
         tables.append(np.broadcast_to(table, _LEVELS.shape))
     best = totals.argmax(axis=1)
@@ -101,24 +107,45 @@ def measure_yardstick(series: Sequence[Series], noise: Noise, span: float) -> Ya
     return Yardstick(value, found, sum(len(item.times) for item in series))
 
 
-def _evidences(item: Series, levels: Array, span: float) -> Array:
-    """Return the best log evidence of one series over lengthscales and deviations at each level of noise."""
-    values, count = item.values, len(item.values)
+def _spectra(times: Array, weights: Array) -> tuple[Array, Array]:
+    """Return eigenvalues, (l, n), and eigenvectors, (l, n, n), of weighted covariances with several lengthscales."""
+    lag = times[:, None] - times[None, :]
+    step = float(np.median(np.diff(np.unique(times)))) if np.ptp(times) > 0 else 1.0
+    lengths = np.geomspace(min(max(_SHORTEST * step, 1e-9), 1.0), _LONGEST, _LENGTHSCALES)
+    eigenvalues, vectors = np.linalg.eigh(
+        np.exp(-0.5 * (lag / lengths[:, None, None]) ** 2) * np.outer(weights, weights)
+    )
+    return np.maximum(eigenvalues, 0.0), vectors
+
+
+def _evidences(values: Array, weights: Array, levels: Array, eigenvalues: Array, vectors: Array) -> Array:
+    """Return the best log evidence of a series over lengthscales and deviations at each level of noise.
+
+    Parameters
+    ----------
+    values, weights : arrays, shape (n,)
+        What was measured, and the reciprocals of known noise; one where it is learned.
+    levels : array
+        Of the noise.
+    eigenvalues, vectors : arrays, shapes (l, n) and (l, n, n)
+        Of the weighted covariance, for each lengthscale.
+    """
+    count, mean = len(values), float(values.mean())
     spread = float(np.std(values)) or float(np.max(np.abs(values))) or 1.0
     # A constant beside the curve, as large as the mean: what does not change needs no lengthscale.
-    constant = 1.0 + (float(values.mean()) / spread) ** 2
-    weights = np.ones(count) if item.learned.any() else 1.0 / item.std
-    lag = (item.times[:, None] - item.times[None, :]) / span
-    best = np.full(len(levels), -np.inf)
-    step = float(np.median(np.diff(np.unique(item.times)))) / span if np.ptp(item.times) > 0 else 1.0
-    for length in np.geomspace(min(max(_SHORTEST * step, 1e-9), 1.0), _LONGEST, _LENGTHSCALES):
-        K = (np.exp(-0.5 * (lag / length) ** 2) + constant) * np.outer(weights, weights)
-        eigenvalues, vectors = np.linalg.eigh(K)
-        squares = (vectors.T @ (weights * values)) ** 2
-        # Variances of the rotated data: deviations, levels, data.
-        variances = (spread * _DEVIATIONS[:, None, None]) ** 2 * np.maximum(eigenvalues, 0.0) + levels[
-            None, :, None
-        ] ** 2
-        found = -0.5 * np.sum(squares / variances + np.log(2.0 * np.pi * variances), axis=2) + np.log(weights).sum()
-        best = np.maximum(best, found.max(axis=0))
-    return best
+    constant = 1.0 + (mean / spread) ** 2
+    ones, rest = weights @ vectors, (weights * (values - mean)) @ vectors
+    # Variances of the rotated data in units of the deviation: lengthscales, ratios of level and deviation, data.
+    ratios = np.arange(-_PLACES.max(), len(levels) - _PLACES.min())
+    noise = (levels[0] / (spread * _LEVELS[0]) * _STEP**ratios) ** 2
+    variances = eigenvalues[:, None, :] + noise[:, None]
+    square, both, one = ((part[:, None, :] / variances).sum(axis=2) for part in (rest**2, rest * ones, ones**2))
+    # Of the constant, Sherman and Morrison know what it changes.
+    more = 1.0 + constant * one
+    square += (mean * (2.0 * both + mean * one) - constant * both**2) / more
+    logs = np.log(variances).sum(axis=2) + np.log(more)
+    # Levels, deviations.
+    rows = np.arange(len(levels))[:, None] - _PLACES - ratios[0]
+    unit = (spread * _LEVELS[0] * _STEP**_PLACES) ** 2
+    found = square[:, rows] / unit + logs[:, rows] + count * np.log(2.0 * np.pi * unit)
+    return np.asarray(np.log(weights).sum() - 0.5 * found.min(axis=(0, 2)))

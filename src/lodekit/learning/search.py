@@ -152,10 +152,10 @@ def search(
         Whether the parameters start near the truth.
     """
     scale = _scales(objective.layout, trusted=trusted)
-    found = _search(objective, x0, x0, iterations, tolerance, rival, scale)
+    found, is_steep = _search(objective, x0, x0, iterations, tolerance, rival, scale)
     evaluations = found.evaluations
-    while _stuck(objective, found, x0).any():
-        following = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
+    while is_steep or _stuck(objective, found, x0).any():
+        following, is_steep = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
         evaluations += following.evaluations
         gain, found = following.value - found.value, following
         if gain < _GAIN:
@@ -184,22 +184,34 @@ def _search(
     tolerance: float,
     rival: Optimum | None,
     scale: Array,
-) -> Optimum:
-    """Return where one stride of a search ends; steps are measured in units of `scale`."""
+) -> tuple[Optimum, bool]:
+    """Return where one stride of a search ends, and whether it is steep there; steps are measured in units of `scale`.
+
+    A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
+    """
     limits, agree = _bounds(objective, x0, centre), objective.engine.limits.agree
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
 
-    def descend(z: Array) -> tuple[float, Array]:
-        value, gradient = objective.evaluate(start + scale * z)
+    def evaluate(x: Array) -> tuple[float, Array]:
+        value, gradient = objective.evaluate(x)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
-            value, gradient = HOPELESS, np.zeros_like(z)
-        return -value, -(scale * gradient)
+            value, gradient = HOPELESS, np.zeros_like(x)
+        return value, scale * gradient
+
+    first = evaluate(start)
+    # The first step of L-BFGS-B is as long as the gradient, up to the limits of the search, from where many a search
+    # does not find back: in this unit it is one.
+    unit = max(1.0, float(np.linalg.norm(first[1])))
+
+    def descend(z: Array) -> tuple[float, Array]:
+        value, gradient = evaluate(start + scale * z) if z.any() else first
+        return -value / unit, -gradient / unit
 
     values: list[float] = []
 
     def watch(intermediate_result: OptimizeResult) -> None:
-        x, value = start + scale * intermediate_result.x, -float(intermediate_result.fun)
+        x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
         values.append(value)
         # The gain of a step counts in the unit of the evidence, not relative to it, down to its rounding errors.
         if len(values) > 1 and value - values[-2] < max(tolerance, 1e-13 * abs(value)):
@@ -208,17 +220,19 @@ def _search(
             raise StopIteration
 
     box = np.stack([(low - start) / scale, (high - start) / scale], axis=1)
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5, "maxls": 30}
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 0.0, "gtol": 1e-5 / unit, "maxls": 15}
     found = minimize(
         descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
     )
-    x = np.clip(start + scale * found.x, low, high)
+    x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
     at_bound = (x <= low + 1e-6) | (x >= high - 1e-6)
-    gradient = np.where(at_bound, 0.0, found.jac / scale)
-    flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(float(found.fun)))
+    gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
+    flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(value))
     message = "the evidence does not grow any more" if "StopIteration" in str(found.message) else str(found.message)
     converged = bool(found.success or flat or "StopIteration" in str(found.message))
-    return Optimum(x, -float(found.fun), converged, message, int(found.nfev), at_bound)
+    # One that looks where a start leads need not go on.
+    is_steep = not flat and rival is None and found.nit < iterations
+    return Optimum(x, value, converged, message, int(found.nfev), at_bound), is_steep
 
 
 def _scales(layout: Layout, *, trusted: bool) -> Array:

@@ -20,7 +20,7 @@ _FACTORS = 1.08 ** np.arange(-9.0, 9.0)
 #: Where a window holds many lengthscales, two of these are followed in any case: the scan cannot tell them apart.
 _NEIGHBOURS, _SHORT = _FACTORS[[7, 11]], 0.1
 #: Where it holds hardly any there is nothing to confuse, nor where processes of all channels share the work.
-_LONG = 0.25
+_LONG = 0.2
 #: What longer ones leave over counts as noise: by this power of the factor it grows along.
 _ALONG = 0.55
 #: A top beside the optimum is worth a search where it is no lower than this, in log evidence.

@@ -31,9 +31,9 @@ _NOISES = (0.03, 0.3)
 #: Variances that differ by more than this ask for a second look.
 _SPREAD = 1e3
 #: How many values of the parameters are looked at closely.
-_CLOSELY = 3
-#: Similarity of values at the distance of one lengthscale.
-_HALFWAY = float(np.exp(-0.5))
+_CLOSELY = 2
+#: Similarity of values at the distance of one lengthscale; and so many over the root of their number is what noise has.
+_HALFWAY, _ALIKE = float(np.exp(-0.5)), 3.0
 #: In how many ways the gaps of a guess are filled, and how many blind guesses there are.
 _FILLS, _BLIND = 3, 6
 #: Starts closer to each other than this lead to the same place.
@@ -106,10 +106,19 @@ def starting_points(
         closely = best[:_CLOSELY]
         closely += [starts for starts in best if starts[0].family != best[0][0].family][:1]
         found = [start for starts in best for start in starts]
+        grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
         for starts in {id(starts): starts for starts in closely}.values():
-            item = layout.unpack(starts[0].x).theta, starts[0]
-            found += _around(engine, layout, item, product(lengthscales, levels, (False, True)))
+            own = _around(engine, layout, (layout.unpack(starts[0].x).theta, starts[0]), grid)
+            promising = max([*starts, *own], key=lambda start: start.value)
+            found += [*own, *_at_levels(engine, layout, promising, levels[1:])]
     return _choose(found, count)
+
+
+def _at_levels(engine: Engine, layout: Layout, start: Start, levels: Iterable[Array]) -> list[Start]:
+    """Return a start with other levels of noise."""
+    several = [replace(layout.unpack(start.x), noise=noise) for noise in levels]
+    values = [(engine.value(hyper), layout.pack(hyper)) for hyper in several]
+    return [replace(start, value=value, x=x) for value, x in values if np.isfinite(value)]
 
 
 def _around(
@@ -184,11 +193,20 @@ def data_lengthscale(series: Sequence[Series]) -> float:
             apart = float(np.mean(item.times[lag:] - item.times[:-lag]))
             similar = float(np.mean(y[lag:] * y[:-lag])) / total
             if similar < _HALFWAY:
+                if lag == 1 and _is_white(y):
+                    break
                 share = (before[1] - _HALFWAY) / (before[1] - similar)
                 found = min(found, before[0] + share * (apart - before[0]))
                 break
             before = apart, similar
     return found
+
+
+def _is_white(values: Array) -> bool:
+    """Return whether values, of mean zero, are no more alike at any distance than noise is."""
+    count = len(values)
+    alike = [float(np.mean(values[lag:] * values[:-lag])) for lag in range(1, max(count // 2, 2))]
+    return max(map(abs, alike)) < _ALIKE / np.sqrt(count) * float(np.mean(values**2))
 
 
 def find_trouble(objective: Objective, guess: Array, generator: np.random.Generator) -> str:

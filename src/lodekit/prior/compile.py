@@ -64,7 +64,7 @@ class ScalarTable:
                     target[i, index[exponents]] = value
         self._is_constant = not self._exponents.any()
         # For each parameter the exponents of the derivative, its own lowered by one.
-        self._lowered = [np.maximum(self._exponents - row, 0.0) for row in np.eye(len(ring.parameters))]
+        self._lowered = np.maximum(self._exponents - np.eye(len(ring.parameters))[:, None, :], 0.0)
 
     @property
     def occurring(self) -> Array:
@@ -81,11 +81,8 @@ class ScalarTable:
         if self._is_constant:
             return self._constant
         values, bottom = self._fractions(np, theta)
-        derivatives = np.empty((len(theta), len(values)))
-        for p, lowered in enumerate(self._lowered):
-            slope = self._exponents[:, p] * np.prod(theta**lowered, axis=1)
-            derivatives[p] = (self._top @ slope - values * (self._bottom @ slope)) / bottom
-        return values, derivatives
+        slopes = self._exponents.T * np.multiply.reduce(theta**self._lowered, axis=2)
+        return values, (slopes @ self._top.T - values * (slopes @ self._bottom.T)) / bottom
 
     def evaluate_with(self, xp: Any, theta: Any) -> Any:
         """Return the values alone in any array library, shape (..., s); some differentiate them themselves.

@@ -80,6 +80,8 @@ class CompiledSignal:
         values, derivatives : arrays, shapes (s,) and (p, s)
             The table.
         """
+        if not self.count:
+            return np.zeros(len(times)), np.zeros((len(derivatives), len(times)))
         slopes = derivatives[:, self.coefficients]
         if self._is_constant(values, slopes):
             starts = slice(self.coefficients.start, self.coefficients.stop, 3)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import lapack
 from scipy.optimize import least_squares
 
 from lodekit.data.observations import Series
@@ -23,8 +23,12 @@ __all__ = ["match_derivatives"]
 Array = NDArray[np.float64]
 _MOST_POINTS = 120
 _GRID = 60
+#: How many steps a least-squares search has, and how far from the size to expect it looks, as a logarithm.
+_STEPS, _FARTHEST = 60, 30.0
 #: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
 _GOOD = 0.005
+#: Lengthscales that are tried, in spans, and variances of the noise, in those of the curve.
+_LENGTHSCALES, _NOISES = np.geomspace(0.05, 1.0, 6), (1e-5, 1e-3, 3e-2, 0.3)
 
 
 def match_derivatives(
@@ -54,14 +58,15 @@ def match_derivatives(
         return layout.parameters(centre + x, involved, others)
 
     def mismatch(x: Array) -> Array:
-        theta = parameters(x, 1.0)
+        theta = parameters(np.clip(x, -_FARTHEST, _FARTHEST), 1.0)
         return np.concatenate([each.mismatch(theta) for each in smooth])
 
     found: list[tuple[float, int, Array]] = []
     for attempt in range(max(3, count)):
         x0 = np.array([_place(layout, n, layout.guess(n, attempt, generator)) for n in involved])
-        result = least_squares(mismatch, x0, bounds=(-30.0, 30.0), max_nfev=60)
-        found.append((float(result.cost), attempt, result.x))
+        # Every step takes as many evaluations as there are parameters, and one more.
+        result = least_squares(mismatch, x0, method="lm", max_nfev=_STEPS * (len(x0) + 1))
+        found.append((float(result.cost), attempt, np.clip(result.x, -_FARTHEST, _FARTHEST)))
         lowest = min(cost for cost, *_ in found)
         if lowest < _GOOD * len(result.fun):
             break
@@ -105,19 +110,18 @@ class _Smoothed:
         start, stop = equations.window
         margin = 0.05 * (stop - start)
         grid = np.linspace(start + margin, stop - margin, _GRID)
-        smooth = [_smooth(item, grid, equations.highest(j)) for j, item in enumerate(equations.series)]
+        orders = [equations.highest(j) for j in range(len(equations.series))]
+        smooth = _smooth_all(equations.series, grid, orders)
         terms = zip(equations.column, equations.order, strict=True)
         return cls(equations, grid, np.stack([smooth[j][k] for j, k in terms]))
 
     def mismatch(self, theta: Array) -> Array:
         """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
         equations = self.equations
-        shape = (equations.count, len(self.grid))
-        total, size = np.zeros(shape), np.zeros(shape)
+        belongs = (np.arange(equations.count)[:, None] == equations.equation).astype(float)
         with np.errstate(all="ignore"):
-            parts = equations.coefficients.evaluate(theta)[0][:, None] * self.features
-            np.add.at(total, equations.equation, parts)
-            np.add.at(size, equations.equation, parts**2)
+            parts = equations.coefficients.evaluate_with(np, theta)[:, None] * self.features
+            total, size = belongs @ parts, belongs @ parts**2
             for n, side in enumerate(equations.sides.evaluate(theta, self.grid)):
                 total[n] -= side
                 size[n] += side**2
@@ -125,30 +129,49 @@ class _Smoothed:
         return np.asarray(np.nan_to_num(scaled.ravel(), nan=1e3, posinf=1e3, neginf=-1e3))
 
 
-def _smooth(item: Series, grid: Array, order: int) -> list[Array]:
-    """Return a smoothed series and its derivatives on a grid: a squared-exponential regression of best evidence."""
-    step = max(1, len(item.times) // _MOST_POINTS)
-    times, values = item.times[::step], item.values[::step]
-    span = float(np.ptp(item.times)) or 1.0
-    centre = float(values.mean())
-    y = values - centre
-    best: tuple[float, float, Array] | None = None
-    lag = (times[:, None] - times[None, :]) / span
-    for ell in np.geomspace(0.05, 1.0, 6):
+def _smooth_all(series: Sequence[Series], grid: Array, orders: Sequence[int]) -> list[list[Array]]:
+    """Return each smoothed series and its derivatives on a grid: a squared-exponential regression of best evidence."""
+    found: list[list[Array]] = [[] for _ in series]
+    groups: dict[bytes, list[int]] = {}
+    for number, item in enumerate(series):
+        groups.setdefault(item.times.tobytes(), []).append(number)
+    for numbers in groups.values():
+        # Those with the same times have the same covariances.
+        step = max(1, len(series[numbers[0]].times) // _MOST_POINTS)
+        times = series[numbers[0]].times[::step]
+        span = float(np.ptp(series[numbers[0]].times)) or 1.0
+        values = np.stack([series[number].values[::step] for number in numbers], axis=1)
+        centres = values.mean(axis=0)
+        lengths, weights = _regress((times[:, None] - times[None, :]) / span, values - centres)
+        for k, number in enumerate(numbers):
+            ell = lengths[k] * span
+            stack = SquaredExponential().stack(np, (grid[:, None] - times[None, :]) / ell, orders[number])
+            found[number] = [ell**-m * (part @ weights[:, k]) for m, part in enumerate(stack)]
+            found[number][0] = found[number][0] + centres[k]
+    return found
+
+
+def _regress(lag: Array, values: Array) -> tuple[Array, Array]:
+    """Return the lengthscale of best evidence of each column of values, (s,), and its weights, (n, s); zero for none.
+
+    Parameters
+    ----------
+    lag : array, shape (n, n)
+        Differences of times, in spans.
+    values : array, shape (n, s)
+    """
+    count = len(values)
+    best, lengths, weights = np.full(values.shape[1], np.inf), np.ones(values.shape[1]), np.zeros(values.shape)
+    for ell in _LENGTHSCALES:
         K = np.exp(-0.5 * (lag / ell) ** 2)
-        for noise in (1e-5, 1e-3, 3e-2, 0.3):
-            try:
-                factor = cho_factor(K + noise * np.eye(len(K)), lower=True)
-            except LinAlgError:
+        for noise in _NOISES:
+            factor, info = lapack.dpotrf(K + noise * np.eye(count), lower=1, clean=0)
+            if info != 0:
                 continue
-            alpha = cho_solve(factor, y)
-            amplitude = max(float(y @ alpha) / len(y), 1e-300)
-            value = 0.5 * len(y) * np.log(amplitude) + float(np.log(np.diag(factor[0])).sum())
-            if best is None or value < best[0]:
-                best = (float(value), float(ell), alpha)
-    if best is None:
-        return [np.full(len(grid), centre)] + [np.zeros(len(grid))] * order
-    _, ell, alpha = best
-    u = (grid[:, None] - times[None, :]) / (ell * span)
-    stack = SquaredExponential().stack(np, u, order)
-    return [(centre if m == 0 else 0.0) + (ell * span) ** -m * (part @ alpha) for m, part in enumerate(stack)]
+            alpha, _ = lapack.dpotrs(factor, values, lower=1)
+            amplitude = np.maximum(np.einsum("ns,ns->s", values, alpha) / count, 1e-300)
+            cost = 0.5 * count * np.log(amplitude) + float(np.log(np.diag(factor)).sum())
+            better = cost < best
+            best, lengths = np.where(better, cost, best), np.where(better, ell, lengths)
+            weights = np.where(better, alpha, weights)
+    return lengths, weights

@@ -37,8 +37,8 @@ _FLOOR = 1e-3
 _STEPS, _FEWER = 40, 12
 #: Parameters may go this far from the size to expect, as logarithms; farther away each unit costs so much.
 _LOOSE, _LEASH = 7.0, 1.0
-#: How many blind guesses start it.
-_TRIES = 3
+#: How many blind guesses start it, until two lead to the same cost, up to this share.
+_TRIES, _SAME = 3, 1e-3
 #: A mean square of residuals, relative to their noise, that says that something went wrong.
 _POOR = 5.0
 #: Known right-hand sides are looked at so often.
@@ -88,8 +88,13 @@ def weak_guesses(
             continue
         # What another width has found is as good a start as any, and needs fewer steps.
         tries = [(guess.x, _FEWER) for guess in found[-1:]] + [(x, _STEPS) for x in starts[: 1 if found else _TRIES]]
-        guesses = [_minimise(form, layout, x0, steps) for x0, steps in tries]
-        found += sorted((guess for guess in guesses if guess is not None), key=lambda guess: guess.cost)[:1]
+        guesses: list[_Guess] = []
+        for x0, steps in tries:
+            guess = _minimise(form, layout, x0, steps)
+            guesses = sorted([*guesses, *([] if guess is None else [guess])], key=lambda guess: guess.cost)
+            if len(guesses) > 1 and guesses[1].cost < (1.0 + _SAME) * guesses[0].cost:
+                break
+        found += guesses[:1]
     # Wide windows leave little over because they see little: what counts is how well the parameters are told.
     found.sort(key=lambda guess: (guess.cost > _POOR, guess.error))
     return [layout.parameters(guess.x, involved) for guess in found]
@@ -220,9 +225,10 @@ class _WeakForm:
         return self.equations.count * len(self.features)
 
     @cached_property
-    def _members(self) -> list[NDArray[np.intp]]:
-        """Which terms belong to each equation."""
-        return [np.flatnonzero(self.equations.equation == n) for n in range(self.equations.count)]
+    def _members(self) -> list[tuple[NDArray[np.intp], Array, Array]]:
+        """Which terms belong to each equation, with their integrals and the covariance of these."""
+        every = [np.flatnonzero(self.equations.equation == n) for n in range(self.equations.count)]
+        return [(own, self.features[:, own], self.noise[:, own[:, None], own]) for own in every]
 
     def evaluate(self, theta: Array, numbers: list[int], slopes: Array) -> tuple[Array, Array]:
         """Return residuals relative to their noise, (equations * windows,), and derivatives, (..., parameters).
@@ -241,9 +247,8 @@ class _WeakForm:
             gradient = gradient[numbers] * slopes[:, None]
             sides = self.equations.sides.evaluate_slopes(theta, self.grid)
             residuals, jacobians = [], []
-            for members, (side, d_side) in zip(self._members, sides, strict=True):
+            for (members, F, G), (side, d_side) in zip(self._members, sides, strict=True):
                 c, dc = values[members], gradient[:, members]
-                F, G = self.features[:, members], self.noise[:, members[:, None], members]
                 total = F @ c - self.weights @ side
                 d_total = F @ dc.T - self.weights @ (d_side[numbers] * slopes[:, None]).T
                 Gc = G @ c
