@@ -147,8 +147,9 @@ class Diagnosis:
 
 def _read_check(state: Mapping[str, Any]) -> Check:
     """Return a check that was taken apart; those of older files have no tests of independence."""
-    found = {key: math.nan if value is None else value for key, value in state.items() if key != "whiteness"}
-    return Check(**found, whiteness=None if (own := state.get("whiteness")) is None else Whiteness.from_dict(own))
+    found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
+    own = found.pop("whiteness", None)
+    return Check(**found, whiteness=Whiteness.from_dict(own) if isinstance(own, Mapping) else None)
 
 
 def _plain(value: Any) -> Any:
@@ -394,7 +395,6 @@ def _poorer(checks: Sequence[Check], yardstick: Yardstick, spreads: Mapping[str,
         # The size of the noise in units of the spread of the data.
         share = (yardstick.noise[check.name] / spreads[check.name]) ** 2
         if check.size > _LOUD or (left > _CLEARLY * share and left > _MATTERS):
-            found.append(
-                f"{check.name} ({max(1.0 - share, 0.0):.0%} against {max(check.explained, 0.0):.0%} explained)"
-            )
+            both = max(1.0 - share, 0.0), max(check.explained, 0.0)
+            found.append(f"{check.name} ({both[0]:.0%} against {both[1]:.0%} explained)")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -206,7 +207,7 @@ def _is_white(values: Array) -> bool:
     """Return whether values, of mean zero, are no more alike at any distance than noise is."""
     count = len(values)
     alike = [float(np.mean(values[lag:] * values[:-lag])) for lag in range(1, max(count // 2, 2))]
-    return max(map(abs, alike)) < _ALIKE / np.sqrt(count) * float(np.mean(values**2))
+    return max(map(abs, alike)) < _ALIKE / math.sqrt(count) * float(np.mean(values**2))
 
 
 def find_trouble(objective: Objective, guess: Array, generator: np.random.Generator) -> str:

@@ -209,11 +209,6 @@ def free_variance(
             stack = window_stack(latent, np.zeros(1), lengthscale, (h, h), weight.shape[-1] - 1)[:, 0]
             total[rows] = own_weight[rows][:, ::2] @ stack[::2]
         return total
+    at_zero = np.array([part[0] for part in latent.stack(np, np.zeros(1), weight.shape[-1] - 1)])
     # Odd orders vanish at zero lag.
-    return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ _at_zero(latent, weight.shape[-1])[::2])
-
-
-@lru_cache(maxsize=64)
-def _at_zero(latent: Latent, count: int) -> Array:
-    """Return the first derivatives of a covariance at zero, shape (count,)."""
-    return np.array([part[0] for part in latent.stack(np, np.zeros(1), count - 1)])
+    return np.asarray(np.einsum("iim->im", weight)[:, ::2] @ at_zero[::2])
