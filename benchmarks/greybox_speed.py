@@ -35,12 +35,20 @@ NETWORK = ["a*w' = b*x - w", "g*x' = w - c*x + d*y", "e*y' = x - y + f*z", "k*z'
 VALUES = {"a": 1.0, "b": 0.5, "c": 1.5, "d": 0.3, "e": 1.2, "f": 0.4, "g": 2.0, "k": 0.8, "K": 2.0}
 
 
-def driven_record(rows: int) -> tuple[Array, Array, Array]:
-    """Return times, an input and a noisy output: second order, gain 2, offset 5, dead time of 2.3 steps."""
+def driven_record(rows: int, *, lags: bool = False) -> tuple[Array, Array, Array]:
+    """Return times, an input and a noisy output: second order, gain 2, offset 5, dead time of 2.3 steps.
+
+    Parameters
+    ----------
+    rows : int
+    lags : bool
+        Whether it is two lags of 3 and 0.8 instead, and no dead time.
+    """
     generator, fine = np.random.default_rng(0), 10
     u = steps(generator, rows, 10, 60)
-    late = np.concatenate([np.full(23, u[0]), np.repeat(u, fine)])[: rows * fine]
-    F, G = np.array([[0.0, 1.0], [-0.2, -0.6]]), np.array([[0.0], [0.4]])
+    late = np.concatenate([np.full(0 if lags else 23, u[0]), np.repeat(u, fine)])[: rows * fine]
+    a, d = (2.4, 3.8) if lags else (5.0, 3.0)
+    F, G = np.array([[0.0, 1.0], [-1.0 / a, -d / a]]), np.array([[0.0], [2.0 / a]])
     numerator, denominator = ss2tf(*cont2discrete((F, G, np.eye(1, 2), np.zeros((1, 1))), STEP / fine, "zoh")[:4])
     y = 5.0 + lfilter(numerator[0], denominator, late)[::fine] + NOISE * generator.standard_normal(rows)
     return STEP * np.arange(float(rows)), u, y
@@ -118,7 +126,7 @@ def print_speed() -> list[dict[str, Any]]:
         ("dead time", DELAYED, 1_000_000, 60.0),
         ("two lags", LAGS, 1_000_000, 60.0),
     ):
-        record = driven_record(rows)
+        record = driven_record(rows, lags=name == "two lags")
         line = {"plant": name, **fit_long(equations, record)}
         values = ", ".join(f"{key} {value:.4g}" for key, value in line["values"].items())
         text = f"{name:<9} {rows:>8} rows: {line['seconds']:6.2f} s to the summary (below {most:g}); {values}"
