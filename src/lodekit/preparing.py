@@ -17,6 +17,7 @@ from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.inference.records import RecordsEngine
+from lodekit.intervals import window_of
 from lodekit.learning.sizes import expected_scales, parameter_sizes
 from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.transforms import Layout, parameter_transforms
@@ -74,6 +75,7 @@ def prepare(
         tolerance=arguments.tolerance,
         device=arguments.device,
         driven=bool(measurements.inputs),
+        averaged=any(map(window_of, measurements.names)),
     )
     start, stop = measurements.window
     known = [*measurements.summaries, *measurements.input_summaries]

@@ -92,6 +92,8 @@ def test_files_and_tables_name_them_in_their_header(tmp_path: Path) -> None:
         found = read_source(source, None, ROOM.plain_channels)
         assert set(found.measurements.names) == {NAME, "u"}
         assert dict(found.units) == {"t": "h", "T": "degC"}
+        assert any("columns not used: mean(Q, 1)" in note for note in found.notes)
+        assert not any("no column for" in note for note in found.notes)
     meter = pl.DataFrame({"t": TIMES, "total(Q, 1) [kWh]": TIMES})
     found = read_source(meter, None, ["Q"], units={"Q": "W", "t": "h"})
     np.testing.assert_allclose(found.measurements.series[0].values, 1000.0 * TIMES)

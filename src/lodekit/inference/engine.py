@@ -213,6 +213,8 @@ class Case:
         Where PyTorch computes, for engines that use it.
     driven : bool
         Whether inputs are known: the response to them is part of the mean, and not smooth.
+    averaged : bool
+        Whether some observable is a mean or a total over an interval.
     """
 
     size: int
@@ -223,6 +225,7 @@ class Case:
     tolerance: float = 1e-10
     device: str | None = None
     driven: bool = False
+    averaged: bool = False
 
 
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.

@@ -25,6 +25,7 @@ from lodekit.data.tables.places import Places
 from lodekit.data.tables.table import Block, Plan, Records, Table, TableSource
 from lodekit.data.tables.text import TextFile
 from lodekit.errors import DataError
+from lodekit.intervals import read_interval
 from lodekit.quantities import Conversion
 
 __all__ = [
@@ -319,7 +320,8 @@ def describe_columns(
     notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
     unused = [name for name in names if name not in columns.used]
     rest = f"columns not used: {list_columns(unused)}" if unused else ""
-    if absent := [name for name in channels if name not in columns.values]:
+    known = {*columns.values, *(average.expression for name in columns.values if (average := read_interval(name)))}
+    if absent := [name for name in channels if name not in known]:
         notes.append(f"no column for {', '.join(absent)}: not measured{f' ({rest})' if rest else ''}")
     elif rest:
         notes.append(rest)

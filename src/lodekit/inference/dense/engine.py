@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
-from lodekit.errors import AccuracyError, LodekitError
+from lodekit.errors import AccuracyError
 from lodekit.inference.dense.channels import ChannelPosterior
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on, factorize_on
@@ -154,6 +154,8 @@ class DenseKind:
             return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
         if case.on_channels and case.device is not None:
             return "the channel prior is not made for devices; leave out device="
+        if case.averaged and case.device is not None:
+            return "means and totals over intervals are not made for devices; leave out device="
         if not case.in_memory:
             return "the data are streamed"
         if case.size > _MOST and case.device is None:
@@ -181,6 +183,4 @@ class DenseKind:
         case : Case
             Says on which device to compute.
         """
-        if case.device is not None and prior.observables.intervals is not None:
-            raise LodekitError("interval means and totals are not made for devices; leave out device=")
         return DenseEngine(DenseData.of(prior, measurements.series), case.device)
