@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from lodekit.fitted import Fit
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import take_in_turn
 
-__all__ = ["predict_ahead", "read_ahead"]
+__all__ = ["answer_ahead", "predict_ahead", "read_ahead"]
 
 Array = NDArray[np.float64]
 #: So many measurements are taken as a whole; of more, pieces of so many, each with as many before it.
@@ -27,6 +28,27 @@ def read_ahead(ahead: object) -> int:
     if isinstance(ahead, bool) or not isinstance(ahead, int | np.integer) or ahead < 1:
         raise LodekitError(f"expected ahead as a number of rows from one on, got {ahead!r}")
     return int(ahead)
+
+
+def answer_ahead(fit: Fit, texts: Sequence[str], ahead: object, *, single: bool, return_std: bool) -> Any:
+    """Return predictions as `predict` does: one array, or deviations as well.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of one record.
+    texts : sequence of str
+        Observables that were measured.
+    ahead : int
+        How many rows; checked here.
+    single : bool
+        Whether the only observable has no axis of its own.
+    return_std : bool
+        Whether deviations are asked for.
+    """
+    parts = predict_ahead(fit, texts, read_ahead(ahead))[1:]
+    mean, std = (part[:, 0] if single else part for part in parts)
+    return (mean, std) if return_std else mean
 
 
 def predict_ahead(fit: Fit, texts: Sequence[str], step: int) -> tuple[Array, Array, Array]:

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.ahead import predict_ahead, read_ahead
+from lodekit.ahead import answer_ahead
 from lodekit.arguments import check_count, check_finite, check_memory, check_seed
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements
@@ -89,8 +89,8 @@ def predict(
         Which record, by its name, or by its number counted from zero; needed where there are several.
     ahead : int, optional
         So many rows ahead, at the times of the record where all these observables were measured, in order: each from
-        what was measured up to the time of the row so many rows before, with known inputs and learned values as they
-        are; the first ones from the prior. Of more than 1000 measurements, from 500 before at least.
+        what was measured up to so many rows before, at learned values; the first ones from the prior. Of more than 1000
+        measurements, from 500 before at least.
 
     Returns
     -------
@@ -115,9 +115,7 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = read_observables(fit, fit.measurements.names if observable is None else observable)
-        _, *parts = predict_ahead(fit, texts, read_ahead(ahead))
-        parts = [part[:, 0] if single else part for part in parts[: 1 + return_std]]
-        return parts[0] if len(parts) == 1 else tuple(parts)
+        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     texts, single = read_observables(fit, observable)

@@ -124,10 +124,12 @@ def is_terminal() -> bool:
 def _describe(data: Path, look: Look, guesses: Sequence[Guess], system: System | None) -> list[str]:
     """Return what was found in a file, a line for each column."""
     if look.time is None:
-        lines = [f"{data.name}: {look.rows} rows; no column is a time: say the time between two rows, fit ... --dt 0.1"]
+        lines = [
+            f"{data.name}: {look.count} rows; no column is a time: say the time between two rows, fit ... --dt 0.1"
+        ]
     else:
         unit = f", in {look.time.unit}" if look.time.unit else "; its unit is not known, write it under [units]"
-        lines = [f"{data.name}: {look.rows} rows; t is column {look.time.name}: {look.why}{unit}"]
+        lines = [f"{data.name}: {look.count} rows; t is column {look.time.name}: {look.why}{unit}"]
     if look.record:
         lines.append(f"records: column {look.record} changes where times start anew")
     for guess in guesses:

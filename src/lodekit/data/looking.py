@@ -64,8 +64,8 @@ class Look:
         What tells that it is the time, in words.
     has_header : bool
         Whether columns have names of their own.
-    rows : int
-        How many were looked at.
+    count : int
+        How many rows were looked at.
     record : str
         A column that changes where times start anew; empty where none does.
     left_out : dict of str to str
@@ -77,7 +77,7 @@ class Look:
     time: Column | None
     why: str
     has_header: bool
-    rows: int
+    count: int
     record: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -124,12 +124,12 @@ def look_at(path: str | Path, header: bool | None = None) -> Look:
             continue
         own = values[np.isfinite(values)]
         columns.append(Column(name, number, find_unit(name), find_steps(own) or find_rest(own), bool(np.ptp(own) == 0)))
-    rows = max(len(values) for values in found.values() if values is not None)
+    count = max(len(values) for values in found.values() if values is not None)
     unit = ""
     if time is not None:
         unit = find_unit(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
     own_time = None if time is None else Column(time, source.names.index(time) + 1, unit)
-    return Look(tuple(source.names), tuple(columns), own_time, why, has_header, rows, record, left_out)
+    return Look(tuple(source.names), tuple(columns), own_time, why, has_header, count, record, left_out)
 
 
 def _read(source: TableSource, name: str) -> Array | None:

@@ -115,15 +115,7 @@ def format_system_file(
         "# Fit them to measurements:      lodekit fit THIS_FILE data.csv",
         f"title = {_quote(title)}",
         "",
-        *([f"# {own.remark}"] if own.remark else []),
-        "# x' is the derivative in time; a name that is no parameter is a channel.",
-        "equations = [",
-        *(f"  {_quote(equation)}," for equation in written),
-        *([] if written else ['  # "tau*y\' + y = K*u",']),
-        "]",
-        "" if channels is None else f"{'' if written else '# '}channels = [{', '.join(map(_quote, names))}]",
-        *_MODEL_LINES,
-        *([f"records = {_quote(own.records)}"] if own.records else []),
+        *_describe_equations(own, written, names if channels is not None else ()),
         "",
         *_PARAMETER_LINES,
         "[parameters]",
@@ -137,6 +129,22 @@ def format_system_file(
         *_describe_data(own, names),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _describe_equations(own: Contents, equations: Sequence[str], channels: Sequence[str]) -> list[str]:
+    """Return lines about equations, channels in their order where there is one, and the model."""
+    order = f"channels = [{', '.join(map(_quote, channels))}]" if channels else ""
+    return [
+        *([f"# {own.remark}"] if own.remark else []),
+        "# x' is the derivative in time; a name that is no parameter is a channel.",
+        "equations = [",
+        *(f"  {_quote(equation)}," for equation in equations),
+        *([] if equations else ['  # "tau*y\' + y = K*u",']),
+        "]",
+        order if equations else f"# {order}",
+        *_MODEL_LINES,
+        *([f"records = {_quote(own.records)}"] if own.records else []),
+    ]
 
 
 def _describe_parameter(name: str, known: str) -> str:
