@@ -27,7 +27,7 @@ from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import describe_hyperparameters, find_warnings
+from lodekit.learning.sentences import describe_hyperparameters, find_warnings, input_sentence
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
@@ -229,15 +229,31 @@ class Fit:
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        """The parameters of the system with standard errors and intervals, by name."""
-        if self.whole is not None:
-            return self.whole.estimates
-        optimum, points = self.optimum, self.measurements.distinct
+        """The parameters of the system with standard errors and intervals of 95 %, by name."""
+        return self.estimates_at(0.95) if self.whole is None else self.whole.estimates
+
+    @cached_property
+    def freedom(self) -> Array:
+        """The degrees of freedom of the standard errors of learned parameters, shape (p,)."""
         with self.setup.threads():
-            freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
-        wider = np.array([self.diagnosis.widening.get(self.layout.names[k], 1.0) for k in self.layout.learned])
-        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom, wider)
-        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
+            return degrees_of_freedom(self.setup.objective, self.optimum.x, self.covariance)
+
+    def estimates_at(self, share: float) -> dict[str, Estimate]:
+        """Return the parameters of the system, by name, with intervals that hold the truth so often.
+
+        Parameters
+        ----------
+        share : float
+            Such as 0.95.
+        """
+        if self.whole is not None:
+            return self.whole.estimates_at(share)
+        optimum, points, layout = self.optimum, self.measurements.distinct, self.layout
+        wider = np.array([self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned])
+        found = estimate_parameters(
+            layout, optimum.x, self.information, optimum.at_bound, points, self.freedom, wider, share
+        )
+        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= layout.size, share=share)
 
     @cached_property
     def parameter_covariance(self) -> Array:
@@ -337,7 +353,7 @@ class Fit:
     @property
     def input_notes(self) -> list[str]:
         """What is known of each input, in a sentence each."""
-        return [_input_sentence(name, **known) for name, known in self.describe_inputs().items()]
+        return [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""
@@ -381,15 +397,3 @@ class Fit:
             }
             for name, part in zip(self.records, self.parts, strict=True)
         }
-
-
-def _input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
-    between = "held" if kind == "hold" else "straight lines"
-    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
-    if missing:
-        what = "kept unchanged" if kind == "hold" else "bridged"
-        text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
-    if advantage is not None:
-        other = "straight lines" if kind == "hold" else "held values"
-        text += f"; more likely than {other} by {advantage:.1f} nats"
-    return text

@@ -126,17 +126,10 @@ class Diagnosis:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Diagnosis:
         """Return what `to_dict` has taken apart."""
-        verdicts = {}
-        for name, each in state["verdicts"].items():
-            edges = each["interval"]
-            interval = None if edges is None else tuple(
-                (-math.inf, math.inf)[k] if edge is None else float(edge) for k, edge in enumerate(edges)
-            )  # fmt: skip
-            verdicts[name] = Verdict(bool(each["identified"]), str(each["note"]), str(each["reason"]), interval)  # type: ignore[arg-type]
         advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
-            verdicts,
+            {name: Verdict.from_dict(each) for name, each in state["verdicts"].items()},
             tuple(state["combinations"]),
             tuple(tuple(names) for names in state["symmetries"]),
             tuple(_read_check(check) for check in state["checks"]),

@@ -20,7 +20,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
+__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "input_sentence", "near_degeneracies"]
 
 #: What deviations of modes are called, before their number.
 MODES = "deviation of mode"
@@ -158,3 +158,31 @@ def find_warnings(
     if optimum.at_bound[layout.blocks.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
+
+
+def input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
+    """Return what is known of an input.
+
+    Parameters
+    ----------
+    name, kind : str
+        Of the input, and what it does between its samples: ``"hold"`` or ``"linear"``.
+    samples, missing : int
+        How many there are, and how many were left out.
+    advantage : float, optional
+        By how much the log evidence exceeds that of the other kind, where it was chosen.
+
+    Examples
+    --------
+    >>> input_sentence("u", "hold", 12, 0)
+    'u: known, held between 12 samples'
+    """
+    between = "held" if kind == "hold" else "straight lines"
+    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
+    if missing:
+        what = "kept unchanged" if kind == "hold" else "bridged"
+        text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
+    if advantage is not None:
+        other = "straight lines" if kind == "hold" else "held values"
+        text += f"; more likely than {other} by {advantage:.1f} nats"
+    return text
