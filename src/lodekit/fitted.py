@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,8 +20,9 @@ from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
-from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
+from lodekit.learning.diagnosis import Diagnosis, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.evidence import Evidence
 from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.scarcity import warn_of_scarcity
@@ -32,7 +32,7 @@ from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
 from lodekit.learning.verdicts import Verdict, apply_verdicts
-from lodekit.learning.widening import Leftover, find_widening
+from lodekit.learning.widening import Leftover, find_missed, find_widening, widen_all
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
@@ -131,7 +131,9 @@ class Fit:
         with self.setup.threads():
             evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
-            if any(check.has_memory for check in found.checks) and not self.prior.processes:
+            if self.prior.processes:
+                found = replace(found, widening=widen_all(self.layout, found.checks))
+            elif any(check.has_memory for check in found.checks):
                 parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
@@ -158,6 +160,13 @@ class Fit:
         noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
         places = np.searchsorted(item.times, left.times)
         return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
+
+    @cached_property
+    def missed(self) -> dict[str, float]:
+        """The deviation of what is left of each observable beside noise, where free functions cannot follow it."""
+        names, scatter = self.measurements.names, self.measurements.scatter()
+        noise = {} if scatter is None else dict(zip(names, scatter.tolist(), strict=True))
+        return find_missed(self.diagnosis.checks, self.typical_noise, noise) if self.prior.processes else {}
 
     @property
     def converged(self) -> bool:
@@ -225,7 +234,8 @@ class Fit:
         """What everything learned could be as well, and what that does to predictions."""
         objective = (self.whole or self).setup.objective
         is_part = self.whole is not None
-        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, is_part=is_part)
+        rivals = self.diagnosis.rivals
+        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, rivals, is_part=is_part)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
@@ -357,21 +367,8 @@ class Fit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         return {
-            "parameters": {
-                name: {
-                    "value": estimate.value,
-                    "std_error": finite(estimate.std_error),
-                    "interval": [finite(edge) for edge in estimate.interval],
-                    "identified": estimate.identified,
-                    "note": estimate.note,
-                }
-                for name, estimate in self.estimates.items()
-            },
+            "parameters": {name: estimate.to_dict() for name, estimate in self.estimates.items()},
             "inputs": self.describe_inputs(),
             "noise": dict(self.noise),
             "hyperparameters": dict(self.described),

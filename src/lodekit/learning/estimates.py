@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,20 @@ class Estimate:
     interval: tuple[float, float]
     identified: bool = True
     note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is infinite is None."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return {
+            "value": self.value,
+            "std_error": finite(self.std_error),
+            "interval": [finite(edge) for edge in self.interval],
+            "identified": self.identified,
+            "note": self.note,
+        }
 
 
 def estimate_parameters(

@@ -108,6 +108,17 @@ def _identification_warnings(
                 f"{who} {NOT_IDENTIFIED}: moved far in either direction, with all else learned anew, the evidence "
                 "hardly falls; measure where it matters, or fix a value that is known"
             )
+        elif reason == "unresolved":
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: these leave nothing to noise, and are farther apart than they tell what "
+                "happens between them, so that derivatives are anyone's guess; measure more often"
+            )
+        elif reason == "alias":
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: at times that are multiples of one step, with fewer than three of them in "
+                "each period, a faster or slower oscillation looks the same; measure more often or at uneven times, "
+                "or give bounds"
+            )
         elif reason == "side":
             found += [
                 f"parameter {name} is only bounded by these data: {diagnosis.verdicts[name].note}" for name in names
@@ -149,6 +160,10 @@ def find_warnings(
         Of the time, for sentences.
     """
     found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
+    for rival in diagnosis.rivals:
+        values = join_words([f"{name} = {value:.4g}" for name, value in rival.values.items()])
+        likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
+        found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
     largest = max(diagnosis.widening.values(), default=1.0)
     is_shared = layout.noise_levels == 1
     found += residual_doubts(diagnosis.checks, is_shared=is_shared, time_unit=time_unit, widening=largest)

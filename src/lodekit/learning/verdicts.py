@@ -18,13 +18,14 @@ from lodekit.learning.motion import Curves, open_directions
 from lodekit.learning.neighbours import Rung, reach_beside_bounds
 from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import profile
+from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.identification import Measured, undetermined_directions
 from lodekit.system.symmetries import determined_combinations, sign_symmetries
 from lodekit.system.system import System
 
-__all__ = ["Structure", "Verdict", "apply_verdicts", "give_verdicts", "relative_errors"]
+__all__ = ["Structure", "Verdict", "apply_verdicts", "compare_rivals", "give_verdicts", "relative_errors"]
 
 Array = NDArray[np.float64]
 #: Entries of open directions below this, in units of the sizes of the parameters, do not count.
@@ -46,7 +47,8 @@ class Verdict:
     reason : str
         How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
         for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"bound"`` by
-        moving others from their bounds, ``"failed"`` because the search has failed.
+        moving others from their bounds, ``"rival"`` and ``"alias"`` because other values fit about as well,
+        ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
     interval : (float, float), optional
         95 %, in the user's units, where it is known.
     ladder : tuple of (float, float, float)
@@ -125,7 +127,7 @@ def apply_verdicts(
     found = dict(estimates)
     for name, verdict in verdicts.items():
         old, interval = estimates[name], verdict.interval_at(estimates[name].value, share)
-        if verdict.reason == "bound" and interval is not None and verdict.interval is not None:
+        if verdict.reason in ("bound", "rival") and interval is not None and verdict.interval is not None:
             if old.identified:
                 low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
                 error = max(old.std_error, (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_95))
@@ -243,7 +245,45 @@ def _beside_bounds(
         if transform.is_unbounded:
             far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.size)
         is_open = far > 2.0 * NORMAL_95 * _DOUBT
-        found[name] = Verdict(False, NOT_IDENTIFIED, "flat") if is_open else Verdict(True, "", "bound", interval, ladder)
+        inside = Verdict(True, "", "bound", interval, ladder)
+        found[name] = Verdict(False, NOT_IDENTIFIED, "flat") if is_open else inside
+    return found
+
+
+def compare_rivals(
+    objective: Objective, optimum: Optimum, curvature: Array, rivals: Sequence[Rival], known: Mapping[str, Verdict]
+) -> dict[str, Verdict]:
+    """Return what is to be said about parameters of which other values fit about as well, by name.
+
+    Their intervals hold all of them; those that aliases leave open are not identified.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    rivals : sequence of Rival
+    known : dict of str to Verdict
+        What was found out before; it goes before this where it says that a parameter is not identified.
+    """
+    layout, found = objective.layout, {}
+    covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
+    for name in dict.fromkeys(name for rival in rivals for name in rival.values):
+        position, transform = layout.position(name), layout.transform(name)
+        if transform is None or (name in known and not known[name].identified):
+            continue
+        own = [rival for rival in rivals if name in rival.values]
+        reach = NORMAL_95 * math.sqrt(max(float(covariance[position, position]), 0.0))
+        ends = [x + sign * reach for x in (optimum.x[position], *(r.point[position] for r in own)) for sign in (-1, 1)]
+        interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
+        if any(rival.is_alias for rival in own):
+            others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
+            found[name] = Verdict(False, f"{others} would do as well", "alias", interval)
+        elif max(ends) - min(ends) > 4.0 * NORMAL_95 * _DOUBT and not transform.is_unbounded:
+            found[name] = Verdict(False, NOT_IDENTIFIED, "rival", interval)
+        else:
+            found[name] = Verdict(True, "", "rival", interval)
     return found
 
 
