@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.signs import choose_signs
+from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.verdicts import Verdict
 from lodekit.preparing import prepare
 from lodekit.system.system import System
@@ -33,6 +34,10 @@ Array = NDArray[np.float64]
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 #: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
 _LONG, _SHORT = 40_000, 6_000
+#: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
+#: is learned from first, of so many rows at least, in which it does so that often: it tells the same, and each look at
+#: all of the record takes long.
+_ROWS, _FAST, _PIECE, _OFTEN = 500, 0.01, 150, 40
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -98,7 +103,12 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     with setup.threads():
         for objective in soften(setup) if known is None else ():
             known = _polished(objective, _learn(setup, objective, known))[0].x
-        found = _learn_long(setup) if is_long and known is None else _learn(setup, setup.objective, known)
+        if known is None and is_long:
+            found = _learn_from_pieces(setup, (decimate, liveliest), _SHORT)
+        elif known is None and (rows := _telling_rows(setup)):
+            found = _learn_from_pieces(setup, (liveliest,), rows)
+        else:
+            found = _learn(setup, setup.objective, known)
         optimum, curvature = _polished(setup.objective, found)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
@@ -157,21 +167,34 @@ def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
     )
 
 
-def _learn_long(setup: Setup) -> Optimum:
-    """Return an optimum for a long record, from the better one of those for two shorter records made of it."""
+def _telling_rows(setup: Setup) -> int:
+    """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    kept = setup.measurements
+    if setup.parts or setup.case.driven or kept.is_summed or not setup.layout.learned or not setup.layout.processes:
+        return 0
+    rows = max(len(item.times) for item in kept.series)
+    share = data_lengthscale(kept.series) / setup.prior.units.span if rows > _ROWS else 1.0
+    return max(_PIECE, int(_OFTEN * share * rows)) if share < _FAST else 0
+
+
+def _learn_from_pieces(setup: Setup, ways: Sequence[Callable[[Measurements, int], Measurements]], rows: int) -> Optimum:
+    """Return an optimum for a long record, from the best one of those for shorter records made of it."""
     units, names = setup.prior.units, setup.measurements.names
     scales = dict(zip(names, units.scales.tolist(), strict=True))
     known = setup.layout.transforms
     sizes = np.array([known[n].size if n in known else 1.0 for n in range(len(setup.layout.names))])
-    found: list[tuple[float, Array]] = []
-    for shorten in (decimate, liveliest):
-        short = shorten(setup.measurements, _SHORT)
+    arguments, found = setup.arguments, list[tuple[float, Array]]()
+    if arguments.engine == "auto" and not setup.case.driven:
+        # Waves fill the whole window, however short a piece of it is.
+        arguments = replace(arguments, engine="dense")
+    for shorten in ways:
+        short = shorten(setup.measurements, rows)
         if short.names != names:
             continue
         try:
             # Modes, and the response, begin where a piece does.
             time = replace(units, start=short.window[0])
-            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales, sizes=sizes)
+            own = prepare(setup.system, arguments, short, time=time, scales=scales, sizes=sizes)
             x = _learn(own, own.objective, None).x
         except FitError:
             continue
