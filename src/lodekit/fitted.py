@@ -32,7 +32,7 @@ from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
 from lodekit.learning.verdicts import Verdict, apply_verdicts
-from lodekit.learning.widening import Leftover, find_missed, find_widening, widen_all
+from lodekit.learning.widening import Leftover, find_missed, find_widening, warn_of_missed, widen_all
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
@@ -308,6 +308,7 @@ class Fit:
             self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
+        found += warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
         for part in self.parts if self.prior.latents else ():
             found += warn_of_steps(part.measurements.series, self.noise, self.system.plain_channels)
         return list(dict.fromkeys(found))

@@ -118,16 +118,15 @@ def estimate_parameters(
         wider = 1.0 if widening is None else float(widening[position])
         spread = wider * math.sqrt(max(float(covariance[position, position]), 0.0))
         point = float(x[position])
-        constrained = not transform.is_unbounded
         error = abs(transform.slope(point)) * spread
         # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
-        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), transform.size)
+        size = max(abs(value), transform.size)
+        flat = error > _FLAT_UNBOUNDED * size if transform.is_unbounded else spread > _FLAT
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
-        known = math.inf if freedom is None else max(float(freedom[position]) / wider**2, _FEWEST)
-        quantile = find_quantile(share, known)
+        quantile = find_quantile(share, math.inf if freedom is None else max(freedom[position] / wider**2, _FEWEST))
         found[name] = Estimate(value, error, _interval(transform, point, quantile * spread, quantile * error))
     return found
 

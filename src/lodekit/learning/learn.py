@@ -94,8 +94,7 @@ def learn(
         better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > found.value]
         return _best([found, *([_one_by_one(objective, better)] if better else [])])
     best = _in_parallel(objective, starts, n_jobs) if n_jobs not in (None, 1) else _one_by_one(objective, starts)
-    found = look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree)
-    return found if found is best else _best([found, best])
+    return _best([look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree), best])
 
 
 def _in_parallel(objective: Objective, starts: list[Start], n_jobs: int | None) -> Optimum:
@@ -149,7 +148,8 @@ def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
 def _best(found: list[Optimum]) -> Optimum:
     best = max(found, key=lambda optimum: optimum.value)
     close = [each for each in found if each is not best and each.value > best.value - _CLOSE]
-    others = [other for each in found for other in each.others] + [(each.value, each.x) for each in close]
+    known = {id(other): other for each in found for other in each.others}
+    others = [*known.values(), *((each.value, each.x) for each in close)]
     return replace(best, others=tuple(others)) if others else best
 
 

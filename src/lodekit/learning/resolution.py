@@ -50,7 +50,7 @@ def parameters_between(system: System, measured: Sequence[str]) -> list[str]:
 
     Examples
     --------
-    >>> parameters_between(System("x' = -a*x + b*u; y = c*x"), ["x", "u", "y"])
+    >>> parameters_between(System("x' = -a*x + b*u; y = c*x", parameters=["a", "b", "c"]), ["x", "u", "y"])
     ['a', 'b']
     """
     operator, found = system.operator, set()

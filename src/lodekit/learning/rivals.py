@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.curvature import covariance_from_curvature
+from lodekit.learning.curvature import covariance_from_curvature, curvature_at
 from lodekit.learning.guesses.decays import root_factors, values_with_roots
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
@@ -51,18 +51,21 @@ class Rival:
         Whether it is the same oscillation seen at times that are multiples of one step.
     values : dict of str to float
         Learned parameters that are elsewhere, in the user's units.
+    errors : dict of str to float
+        Their standard errors there, on the scale of the search; zero where they are not known.
     """
 
     point: tuple[float, ...]
     below: float
     is_alias: bool
     values: Mapping[str, float]
+    errors: Mapping[str, float]
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Rival:
         """Return a rival that was taken apart for JSON."""
         point = tuple(float(each) for each in state["point"])
-        return cls(point, float(state["below"]), bool(state["is_alias"]), dict(state["values"]))
+        return cls(point, float(state["below"]), bool(state["is_alias"]), dict(state["values"]), dict(state["errors"]))
 
 
 def find_rivals(objective: Objective, optimum: Optimum, curvature: Array, times: Sequence[Array]) -> tuple[Rival, ...]:
@@ -95,10 +98,20 @@ def find_rivals(objective: Objective, optimum: Optimum, curvature: Array, times:
         names = _elsewhere(objective, other.x, optimum.x, errors)
         known = any(not _elsewhere(objective, other.x, np.array(each.point), errors) for each in found)
         if names and not known and other.value > optimum.value - _WITHIN:
-            theta = layout.unpack(other.x).theta
-            values = {name: float(theta[layout.names.index(name)]) for name in names}
-            found.append(Rival(tuple(other.x.tolist()), optimum.value - other.value, is_alias, values))
+            point, below = tuple(other.x.tolist()), optimum.value - other.value
+            found.append(Rival(point, below, is_alias, *_describe(objective, other, names)))
     return tuple(sorted(found, key=lambda rival: rival.below))
+
+
+def _describe(objective: Objective, rival: Optimum, names: list[str]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return some parameters at a rival, in the user's units, and their errors on the scale of the search."""
+    layout = objective.layout
+    theta = layout.unpack(rival.x).theta
+    with np.errstate(all="ignore"):
+        covariance = covariance_from_curvature(curvature_at(objective, rival.x), ~rival.at_bound)
+    spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
+    values = {name: float(theta[layout.names.index(name)]) for name in names}
+    return values, {name: float(spread[layout.position(name)]) for name in names}
 
 
 def _elsewhere(objective: Objective, x: Array, centre: Array, errors: Array) -> list[str]:
@@ -139,8 +152,8 @@ def common_step(times: Sequence[Array]) -> float:
 def _aliases(objective: Objective, optimum: Optimum, step: float) -> Iterator[Array]:
     """Yield points at which one oscillation of a system that nothing drives is seen at too few times to be told."""
     prior, layout = objective.engine.prior, objective.layout
-    factors = root_factors(prior)
-    if math.isnan(step) or not factors:
+    factors = [] if math.isnan(step) else root_factors(prior)
+    if not factors:
         return
     turn = 2.0 * np.pi * prior.units.span / step
     theta = layout.unpack(optimum.x).theta

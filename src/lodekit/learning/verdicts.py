@@ -274,8 +274,9 @@ def compare_rivals(
         if transform is None or (name in known and not known[name].identified):
             continue
         own = [rival for rival in rivals if name in rival.values]
-        reach = NORMAL_95 * math.sqrt(max(float(covariance[position, position]), 0.0))
-        ends = [x + sign * reach for x in (optimum.x[position], *(r.point[position] for r in own)) for sign in (-1, 1)]
+        places = [(float(optimum.x[position]), math.sqrt(max(float(covariance[position, position]), 0.0)))]
+        places += [(rival.point[position], rival.errors[name]) for rival in own]
+        ends = [x + sign * NORMAL_95 * error for x, error in places for sign in (-1, 1)]
         interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
         if any(rival.is_alias for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)

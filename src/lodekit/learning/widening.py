@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.disturbances import inflate
-from lodekit.learning.residuals import Check
+from lodekit.learning.residuals import Check, join_words
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
 from lodekit.prior.observables import Observables
 
-__all__ = ["Leftover", "find_missed", "find_widening", "widen_all"]
+__all__ = ["Leftover", "find_missed", "find_widening", "warn_of_missed", "widen_all"]
 
 Array = NDArray[np.float64]
 
@@ -106,3 +106,29 @@ def find_missed(checks: Sequence[Check], level: Callable[[str], float], noise: M
         if rest > 0.0:
             found[check.name] = max(found.get(check.name, 0.0), float(np.sqrt(rest)))
     return found
+
+
+def warn_of_missed(missed: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
+    """Return a warning where the fit leaves curves over; none where it does not.
+
+    Parameters
+    ----------
+    missed : dict of str to float
+        Deviations of what is left beside noise, by observable.
+    is_conditioned : bool
+        Whether the prior is one of channels, conditioned on the equations.
+
+    Examples
+    --------
+    >>> warn_of_missed({"x": 0.2}, is_conditioned=True)
+    ['what is left of x is a curve and no noise; bands hold it as well, about 0.2']
+    """
+    if not missed:
+        return []
+    sizes = ", ".join(f"{deviation:.2g}" for deviation in missed.values())
+    text = f"what is left of {join_words(list(missed))} is a curve and no noise; bands hold it as well, about {sizes}"
+    advice = (
+        ": where the equations miss nothing, free functions find the motion unlikely, such as ringing under a slow "
+        'input; try prior="channels"'
+    )
+    return [text if is_conditioned else text + advice]

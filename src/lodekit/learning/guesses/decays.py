@@ -161,8 +161,8 @@ def values_with_roots(
 
     best: tuple[float, Array] | None = None
     for attempt in range(_TRIES):
-        known = near is not None and not attempt
-        values = [float(near[n]) if known else layout.guess(n, attempt, generator) for n in layout.learned]
+        known = near if not attempt else None
+        values = [layout.guess(n, attempt, generator) if known is None else float(known[n]) for n in layout.learned]
         x0 = np.array([layout.transforms[n].inverse(value) for n, value in zip(layout.learned, values, strict=True)])
         result = least_squares(mismatch, x0, max_nfev=60)
         if np.isfinite(result.x).all() and (best is None or result.cost < best[0]):
