@@ -115,9 +115,8 @@ def estimate_parameters(
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue
-        wider = 1.0 if widening is None else float(widening[position])
+        point, wider = float(x[position]), 1.0 if widening is None else float(widening[position])
         spread = wider * math.sqrt(max(float(covariance[position, position]), 0.0))
-        point = float(x[position])
         error = abs(transform.slope(point)) * spread
         # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
         size = max(abs(value), transform.size)
