@@ -16,8 +16,10 @@ Where truths come from:
   the curve leaves open, to first order, are marked.
 
 A verdict is "ok" where the coverage at 95 % lies between 92 and 97, give or take two standard errors of what so many
-data sets can tell: binomial ones for intervals, those of the mean over data sets for bands. Systems are judged where
-everything is identified in nine of ten data sets. A search from the truth tells where a fit has ended in a poor
+data sets can tell: binomial ones for intervals, those of the mean over data sets for bands. Judged are the data sets of
+which the fit itself says that it has converged and that all parameters are identified: of the others, users are told.
+How many were set aside is printed, and figures of all data sets beside those that are judged; a system of which fewer
+than one in ten, or twenty, are left is not judged. A search from the truth tells where a fit has ended in a poor
 optimum; these count, and the verdict says whether it would be another without them.
 
     python benchmarks/calibration.py [--truth plants|drawn|catalog] [--seeds N] [--jobs N] [--systems NAME ...]
@@ -37,12 +39,10 @@ import sympy
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.stats import norm
-from scipy.stats import t as student
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 from lodekit.fitted import Fit
-from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.search import search
 from lodekit.prior.equations import equation_terms
 from lodekit.simulation import simulate
@@ -61,7 +61,7 @@ WINDOWS = {
     "two_room": (0.0, 40.0),
 }
 SHARES, PLACES = (0.5, 0.9, 0.95, 0.99), ("inside", "beyond")
-#: Which of them is judged, and is that of the intervals that users see.
+#: Which of them is judged.
 JUDGED = SHARES.index(0.95)
 TIMES, NOISE = 30, 0.05
 #: What the equations leave open, or what no smooth input shows, is known: a common factor of all masses and springs,
@@ -69,8 +69,10 @@ TIMES, NOISE = 30, 0.05
 KNOWN = {"quarter_car": ("ms",), "dc_motor": ("K",)}
 #: Lengthscales of drawn curves, in windows.
 SHORTEST, LONGEST = 0.12, 0.4
-#: What is required of coverage at 95 %, and how many data sets must tell all parameters.
-LEAST, MOST, TOLD = 0.92, 0.97, 0.9
+#: What is required of coverage at 95 %.
+LEAST, MOST = 0.92, 0.97
+#: The share of data sets that must tell all parameters, and how many must.
+TOLD, FEWEST = 0.1, 20
 #: A fit so far below a search from the truth has ended in a poor optimum.
 POOR = 0.1
 
@@ -172,7 +174,7 @@ def true_point(fit: Fit, values: dict[str, float]) -> Array:
 
 def intervals(fit: Fit, values: dict[str, float]) -> dict[str, dict[str, Any]]:
     """Return, for each learned parameter, whether it is identified, its error, and which intervals hold the truth."""
-    freedom = degrees_of_freedom(fit.setup.objective, fit.optimum.x, fit.covariance)
+    levels = [fit.estimates_at(share) for share in SHARES]
     found: dict[str, dict[str, Any]] = {}
     for position, number in enumerate(fit.layout.learned):
         key, transform = fit.layout.names[number], fit.layout.transforms[number]
@@ -184,10 +186,9 @@ def intervals(fit: Fit, values: dict[str, float]) -> dict[str, dict[str, Any]]:
         error = apart / float(np.sqrt(fit.covariance[position, position]))
         if transform.is_unbounded:
             error = (estimate.value - values[key]) / estimate.std_error
-        held = [bool(abs(error) < student.ppf(0.5 + 0.5 * share, freedom[position])) for share in SHARES]
-        # The interval that users see.
-        held[JUDGED] = estimate.interval[0] < values[key] < estimate.interval[1]
-        found[key] = {"identified": True, "held": held, "error": float(error), "freedom": float(freedom[position])}
+        held = [each[key].interval[0] < values[key] < each[key].interval[1] for each in levels]
+        freedom = float(fit.freedom[position])
+        found[key] = {"identified": True, "held": held, "error": float(error), "freedom": freedom}
     return found
 
 
@@ -231,32 +232,37 @@ def judge(fits: list[dict[str, Any]]) -> dict[str, Any]:
     for fit in fits:
         held = [each["held"] for each in fit["intervals"].values() if each["identified"]]
         everything += [np.mean(held, axis=0).tolist()] if held else []
-    told = [all(each["identified"] for each in fit["intervals"].values()) for fit in fits]
     return {
         "bands": bands,
         "intervals": single,
         "all_intervals": coverage(everything, binomial=False),
-        "told": float(np.mean(told)) if fits else 0.0,
         "kept": all(map(is_kept, [*bands.values(), *single.values()])),
     }
 
 
+def is_told(fit: dict[str, Any]) -> bool:
+    """Return whether a fit says of itself that nothing is wrong with it."""
+    return bool(fit["converged"] and all(each["identified"] for each in fit["intervals"].values()))
+
+
 def summarise(name: str, fits: list[dict[str, Any]], source: str) -> dict[str, Any]:
-    """Return the figures of a system: over all data sets, and over those whose search has not failed."""
-    good = [fit for fit in fits if fit["below"] < POOR]
+    """Return the figures of a system: over all data sets, over those that are judged, and without poor optima."""
+    told = [fit for fit in fits if is_told(fit)]
+    good = [fit for fit in told if fit["below"] < POOR]
     fixed = {place: np.mean([fit[f"{place}, fixed"] for fit in fits], axis=0).tolist() for place in PLACES}
     densities = {place: float(np.mean([fit[f"{place}, uncertain"][-1] for fit in fits])) for place in PLACES}
-    found = {"system": name, "truth": source, "seeds": len(fits), "poor": len(fits) - len(good), **judge(fits)}
-    found |= {"fixed": fixed, "densities": densities, "good": judge(good)}
+    found = {"system": name, "truth": source, "seeds": len(fits), "poor": len(told) - len(good), **judge(fits)}
+    found["unsettled"] = sum(not fit["converged"] for fit in fits)
+    found |= {"fixed": fixed, "densities": densities, "told": len(told), "judged": judge(told), "good": judge(good)}
     found["open"] = open_parameters(find(name)) if source == "catalog" else []
     return found
 
 
 def verdict(row: dict[str, Any]) -> str:
     """Return what the figures of a system say, in a word."""
-    if row["told"] < TOLD:
-        return "not judged: not everything is identified"
-    if row["kept"]:
+    if row["told"] < max(TOLD * row["seeds"], min(FEWEST, row["seeds"])):
+        return "not judged"
+    if row["judged"]["kept"]:
         return "ok"
     return "NO, but ok without poor optima" if row["poor"] and row["good"]["kept"] else "NO"
 
@@ -291,11 +297,14 @@ def show_verdicts(rows: list[dict[str, Any]]) -> None:
     print(
         f"\n95 % should be {100 * LEAST:g} to {100 * MOST:g}, give or take two standard errors; 50, 90, 99 % beside it"
     )
-    print(f"{'system':20} {'bands inside':>30} {'bands beyond':>30} {'intervals':>30}  poor optima")
+    print("judged are data sets whose fit has converged and calls all parameters identified; below them, all data sets")
+    print(f"{'system':20} {'bands inside':>30} {'bands beyond':>30} {'intervals':>30}  judged     poor  verdict")
     for row in rows:
-        bands = " ".join(cell(row["bands"][place]) for place in PLACES)
-        poor = f"{row['poor']:>3} of {row['seeds']:<4}"
-        print(f"{row['system']:20} {bands} {cell(row['all_intervals'])}  {poor} {verdict(row)}")
+        for found, name in ((row["judged"], row["system"]), (row, "")):
+            if name or row["told"] < row["seeds"]:
+                bands = " ".join(cell(found["bands"][place]) for place in PLACES)
+                said = f"{row['told']:>3} of {row['seeds']:<4} {row['poor']:>3}  {verdict(row)}" if name else ""
+                print(f"{name:20} {bands} {cell(found['all_intervals'])}  {said}".rstrip(), flush=True)
 
 
 def main() -> None:

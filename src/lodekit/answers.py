@@ -124,24 +124,32 @@ def predict(
         shape = (0,) if single else (0, len(texts))
         return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
     with np.errstate(all="ignore"):
-        parts = _moments(fit, observables, times, uncertain, return_std, return_cov)
+        missed = np.array([fit.missed.get(text, 0.0) if uncertain else 0.0 for text in texts])
+        parts = _moments(fit, observables, times, uncertain, return_std, return_cov, missed)
     return _deliver([part[:, 0, :, 0] if part.ndim == 4 else part[:, 0] for part in parts] if single else parts, times)
 
 
 def _moments(
-    fit: Fit, observables: Observables, times: Array, uncertain: bool, return_std: bool, return_cov: bool
+    fit: Fit, observables: Observables, times: Array, uncertain: bool, return_std: bool, return_cov: bool, missed: Array
 ) -> list[Array]:
-    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o)."""
+    """Return the mean, (n, o), and where they are asked for deviations, (n, o), and covariances, (n, o, n, o).
+
+    What the fit misses of an observable, in deviations of shape (o,), is added as if it were independent at each time.
+    """
     mean = fit.posterior.mean(observables, times)
     found = [mean]
     slopes, left = np.zeros((0, *mean.shape)), fit.share_left if uncertain else 1.0
     if uncertain and (return_std or return_cov):
-        slopes = fit.uncertainty.slopes(observables, times)
+        slopes = fit.uncertainty.moves(observables, times)
     if return_std:
-        found.append(np.sqrt(fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)))
+        variance = fit.posterior.variance(observables, times) / left + np.sum(slopes**2, axis=0)
+        found.append(np.sqrt(variance + missed**2))
     if return_cov:
         check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
-        found.append(fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0)))
+        covariance = fit.posterior.covariance(observables, times) / left + np.tensordot(slopes, slopes, (0, 0))
+        places = np.arange(mean.size)
+        covariance.reshape(mean.size, mean.size)[places, places] += np.tile(missed**2, len(times))
+        found.append(covariance)
     return found
 
 
@@ -357,7 +365,7 @@ def score(
         observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
         noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
-        slopes = fit.uncertainty.slopes(observables, series.times)[:, :, 0]
+        slopes = fit.uncertainty.moves(observables, series.times)[:, :, 0]
         variance = fit.posterior.variance(observables, series.times)[:, 0] / fit.share_left
         variance += np.sum(slopes**2, axis=0) + noise**2
         if not (variance > 0).all():

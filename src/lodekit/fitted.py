@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,18 +20,19 @@ from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
-from lodekit.learning.diagnosis import Diagnosis, Evidence, diagnose
+from lodekit.learning.diagnosis import Diagnosis, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.evidence import Evidence
 from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import describe_hyperparameters, find_warnings
+from lodekit.learning.sentences import describe_hyperparameters, find_warnings, input_sentence
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
 from lodekit.learning.verdicts import Verdict, apply_verdicts
-from lodekit.learning.widening import Leftover, find_widening
+from lodekit.learning.widening import Leftover, find_missed, find_widening, warn_of_missed, widen_all
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
@@ -131,7 +131,9 @@ class Fit:
         with self.setup.threads():
             evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
-            if any(check.has_memory for check in found.checks) and not self.prior.processes:
+            if self.prior.processes:
+                found = replace(found, widening=widen_all(self.layout, found.checks))
+            elif any(check.has_memory for check in found.checks):
                 parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
@@ -158,6 +160,13 @@ class Fit:
         noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
         places = np.searchsorted(item.times, left.times)
         return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
+
+    @cached_property
+    def missed(self) -> dict[str, float]:
+        """The deviation of what is left of each observable beside noise, where free functions cannot follow it."""
+        names, scatter = self.measurements.names, self.measurements.scatter()
+        noise = {} if scatter is None else dict(zip(names, scatter.tolist(), strict=True))
+        return find_missed(self.diagnosis.checks, self.typical_noise, noise) if self.prior.processes else {}
 
     @property
     def converged(self) -> bool:
@@ -225,19 +234,36 @@ class Fit:
         """What everything learned could be as well, and what that does to predictions."""
         objective = (self.whole or self).setup.objective
         is_part = self.whole is not None
-        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, is_part=is_part)
+        rivals = self.diagnosis.rivals
+        return Uncertainty(objective, self.optimum, self.information, self.setup.posterior, rivals, is_part=is_part)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        """The parameters of the system with standard errors and intervals, by name."""
-        if self.whole is not None:
-            return self.whole.estimates
-        optimum, points = self.optimum, self.measurements.distinct
+        """The parameters of the system with standard errors and intervals of 95 %, by name."""
+        return self.estimates_at(0.95) if self.whole is None else self.whole.estimates
+
+    @cached_property
+    def freedom(self) -> Array:
+        """The degrees of freedom of the standard errors of learned parameters, shape (p,)."""
         with self.setup.threads():
-            freedom = degrees_of_freedom(self.setup.objective, optimum.x, self.covariance)
-        wider = np.array([self.diagnosis.widening.get(self.layout.names[k], 1.0) for k in self.layout.learned])
-        found = estimate_parameters(self.layout, optimum.x, self.information, optimum.at_bound, points, freedom, wider)
-        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= self.layout.size)
+            return degrees_of_freedom(self.setup.objective, self.optimum.x, self.covariance)
+
+    def estimates_at(self, share: float) -> dict[str, Estimate]:
+        """Return the parameters of the system, by name, with intervals that hold the truth so often.
+
+        Parameters
+        ----------
+        share : float
+            Such as 0.95.
+        """
+        if self.whole is not None:
+            return self.whole.estimates_at(share)
+        optimum, points, layout = self.optimum, self.measurements.distinct, self.layout
+        wider = np.array([self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned])
+        found = estimate_parameters(
+            layout, optimum.x, self.information, optimum.at_bound, points, self.freedom, wider, share
+        )
+        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= layout.size, share=share)
 
     @cached_property
     def parameter_covariance(self) -> Array:
@@ -282,6 +308,7 @@ class Fit:
             self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
+        found += warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
         for part in self.parts if self.prior.latents else ():
             found += warn_of_steps(part.measurements.series, self.noise, self.system.plain_channels)
         return list(dict.fromkeys(found))
@@ -337,25 +364,12 @@ class Fit:
     @property
     def input_notes(self) -> list[str]:
         """What is known of each input, in a sentence each."""
-        return [_input_sentence(name, **known) for name, known in self.describe_inputs().items()]
+        return [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         return {
-            "parameters": {
-                name: {
-                    "value": estimate.value,
-                    "std_error": finite(estimate.std_error),
-                    "interval": [finite(edge) for edge in estimate.interval],
-                    "identified": estimate.identified,
-                    "note": estimate.note,
-                }
-                for name, estimate in self.estimates.items()
-            },
+            "parameters": {name: estimate.to_dict() for name, estimate in self.estimates.items()},
             "inputs": self.describe_inputs(),
             "noise": dict(self.noise),
             "hyperparameters": dict(self.described),
@@ -381,15 +395,3 @@ class Fit:
             }
             for name, part in zip(self.records, self.parts, strict=True)
         }
-
-
-def _input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
-    between = "held" if kind == "hold" else "straight lines"
-    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
-    if missing:
-        what = "kept unchanged" if kind == "hold" else "bridged"
-        text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
-    if advantage is not None:
-        other = "straight lines" if kind == "hold" else "held values"
-        text += f"; more likely than {other} by {advantage:.1f} nats"
-    return text

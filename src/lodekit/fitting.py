@@ -24,6 +24,7 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.signs import choose_signs
+from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.verdicts import Verdict
 from lodekit.preparing import prepare
 from lodekit.system.system import System
@@ -39,6 +40,10 @@ _LONG, _SHORT = 40_000, 6_000
 _GAIN = 1e-4
 #: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
 _AS_GOOD = 0.05
+#: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
+#: is learned from first, of so many rows at least, in which it does so that often: it tells the same, and each look at
+#: all of the record takes long.
+_ROWS, _FAST, _PIECE, _OFTEN = 500, 0.01, 150, 40
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -106,6 +111,8 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
             known = _polished(objective, _learn(setup, objective, known))[0].x
         if known is None and is_long:
             found = _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
+        elif known is None and (rows := _telling_rows(setup)):
+            found = _learn_from_pieces(setup, (liveliest,), rows)
         else:
             found = _learn(setup, setup.objective, known)
         optimum, curvature = _polished(setup.objective, found)
@@ -175,13 +182,26 @@ def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
     )
 
 
+def _telling_rows(setup: Setup) -> int:
+    """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    kept = setup.measurements
+    if setup.parts or setup.case.driven or kept.is_summed or not setup.layout.learned or not setup.layout.processes:
+        return 0
+    rows = max(len(item.times) for item in kept.series)
+    share = data_lengthscale(kept.series) / setup.prior.units.span if rows > _ROWS else 1.0
+    return max(_PIECE, int(_OFTEN * share * rows)) if share < _FAST else 0
+
+
 def _learn_from_pieces(
     setup: Setup, ways: Sequence[Callable[[Measurements, int], Measurements]], count: int
 ) -> Optimum:
     """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
     units, names, objective = setup.prior.units, setup.measurements.names, setup.objective
     scales = dict(zip(names, units.scales.tolist(), strict=True))
-    found: list[tuple[float, Array, Array]] = []
+    arguments, found = setup.arguments, list[tuple[float, Array, Array]]()
+    if arguments.engine == "auto" and not setup.case.driven:
+        # Waves fill the whole window, however short a piece of it is.
+        arguments = replace(arguments, engine="dense")
     for shorten in ways:
         short = shorten(setup.measurements, count)
         if short.names != names:
@@ -189,7 +209,7 @@ def _learn_from_pieces(
         try:
             # Modes, and the response, begin where a piece does; and it shows a pace of its own.
             time = replace(units, start=short.window[0])
-            own = prepare(setup.system, setup.arguments, short, time=time, scales=scales)
+            own = prepare(setup.system, arguments, short, time=time, scales=scales)
             end = _learn(own, own.objective, None)
         except FitError:
             continue

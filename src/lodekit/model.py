@@ -20,7 +20,7 @@ from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
-from lodekit.summary import summary
+from lodekit.summary import intervals, summary
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 from lodekit.validation import validate
@@ -362,6 +362,7 @@ class LODEGP:
     score = method_of_fit(answers.score)
     simulate = method_of_fit(simulate_inputs)
     summary = method_of_fit(summary)
+    intervals = method_of_fit(intervals)
     plot = method_of_fit(figures.plot)
     plot_parameters = method_of_fit(figures.plot_parameters)
     plot_residual = method_of_fit(figures.plot_residual)

@@ -116,7 +116,7 @@ def _go_on(
     observables = ObservableReader(fit.system, signals).compile_plain(texts, fit.prior.units)
     mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
     if uncertain:
-        variance = variance / fit.share_left + np.sum(fit.uncertainty.slopes(observables, times) ** 2, axis=0)
+        variance = variance / fit.share_left + np.sum(fit.uncertainty.moves(observables, times) ** 2, axis=0)
     return mean, variance
 
 

@@ -1,12 +1,13 @@
-"""The result of a fit as a table in text."""
+"""The result of a fit as a table in text, and intervals of its parameters at any level."""
 
 from __future__ import annotations
 
+from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 
-__all__ = ["summary"]
+__all__ = ["intervals", "summary"]
 
 
 def summary(fit: Fit) -> str:
@@ -42,3 +43,27 @@ def summary(fit: Fit) -> str:
     }
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.notes)
     return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
+
+
+def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
+    """Return intervals of the parameters, by name, that hold the truth as often as is asked for.
+
+    Those of 95 % are also in `parameters_`. Where the data do not tell a parameter, the interval is all that it may be.
+
+    Parameters
+    ----------
+    share : float
+        Between zero and one, such as 0.5 or 0.99.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> narrow, wide = gp.intervals(0.5)["a"], gp.intervals(0.99)["a"]
+    >>> wide[0] < narrow[0] < gp.parameters_["a"].value < narrow[1] < wide[1]
+    True
+    """
+    if not isinstance(share, (int, float)) or not 0.0 < share < 1.0:
+        raise LodekitError(f"expected a share between zero and one, such as 0.95, got {share!r}")
+    return {name: each.interval for name, each in fit.estimates_at(float(share)).items()}

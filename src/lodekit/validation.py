@@ -19,7 +19,7 @@ from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import take_in_turn
-from lodekit.learning.diagnosis import runs_of
+from lodekit.learning.evidence import runs_of
 from lodekit.learning.residuals import join_words
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters

@@ -64,3 +64,25 @@ def test_an_interval_that_was_widened_is_kept_in_a_file(fit: Fit, tmp_path_facto
     path = tmp_path_factory.mktemp("kept") / "fit.lodegp"
     lk.LODEGP.from_fit(fit).save(path)
     assert lk.LODEGP.load(path).parameters_["b"].interval == pytest.approx(fit.estimates["b"].interval)
+
+
+def test_other_levels_end_where_the_evidence_has_fallen_as_much_less_or_more(fit: Fit) -> None:
+    falls = [best_with(fit, a) for a in (0.05, 0.2, 0.45, 0.8)]
+    for share, most in ((0.5, 0.227), (0.9, 1.353), (0.99, 3.317)):
+        low, high = fit.estimates_at(share)["b"].interval
+        # Between two points of the path where the evidence falls it is interpolated: a tenth of the fall, and a little.
+        for fall, b in falls:
+            if fall < 0.8 * most - 0.05:
+                assert low < b < high
+            if fall > 1.3 * most + 0.3:
+                assert not low < b < high
+    widths = [np.ptp(fit.estimates_at(share)["b"].interval) for share in (0.5, 0.8, 0.9, 0.95, 0.97, 0.99, 0.9999)]
+    assert (np.diff(widths) > 0).all()
+
+
+def test_a_share_that_is_none_is_refused(fit: Fit) -> None:
+    model = lk.LODEGP.from_fit(fit)
+    assert model.intervals()["b"] == fit.estimates["b"].interval
+    for share in (0.0, 1.0, "most", 95):
+        with pytest.raises(lk.LodekitError, match="between zero and one"):
+            model.intervals(share)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Shorter records from long ones with known inputs, to learn from first: every k-th row, or the liveliest piece."""
+"""Shorter records from long ones, to learn from first: every k-th row, or the liveliest piece."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _average(signal: InputSignal, step: int) -> InputSignal:
 
 
 def liveliest(measurements: Measurements, count: int) -> Measurements:
-    """Return the piece of a record in which inputs change most, with the inputs there.
+    """Return the piece of a record in which inputs change most, with the inputs there; without inputs, measurements.
 
     Parameters
     ----------
@@ -78,8 +78,11 @@ def liveliest(measurements: Measurements, count: int) -> Measurements:
 
 
 def _activity(measurements: Measurements, first: float, last: float) -> float:
-    """Return how much inputs change in a window, each relative to its own spread."""
+    """Return how much inputs change in a window, each relative to its own spread; without inputs, measurements."""
     total = 0.0
+    for item in () if measurements.inputs else measurements.series:
+        inside = item.values[(item.times >= first) & (item.times <= last)]
+        total += float(inside.std()) / (float(item.values.std()) or 1.0) if len(inside) else 0.0
     for signal in measurements.inputs.values():
         inside = signal.values[(signal.times >= first) & (signal.times <= last)]
         total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)

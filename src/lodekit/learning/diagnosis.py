@@ -7,33 +7,23 @@ no equation. That is another matter than data that do not tell a parameter: ther
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements, Summary
-from lodekit.data.observations import Series
-from lodekit.data.records import padded
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import find_innovations
-from lodekit.inference.engine import Posterior
 from lodekit.learning.estimates import NOT_IDENTIFIED
-from lodekit.learning.motion import Curves
-from lodekit.learning.objective import Objective
+from lodekit.learning.evidence import Evidence
 from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
-from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder, join_words
-from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
-from lodekit.learning.verdicts import Structure, Verdict, give_verdicts, relative_errors
-from lodekit.learning.whiteness import LEVEL, Whiteness
-from lodekit.prior.observables import ObservableReader
-from lodekit.prior.prior import Prior
-from lodekit.system.system import System
+from lodekit.learning.residuals import Check, join_words
+from lodekit.learning.resolution import parameters_between
+from lodekit.learning.rivals import Rival, find_rivals
+from lodekit.learning.search import UNKNOWN_AHEAD
+from lodekit.learning.verdicts import Structure, Verdict, compare_rivals, give_verdicts, relative_errors
+from lodekit.learning.whiteness import Whiteness
 
-__all__ = ["Diagnosis", "Evidence", "diagnose", "runs_of"]
+__all__ = ["Diagnosis", "diagnose"]
 
 #: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
 _MARGIN, _MARGIN_EACH = 10.0, 0.05
@@ -41,8 +31,6 @@ _MARGIN, _MARGIN_EACH = 10.0, 0.05
 _CLEARLY, _MATTERS = 3.0, 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _LOUD = 10.0
-#: Innovations come from so many runs of so many measurements at most.
-_RUNS, _RUN = 6, 500
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
 
@@ -69,6 +57,8 @@ class Diagnosis:
     widening : dict of str to float
         By which factor the standard error of a parameter is larger than the curvature says, because residuals are
         correlated; empty where nothing was widened.
+    rivals : tuple of Rival
+        Other values of the parameters that fit about as well.
     """
 
     trouble: tuple[str, ...] = ()
@@ -78,6 +68,7 @@ class Diagnosis:
     checks: tuple[Check, ...] = ()
     advantage: float = math.nan
     widening: Mapping[str, float] = field(default_factory=dict)
+    rivals: tuple[Rival, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -121,27 +112,22 @@ class Diagnosis:
             "checks": [_plain(asdict(check)) for check in self.checks],
             "advantage": _plain(self.advantage),
             "widening": dict(self.widening),
+            "rivals": [asdict(rival) for rival in self.rivals],
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Diagnosis:
         """Return what `to_dict` has taken apart."""
-        verdicts = {}
-        for name, each in state["verdicts"].items():
-            edges = each["interval"]
-            interval = None if edges is None else tuple(
-                (-math.inf, math.inf)[k] if edge is None else float(edge) for k, edge in enumerate(edges)
-            )  # fmt: skip
-            verdicts[name] = Verdict(bool(each["identified"]), str(each["note"]), str(each["reason"]), interval)  # type: ignore[arg-type]
         advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
-            verdicts,
+            {name: Verdict.from_dict(each) for name, each in state["verdicts"].items()},
             tuple(state["combinations"]),
             tuple(tuple(names) for names in state["symmetries"]),
             tuple(_read_check(check) for check in state["checks"]),
             math.nan if advantage is None else float(advantage),
             dict(state.get("widening", {})),
+            tuple(Rival.from_dict(each) for each in state.get("rivals", ())),
         )
 
 
@@ -159,136 +145,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that a diagnosis looks at.
-
-    Parameters
-    ----------
-    system : System
-    objective : Objective
-    optimum : Optimum
-    curvature : array, shape (n, n)
-        Minus the Hessian of the objective at the optimum, from which errors come.
-    posterior : Posterior
-        At the optimum.
-    measurements : Measurements
-    level : function
-        From an observable to the standard deviation of its noise.
-    evidence_on : function
-        From measurements to their log evidence at the optimum.
-    parts : dict of str to Evidence
-        The same of each of several records, by name; empty where there is one.
-    """
-
-    system: System
-    objective: Objective
-    optimum: Optimum
-    curvature: NDArray[np.float64]
-    posterior: Posterior
-    measurements: Measurements
-    level: Callable[[str], float]
-    evidence_on: Callable[[Measurements], float]
-    parts: Mapping[str, Evidence] = field(default_factory=dict)
-
-    @property
-    def prior(self) -> Prior:
-        """The prior, compiled."""
-        return self.objective.engine.prior
-
-    @cached_property
-    def curves(self) -> list[Curves]:
-        """The fitted curves of each record."""
-        if self.parts:
-            return [curves for part in self.parts.values() for curves in part.curves]
-        kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
-        return [Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)]
-
-    def checks(self) -> tuple[Check, ...]:
-        """Return what the residuals say; of sums over measurements only the share of the variance is known."""
-        if self.parts:
-            found = ((name, part.checks()) for name, part in self.parts.items())
-            return tuple(replace(check, record=name) for name, checks in found for check in checks)
-        if self.measurements.sums is not None:
-            return tuple(self._summed(each) for each in self.measurements.summaries)
-        series = self.measurements.series
-        return tuple(
-            check_residuals(
-                item, self.remainder(item), self.level(item.observable), self.measurements.inputs, LEVEL / len(series)
-            )
-            for item in series
-        )
-
-    def remainder(self, item: Series) -> Remainder:
-        """Return what the fit leaves of the measurements of one observable, in memory.
-
-        Parameters
-        ----------
-        item : Series
-            One of the measurements.
-        """
-
-        def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
-            if all(np.array_equal(item.times, other.times) for other in self.measurements.series):
-                return self.curves[0].together(times)[:, self.prior.noise.observables.index(item.observable)]
-            reader = ObservableReader(self.system, self.measurements.inputs)
-            compiled = reader.compile_plain([item.observable], self.prior.units)
-            return self.posterior.mean(compiled, times)[:, 0]
-
-        return find_remainder(item, mean, self.level(item.observable), self.innovations)
-
-    @cached_property
-    def innovations(self) -> Innovations | None:
-        """What measurements add to those before them, in a few runs of neighbours where there are many.
-
-        None without free functions, where some measurements are exact, or where rounding hides it.
-        """
-        if self.measurements.has_exact_values or not self.prior.processes:
-            return None
-        hyper = self.objective.layout.unpack(self.optimum.x)
-        found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
-        every = padded(self.measurements, self.prior.noise.observables).series
-        for run in runs_of(every):
-            values = find_innovations(DenseData.of(self.prior, run), hyper)
-            if values is None:
-                return None
-            found.append((run, values))
-        if not found:
-            return None
-        times: dict[str, NDArray[np.float64]] = {}
-        values_of: dict[str, NDArray[np.float64]] = {}
-        for k, item in enumerate(every):
-            times[item.observable] = np.concatenate([run[k].times for run, _ in found])
-            values_of[item.observable] = np.concatenate([values[k] for _, values in found])
-        return Innovations(times, values_of)
-
-    def _summed(self, item: Summary) -> Check:
-        level = self.level(item.observable)
-        explained = 1.0 - (level / item.spread) ** 2 if item.spread > 0 else math.nan
-        return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
-
-
-def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
-    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
-
-    Parameters
-    ----------
-    series : sequence of Series
-        Of each observable.
-    """
-    times = np.sort(np.concatenate([item.times for item in series]))
-    if len(times) <= _RUN:
-        yield series
-        return
-    after = -math.inf
-    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
-        low, high = float(times[first]), float(times[first + _RUN - 1])
-        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
-        after = high
-        if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
-            yield run
 
 
 def diagnose(
@@ -310,6 +166,7 @@ def diagnose(
             return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
         advantage, poor = _compare_records(evidence, checks)
         trouble = [*_unsettled(evidence), *poor]
+        rivals: tuple[Rival, ...] = ()
         if poor:
             errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
             # Where a search ended in a poor place, what is flat there says nothing about the data.
@@ -318,9 +175,13 @@ def diagnose(
             found = {name: Verdict(False, "unknown, the search failed", "failed") for name in lost}
             found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
         else:
-            found = give_verdicts(structure, evidence.curves, evidence.objective, evidence.optimum, evidence.curvature)
+            known = evidence.objective, evidence.optimum, evidence.curvature
+            found, rivals = give_verdicts(structure, evidence.curves, *known), find_rivals(*known, evidence.times)
+            found |= compare_rivals(*known, rivals, found)
+            unresolved = parameters_between(evidence.system, evidence.measurements.names) if evidence.is_exact else ()
+            found |= {name: Verdict(False, NOT_IDENTIFIED, "unresolved") for name in unresolved if name not in found}
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.symmetries)
-    return Diagnosis(tuple(trouble), found, tuple(structure.combinations), symmetries, checks, advantage)
+    return Diagnosis(tuple(trouble), found, tuple(structure.combinations), symmetries, checks, advantage, rivals=rivals)
 
 
 def _unsettled(evidence: Evidence) -> list[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout, Transform
 
-__all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters"]
+__all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters", "find_quantile"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
@@ -52,6 +53,20 @@ class Estimate:
     identified: bool = True
     note: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is infinite is None."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return {
+            "value": self.value,
+            "std_error": finite(self.std_error),
+            "interval": [finite(edge) for edge in self.interval],
+            "identified": self.identified,
+            "note": self.note,
+        }
+
 
 def estimate_parameters(
     layout: Layout,
@@ -61,6 +76,7 @@ def estimate_parameters(
     points: int | None = None,
     freedom: Array | None = None,
     widening: Array | None = None,
+    share: float = 0.95,
 ) -> dict[str, Estimate]:
     """Return the parameters of the system by name, with standard errors and intervals.
 
@@ -81,6 +97,8 @@ def estimate_parameters(
     widening : array, shape (p,), optional
         Factors of the standard errors of learned parameters, for residuals that are correlated: so many fewer are the
         measurements that count, and the degrees of freedom with them.
+    share : float
+        How often intervals should hold the truth.
     """
     enough = points is None or points >= layout.size
     covariance = covariance_from_curvature(curvature, ~at_bound)
@@ -97,18 +115,17 @@ def estimate_parameters(
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue
-        wider = 1.0 if widening is None else float(widening[position])
+        point, wider = float(x[position]), 1.0 if widening is None else float(widening[position])
         spread = wider * math.sqrt(max(float(covariance[position, position]), 0.0))
-        point = float(x[position])
-        constrained = not transform.is_unbounded
         error = abs(transform.slope(point)) * spread
         # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
-        flat = spread > _FLAT if constrained else error > _FLAT_UNBOUNDED * max(abs(value), transform.size)
+        size = max(abs(value), transform.size)
+        flat = error > _FLAT_UNBOUNDED * size if transform.is_unbounded else spread > _FLAT
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
-        quantile = NORMAL_95 if freedom is None else _quantile(max(float(freedom[position]) / wider**2, _FEWEST))
+        quantile = find_quantile(share, math.inf if freedom is None else max(freedom[position] / wider**2, _FEWEST))
         found[name] = Estimate(value, error, _interval(transform, point, quantile * spread, quantile * error))
     return found
 
@@ -122,6 +139,19 @@ def _interval(transform: Transform, point: float, reach: float, linear: float) -
     return transform.forward(point) - linear, transform.forward(point) + linear
 
 
-def _quantile(freedom: float) -> float:
-    """Return how many standard errors a 95 % interval reaches to either side."""
-    return float(stdtrit(freedom, 0.975)) if freedom < _MANY else NORMAL_95
+def find_quantile(share: float, freedom: float = math.inf) -> float:
+    """Return how many standard errors an interval reaches to either side.
+
+    Parameters
+    ----------
+    share : float
+        How often it should hold the truth.
+    freedom : float
+        Degrees of freedom of the standard error.
+
+    Examples
+    --------
+    >>> round(find_quantile(0.95), 3), round(find_quantile(0.95, 10.0), 3)
+    (1.96, 2.228)
+    """
+    return float(stdtrit(freedom, 0.5 + 0.5 * share)) if freedom < _MANY else float(ndtri(0.5 + 0.5 * share))

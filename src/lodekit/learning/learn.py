@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ __all__ = ["learn"]
 Array = NDArray[np.float64]
 #: Searches that end this close to each other, in log evidence, have met: the later ones end early.
 _MET = 0.1
+#: Where those have ended that came this far is worth knowing.
+_CLOSE = 3.0
 #: What a step has to gain of what tells two optima apart, on the first search and on those that look where they lead.
 _FINE, _COARSE = 1e-5, 1e-2
 #: How many steps there are at most, on the first search and on those that look where they lead.
@@ -92,7 +95,7 @@ def learn(
         better = [start for start in starts if start.value + objective.log_prior(start.x)[0] > found.value]
         return _best([found, *([_one_by_one(objective, better)] if better else [])])
     best = _in_parallel(objective, starts, n_jobs) if n_jobs not in (None, 1) else _one_by_one(objective, starts)
-    return look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree)
+    return _best([look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree), best])
 
 
 def _in_parallel(objective: Objective, starts: list[Start], n_jobs: int | None) -> Optimum:
@@ -144,7 +147,11 @@ def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
 
 
 def _best(found: list[Optimum]) -> Optimum:
-    return max(found, key=lambda optimum: optimum.value)
+    best = max(found, key=lambda optimum: optimum.value)
+    close = [each for each in found if each is not best and each.value > best.value - _CLOSE]
+    known = {id(other): other for each in found for other in each.others}
+    others = [*known.values(), *((each.value, each.x) for each in close)]
+    return replace(best, others=tuple(others)) if others else best
 
 
 def _nothing_to_learn(objective: Objective) -> Optimum:

@@ -8,22 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.curvature import covariance_from_curvature
+from lodekit.learning.estimates import NORMAL_95
 from lodekit.learning.landscape import Landscape
 from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import FALL
 from lodekit.learning.search import Optimum
 
-__all__ = ["reach_beside_bounds"]
+__all__ = ["Rung", "reach_beside_bounds"]
 
 Array = NDArray[np.float64]
+#: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
+Rung = tuple[float, float, float]
+#: Of which intervals there are rungs: 50, 90, 95, 99 and 99.9 %.
+_DEVIATES = (0.6744897501960817, 1.6448536269514722, NORMAL_95, 2.5758293035489004, 3.2905267314919255)
 #: How far from its bound a parameter is taken, in the size to expect of it.
 _SHARES = np.geomspace(1e-3, 10.0, 13)
-#: How often the place where the evidence has fallen is halved.
+#: How often the place where the evidence has fallen by what makes 95 % is halved.
 _HALVES = 3
 
 
-def reach_beside_bounds(objective: Objective, optimum: Optimum, curvature: Array) -> dict[str, tuple[float, float]]:
-    """Return 95 % intervals of parameters, by name, over all values of those at their bounds that would do as well.
+def reach_beside_bounds(objective: Objective, optimum: Optimum, curvature: Array) -> dict[str, tuple[Rung, ...]]:
+    """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
 
     The curvature takes what sits at a bound as known. So a mass that is best at zero would make the other one of two,
     of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
@@ -45,22 +50,39 @@ def reach_beside_bounds(objective: Objective, optimum: Optimum, curvature: Array
     errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
     if not stuck or not inner:
         return {}
-    low, high = optimum.x[inner] - np.sqrt(2.0 * FALL) * errors, optimum.x[inner] + np.sqrt(2.0 * FALL) * errors
     with np.errstate(all="ignore"):
-        for place in stuck:
-            land = Landscape(objective, optimum, curvature, [place], "relearned")
-            for x, height in _away(land, place):
-                reach = np.sqrt(2.0 * max(FALL + min(height, 0.0), 0.0)) * errors
-                low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
-    found = {}
-    for k, bottom, top in zip(inner, low.tolist(), high.tolist(), strict=True):
-        transform = layout.transforms[layout.learned[k]]
-        found[layout.names[layout.learned[k]]] = (transform.forward(bottom), transform.forward(top))
-    return found
+        paths = [_path(Landscape(objective, optimum, curvature, [place], "relearned"), place) for place in stuck]
+    found: dict[str, list[Rung]] = {layout.names[layout.learned[k]]: [] for k in inner}
+    for deviate in _DEVIATES:
+        fall = 0.5 * deviate**2
+        low, high = optimum.x[inner] - deviate * errors, optimum.x[inner] + deviate * errors
+        for x, height in (point for path in paths for point in _until(path, fall)):
+            reach = np.sqrt(2.0 * max(fall + height, 0.0)) * errors
+            low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
+        for k, bottom, top in zip(inner, low.tolist(), high.tolist(), strict=True):
+            transform = layout.transforms[layout.learned[k]]
+            ends = transform.forward(bottom), transform.forward(top)
+            found[layout.names[layout.learned[k]]].append((deviate, *ends))
+    return {name: tuple(rungs) for name, rungs in found.items()}
 
 
-def _away(land: Landscape, place: int) -> Iterator[tuple[Array, float]]:
-    """Yield points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
+def _until(path: list[tuple[Array, float]], fall: float) -> Iterator[tuple[Array, float]]:
+    """Yield points of a path, and heights, until the evidence has fallen, and the place where it just has."""
+    before: tuple[Array, float] | None = None
+    for x, height in path:
+        if height >= -fall:
+            yield x, height
+            before = x, height
+        elif before is not None:
+            # The evidence falls about with the square of a move.
+            inside, outside = np.sqrt(-before[1]), np.sqrt(-height)
+            share = (np.sqrt(fall) - inside) / (outside - inside) if np.isfinite(outside) else 0.0
+            yield before[0] + share * (x - before[0]), -fall
+            return
+
+
+def _path(land: Landscape, place: int) -> list[tuple[Array, float]]:
+    """Return points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
     transform = land.objective.layout.transforms[land.objective.layout.learned[place]]
     is_low = abs(transform.forward(float(land.centre[place])) - transform.low) < transform.size
     room = 0.5 * (transform.high - transform.low)
@@ -70,22 +92,22 @@ def _away(land: Landscape, place: int) -> Iterator[tuple[Array, float]]:
         point = x.copy()
         point[place] = transform.inverse(transform.low + step if is_low else transform.high - step)
         point = land.settle(point)
-        return point, land.height(point)
+        return point, min(land.height(point), 0.0)
 
-    inside, x = 0.0, land.centre
-    for share in _SHARES.tolist():
-        point, height = moved(x, share)
-        if height >= -FALL:
-            inside, x = share, point
-            yield point, height
-            continue
-        outside = share
+    def between(first: float, last: float, x: Array) -> Iterator[tuple[float, Array, float]]:
+        """Yield points around the place where an interval of 95 % ends."""
         for _ in range(_HALVES):
-            middle = 0.5 * (inside + outside)
+            middle = 0.5 * (first + last)
             point, height = moved(x, middle)
-            if height >= -FALL:
-                inside, x = middle, point
-                yield point, height
-            else:
-                outside = middle
-        return
+            yield middle, point, height
+            first, last, x = (middle, last, point) if height >= -FALL else (first, middle, x)
+
+    found = [(0.0, land.centre, 0.0)]
+    for share in _SHARES.tolist():
+        point, height = moved(found[-1][1], share)
+        if found[-1][2] >= -FALL > height:
+            found += between(found[-1][0], share, found[-1][1])
+        found.append((share, point, height))
+        if height < -0.5 * _DEVIATES[-1] ** 2:
+            break
+    return [(point, height) for _, point, height in sorted(found, key=lambda item: item[0])]

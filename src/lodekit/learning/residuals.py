@@ -165,9 +165,13 @@ class Check:
             return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
         if widening >= 1.0:
             return "that does not touch the intervals of parameters"
-        largest = min(self.memory, 0.999)
-        factor = math.sqrt((1 + largest) / (1 - largest))
-        return f"intervals are too narrow, as a rule of thumb by a factor of up to {factor:.1f}"
+        return f"intervals are too narrow, as a rule of thumb by a factor of up to {self.inflation:.1f}"
+
+    @property
+    def inflation(self) -> float:
+        """By how much less certain a mean is than that of independent errors, where each resembles the last."""
+        largest = min(max(self.memory, 0.0), 0.999)
+        return math.sqrt((1 + largest) / (1 - largest))
 
     @property
     def is_loud(self) -> bool:

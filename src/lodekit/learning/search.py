@@ -44,6 +44,8 @@ class Optimum:
         How often the objective was evaluated.
     at_bound : array of bool, shape (n,)
         What sits at a limit of the search.
+    others : tuple of (float, array)
+        Where searches from other starts have ended that came about as far, with the objective there.
     """
 
     x: Array
@@ -52,6 +54,7 @@ class Optimum:
     message: str
     evaluations: int
     at_bound: NDArray[np.bool_]
+    others: tuple[tuple[float, Array], ...] = ()
 
     def is_met(self, x: Array, value: float, layout: Layout, agree: float) -> bool:
         """Return whether a search that has come to a point is on its last steps to this optimum.

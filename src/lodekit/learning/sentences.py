@@ -21,7 +21,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "near_degeneracies"]
+__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "input_sentence", "near_degeneracies"]
 
 #: What deviations of modes are called, before their number.
 MODES = "deviation of mode"
@@ -109,6 +109,17 @@ def _identification_warnings(
                 f"{who} {NOT_IDENTIFIED}: moved far in either direction, with all else learned anew, the evidence "
                 "hardly falls; measure where it matters, or fix a value that is known"
             )
+        elif reason == "unresolved":
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: these leave nothing to noise, and are farther apart than they tell what "
+                "happens between them, so that derivatives are anyone's guess; measure more often"
+            )
+        elif reason == "alias":
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: at times that are multiples of one step, with fewer than three of them in "
+                "each period, a faster or slower oscillation looks the same; measure more often or at uneven times, "
+                "or give bounds"
+            )
         elif reason == "side":
             found += [
                 f"parameter {name} is only bounded by these data: {diagnosis.verdicts[name].note}" for name in names
@@ -150,6 +161,10 @@ def find_warnings(
         Of the time, for sentences.
     """
     found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
+    for rival in diagnosis.rivals:
+        values = join_words([f"{name} = {value:.4g}" for name, value in rival.values.items()])
+        likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
+        found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
     largest = max(diagnosis.widening.values(), default=math.nan)
     is_shared = layout.noise_levels == 1
     found += residual_doubts(diagnosis.checks, is_shared=is_shared, time_unit=time_unit, widening=largest)
@@ -159,3 +174,31 @@ def find_warnings(
     if optimum.at_bound[layout.blocks.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
+
+
+def input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
+    """Return what is known of an input.
+
+    Parameters
+    ----------
+    name, kind : str
+        Of the input, and what it does between its samples: ``"hold"`` or ``"linear"``.
+    samples, missing : int
+        How many there are, and how many were left out.
+    advantage : float, optional
+        By how much the log evidence exceeds that of the other kind, where it was chosen.
+
+    Examples
+    --------
+    >>> input_sentence("u", "hold", 12, 0)
+    'u: known, held between 12 samples'
+    """
+    between = "held" if kind == "hold" else "straight lines"
+    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
+    if missing:
+        what = "kept unchanged" if kind == "hold" else "bridged"
+        text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
+    if advantage is not None:
+        other = "straight lines" if kind == "hold" else "held values"
+        text += f"; more likely than {other} by {advantage:.1f} nats"
+    return text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.inference.engine import Posterior
 from lodekit.learning.objective import Objective
+from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -98,6 +100,8 @@ class Uncertainty:
         Minus the Hessian of the objective there.
     posterior : function
         From hyperparameters to the posterior there.
+    rivals : sequence of Rival
+        Other values that fit about as well.
     is_part : bool
         Whether that is the posterior of one record among several, and the objective that of all.
     """
@@ -106,6 +110,7 @@ class Uncertainty:
     optimum: Optimum
     curvature: Array
     posterior: Callable[[Hyperparameters], Posterior]
+    rivals: Sequence[Rival] = ()
     is_part: bool = False
 
     @cached_property
@@ -154,6 +159,27 @@ class Uncertainty:
             for step, above, below in self._pairs()
         ]
         return np.stack(found) if found else np.zeros((0, len(times), observables.count))
+
+    def moves(self, observables: Observables, times: Array) -> Array:
+        """Return `slopes`, and by how much the mean is elsewhere at rivals, each by the root of its share, (k, n, o).
+
+        Summed over k, their products are the covariance that estimates and rivals add to that of the posterior.
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them.
+        times : array, shape (n,)
+            In the user's units.
+        """
+        found = self.slopes(observables, times)
+        others = [(math.exp(-rival.below), self._try(np.array(rival.point))) for rival in self.rivals]
+        usable = [(weight, posterior) for weight, posterior in others if posterior is not None]
+        if not usable:
+            return found
+        mean, total = self._at(self.optimum.x).mean(observables, times), 1.0 + sum(weight for weight, _ in usable)
+        apart = [math.sqrt(weight / total) * (each.mean(observables, times) - mean) for weight, each in usable]
+        return np.concatenate([found, np.stack(apart)])
 
     def draw(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.

@@ -6,24 +6,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.learning.curvature import covariance_from_curvature
-from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate
+from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate, find_quantile
 from lodekit.learning.motion import Curves, open_directions
-from lodekit.learning.neighbours import reach_beside_bounds
+from lodekit.learning.neighbours import Rung, reach_beside_bounds
 from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import profile
+from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.identification import Measured, undetermined_directions
 from lodekit.system.symmetries import determined_combinations, sign_symmetries
 from lodekit.system.system import System
 
-__all__ = ["Structure", "Verdict", "apply_verdicts", "give_verdicts", "relative_errors"]
+__all__ = ["Structure", "Verdict", "apply_verdicts", "compare_rivals", "give_verdicts", "relative_errors"]
 
 Array = NDArray[np.float64]
 #: Entries of open directions below this, in units of the sizes of the parameters, do not count.
@@ -45,19 +47,70 @@ class Verdict:
     reason : str
         How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
         for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"bound"`` by
-        moving others from their bounds, ``"failed"`` because the search has failed.
+        moving others from their bounds, ``"rival"`` and ``"alias"`` because other values fit about as well,
+        ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
     interval : (float, float), optional
         95 %, in the user's units, where it is known.
+    ladder : tuple of (float, float, float)
+        Intervals of several levels: how many standard errors of a normal distribution each stands for, and its ends.
     """
 
     identified: bool
     note: str
     reason: str
     interval: tuple[float, float] | None = None
+    ladder: tuple[Rung, ...] = ()
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Verdict:
+        """Return a verdict that was taken apart for JSON, where infinite ends are None; older files have no ladders."""
+
+        def ends(low: float | None, high: float | None) -> tuple[float, float]:
+            return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+
+        edges = state["interval"]
+        ladder = tuple((float(deviate), *ends(low, high)) for deviate, low, high in state.get("ladder", ()))
+        words = str(state["note"]), str(state["reason"])
+        return cls(bool(state["identified"]), *words, None if edges is None else ends(*edges), ladder)
+
+    def interval_at(self, value: float, share: float) -> tuple[float, float] | None:
+        """Return the interval of some level around a value, where it is known; between rungs it is interpolated.
+
+        Parameters
+        ----------
+        value : float
+            The estimate.
+        share : float
+            How often the interval should hold the truth.
+
+        Examples
+        --------
+        >>> Verdict(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.95)
+        (1.0, 16.0)
+        >>> low, high = Verdict(True, "", "profile", (1.0, 16.0)).interval_at(4.0, 0.5)
+        >>> round(low, 2), round(high, 2)
+        (2.48, 6.45)
+        """
+        if self.interval is None or share == 0.95:
+            return self.interval
+        rungs = ((0.0, value, value), *(self.ladder or ((NORMAL_95, *self.interval),)))
+        deviate = find_quantile(share)
+        after = next((k for k, rung in enumerate(rungs) if rung[0] >= deviate), len(rungs) - 1)
+        (below, *inner), (above, *outer) = rungs[after - 1], rungs[after]
+        return _between((deviate - below) / (above - below), inner, outer)
+
+
+def _between(share: float, inner: Sequence[float], outer: Sequence[float]) -> tuple[float, float]:
+    """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
+    if min(*inner, *outer) > 0.0 and math.isfinite(outer[1]):
+        low, high = (a * (b / a) ** share for a, b in zip(inner, outer, strict=True))
+    else:
+        low, high = (b if math.isinf(b) else a + share * (b - a) for a, b in zip(inner, outer, strict=True))
+    return low, high
 
 
 def apply_verdicts(
-    estimates: Mapping[str, Estimate], verdicts: Mapping[str, Verdict], *, enough: bool
+    estimates: Mapping[str, Estimate], verdicts: Mapping[str, Verdict], *, enough: bool, share: float = 0.95
 ) -> dict[str, Estimate]:
     """Return estimates from the curvature, corrected by what is known better.
 
@@ -68,14 +121,16 @@ def apply_verdicts(
         By name; not for all.
     enough : bool
         Whether there are as many measurements as there is to learn; fewer determine nothing.
+    share : float
+        How often intervals should hold the truth.
     """
     found = dict(estimates)
     for name, verdict in verdicts.items():
-        old = estimates[name]
-        if verdict.reason == "bound" and verdict.interval is not None:
+        old, interval = estimates[name], verdict.interval_at(estimates[name].value, share)
+        if verdict.reason in ("bound", "rival") and interval is not None and verdict.interval is not None:
             if old.identified:
-                low, high = min(old.interval[0], verdict.interval[0]), max(old.interval[1], verdict.interval[1])
-                error = max(old.std_error, (high - low) / (2.0 * NORMAL_95))
+                low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
+                error = max(old.std_error, (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_95))
                 found[name] = replace(old, std_error=error, interval=(low, high))
             continue
         if old.note == AT_BOUND and verdict.reason != "structure":
@@ -83,10 +138,9 @@ def apply_verdicts(
         if not verdict.identified:
             limits = verdict.interval or (old.interval if not old.identified else (-math.inf, math.inf))
             found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
-        elif verdict.interval is not None and old.note == NOT_IDENTIFIED and enough:
-            low, high = verdict.interval
-            error = (high - low) / (2.0 * NORMAL_95)
-            found[name] = replace(old, std_error=error, interval=verdict.interval, identified=True, note="")
+        elif interval is not None and verdict.interval is not None and old.note == NOT_IDENTIFIED and enough:
+            error = (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_95)
+            found[name] = replace(old, std_error=error, interval=interval, identified=True, note="")
     return found
 
 
@@ -181,7 +235,8 @@ def _beside_bounds(
 ) -> dict[str, Verdict]:
     """Return what is left open of parameters by others that sit at their bounds, and need not."""
     layout, found = objective.layout, {}
-    for name, interval in reach_beside_bounds(objective, optimum, curvature).items():
+    for name, ladder in reach_beside_bounds(objective, optimum, curvature).items():
+        interval = next((low, high) for deviate, low, high in ladder if deviate == NORMAL_95)
         transform, point = layout.transform(name), float(optimum.x[layout.position(name)])
         if name in known or transform is None:
             continue
@@ -190,7 +245,46 @@ def _beside_bounds(
         if transform.is_unbounded:
             far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.size)
         is_open = far > 2.0 * NORMAL_95 * _DOUBT
-        found[name] = Verdict(False, NOT_IDENTIFIED, "flat") if is_open else Verdict(True, "", "bound", interval)
+        inside = Verdict(True, "", "bound", interval, ladder)
+        found[name] = Verdict(False, NOT_IDENTIFIED, "flat") if is_open else inside
+    return found
+
+
+def compare_rivals(
+    objective: Objective, optimum: Optimum, curvature: Array, rivals: Sequence[Rival], known: Mapping[str, Verdict]
+) -> dict[str, Verdict]:
+    """Return what is to be said about parameters of which other values fit about as well, by name.
+
+    Their intervals hold all of them; those that aliases leave open are not identified.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there, from which errors come.
+    rivals : sequence of Rival
+    known : dict of str to Verdict
+        What was found out before; it goes before this where it says that a parameter is not identified.
+    """
+    layout, found = objective.layout, {}
+    covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
+    for name in dict.fromkeys(name for rival in rivals for name in rival.values):
+        position, transform = layout.position(name), layout.transform(name)
+        if transform is None or (name in known and not known[name].identified):
+            continue
+        own = [rival for rival in rivals if name in rival.values]
+        places = [(float(optimum.x[position]), math.sqrt(max(float(covariance[position, position]), 0.0)))]
+        places += [(rival.point[position], rival.errors[name]) for rival in own]
+        ends = [x + sign * NORMAL_95 * error for x, error in places for sign in (-1, 1)]
+        interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
+        if any(rival.is_alias for rival in own):
+            others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
+            found[name] = Verdict(False, f"{others} would do as well", "alias", interval)
+        elif max(ends) - min(ends) > 4.0 * NORMAL_95 * _DOUBT and not transform.is_unbounded:
+            found[name] = Verdict(False, NOT_IDENTIFIED, "rival", interval)
+        else:
+            found[name] = Verdict(True, "", "rival", interval)
     return found
 
 

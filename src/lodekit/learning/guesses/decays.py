@@ -12,7 +12,7 @@ from lodekit.data.observations import Series
 from lodekit.learning.transforms import Layout
 from lodekit.prior.prior import Prior
 
-__all__ = ["decay_guesses"]
+__all__ = ["decay_guesses", "root_factors", "values_with_roots"]
 
 Array = NDArray[np.float64]
 #: So many measurements of a series are looked at, from its beginning, where a decay is largest.
@@ -43,17 +43,16 @@ def decay_guesses(prior: Prior, series: list[Series], layout: Layout, generator:
     generator : numpy.random.Generator
         For the points that searches for roots start from.
     """
-    factors = sorted({group.factor for group in prior.groups if group.root is None})
-    compiled = prior.observables.compiled.factors
+    factors, compiled = root_factors(prior), prior.observables.compiled.factors
     degree = sum(compiled[k].coefficients.stop - compiled[k].coefficients.start - 1 for k in factors)
-    if prior.latents or degree < 2:
+    if degree < 2:
         return []
     span = prior.units.span
     longest = max(series, key=lambda item: len(item.times))
     peaks = [rate * span for rate in oscillations(longest, min(degree // 2, _PAIRS) + 1)]
     found: list[Array] = []
     for chosen in combinations(peaks, min(degree // 2, _PAIRS, len(peaks))):
-        theta = _solve(prior, factors, layout, np.array(chosen), generator)
+        theta = values_with_roots(prior, factors, layout, np.array(chosen), generator)
         if theta is not None and len(found) < _GUESSES:
             found.append(theta)
     return found
@@ -115,10 +114,40 @@ def _strongest(s: Array, values: Array, rates: NDArray[np.complex128]) -> comple
     return complex(rates[int(np.argmax(power))])
 
 
-def _solve(
-    prior: Prior, factors: list[int], layout: Layout, rates: NDArray[np.complex128], generator: np.random.Generator
+def root_factors(prior: Prior) -> list[int]:
+    """Return the factors whose roots depend on parameters; none where a free function drives the system.
+
+    Parameters
+    ----------
+    prior : Prior
+    """
+    return [] if prior.latents else sorted({group.factor for group in prior.groups if group.root is None})
+
+
+def values_with_roots(
+    prior: Prior,
+    factors: list[int],
+    layout: Layout,
+    rates: NDArray[np.complex128],
+    generator: np.random.Generator,
+    near: Array | None = None,
 ) -> Array | None:
-    """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite."""
+    """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite.
+
+    Parameters
+    ----------
+    prior : Prior
+    factors : list of int
+        Of which they should be roots.
+    layout : Layout
+        Which parameters are learned, and on which scale.
+    rates : array, shape (r,)
+        The exponents.
+    generator : numpy.random.Generator
+        For the points that searches start from.
+    near : array, shape (p,), optional
+        Values from which the first one does.
+    """
 
     def mismatch(x: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -132,7 +161,9 @@ def _solve(
 
     best: tuple[float, Array] | None = None
     for attempt in range(_TRIES):
-        x0 = np.array([layout.transforms[n].inverse(layout.guess(n, attempt, generator)) for n in layout.learned])
+        known = near if not attempt else None
+        values = [layout.guess(n, attempt, generator) if known is None else float(known[n]) for n in layout.learned]
+        x0 = np.array([layout.transforms[n].inverse(value) for n, value in zip(layout.learned, values, strict=True)])
         result = least_squares(mismatch, x0, max_nfev=60)
         if np.isfinite(result.x).all() and (best is None or result.cost < best[0]):
             best = float(result.cost), layout.parameters(result.x, layout.learned)

@@ -1,0 +1,181 @@
+"""All that a diagnosis looks at: a fit with its measurements, and what it leaves of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements, Summary
+from lodekit.data.observations import Series
+from lodekit.data.records import padded
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import find_innovations
+from lodekit.inference.engine import Posterior
+from lodekit.learning.motion import Curves
+from lodekit.learning.objective import Objective
+from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
+from lodekit.learning.resolution import is_unresolved
+from lodekit.learning.search import Optimum
+from lodekit.learning.whiteness import LEVEL
+from lodekit.prior.observables import ObservableReader
+from lodekit.prior.prior import Prior
+from lodekit.system.system import System
+
+__all__ = ["Evidence", "runs_of"]
+
+#: Less noise than this share of the spread of the data is none.
+_EXACT = 1e-5
+#: Innovations come from so many runs of so many measurements at most.
+_RUNS, _RUN = 6, 500
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a diagnosis looks at.
+
+    Parameters
+    ----------
+    system : System
+    objective : Objective
+    optimum : Optimum
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective at the optimum, from which errors come.
+    posterior : Posterior
+        At the optimum.
+    measurements : Measurements
+    level : function
+        From an observable to the standard deviation of its noise.
+    evidence_on : function
+        From measurements to their log evidence at the optimum.
+    parts : dict of str to Evidence
+        The same of each of several records, by name; empty where there is one.
+    """
+
+    system: System
+    objective: Objective
+    optimum: Optimum
+    curvature: NDArray[np.float64]
+    posterior: Posterior
+    measurements: Measurements
+    level: Callable[[str], float]
+    evidence_on: Callable[[Measurements], float]
+    parts: Mapping[str, Evidence] = field(default_factory=dict)
+
+    @property
+    def prior(self) -> Prior:
+        """The prior, compiled."""
+        return self.objective.engine.prior
+
+    @cached_property
+    def curves(self) -> list[Curves]:
+        """The fitted curves of each record."""
+        if self.parts:
+            return [curves for part in self.parts.values() for curves in part.curves]
+        kept, theta = self.measurements, self.objective.layout.unpack(self.optimum.x).theta
+        return [Curves(self.system, self.prior, self.posterior, theta, kept.window, kept.names)]
+
+    @property
+    def times(self) -> list[NDArray[np.float64]]:
+        """All times of each record; none where they are not in memory."""
+        if self.parts:
+            return [times for part in self.parts.values() for times in part.times]
+        series = self.measurements.series
+        return [np.concatenate([item.times for item in series])] if series else []
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether next to nothing is left to noise, and the measurements do not tell what is between them."""
+        if any(self.level(each.observable) > _EXACT * each.spread for each in self.measurements.summaries):
+            return False
+        scaled = self.objective.layout.unpack(self.optimum.x).lengthscales
+        lengthscales = np.array([self.prior.units.user_lengths(float(each)) for each in scaled])
+        return is_unresolved(lengthscales, self.times)
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return what the residuals say; of sums over measurements only the share of the variance is known."""
+        if self.parts:
+            found = ((name, part.checks()) for name, part in self.parts.items())
+            return tuple(replace(check, record=name) for name, checks in found for check in checks)
+        if self.measurements.sums is not None:
+            return tuple(self._summed(each) for each in self.measurements.summaries)
+        series = self.measurements.series
+        return tuple(
+            check_residuals(
+                item, self.remainder(item), self.level(item.observable), self.measurements.inputs, LEVEL / len(series)
+            )
+            for item in series
+        )
+
+    def remainder(self, item: Series) -> Remainder:
+        """Return what the fit leaves of the measurements of one observable, in memory.
+
+        Parameters
+        ----------
+        item : Series
+            One of the measurements.
+        """
+
+        def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
+            if all(np.array_equal(item.times, other.times) for other in self.measurements.series):
+                return self.curves[0].together(times)[:, self.prior.noise.observables.index(item.observable)]
+            reader = ObservableReader(self.system, self.measurements.inputs)
+            compiled = reader.compile_plain([item.observable], self.prior.units)
+            return self.posterior.mean(compiled, times)[:, 0]
+
+        return find_remainder(item, mean, self.level(item.observable), self.innovations)
+
+    @cached_property
+    def innovations(self) -> Innovations | None:
+        """What measurements add to those before them, in a few runs of neighbours where there are many.
+
+        None without free functions, where some measurements are exact, or where rounding hides it.
+        """
+        if self.measurements.has_exact_values or not self.prior.processes:
+            return None
+        hyper = self.objective.layout.unpack(self.optimum.x)
+        found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
+        every = padded(self.measurements, self.prior.noise.observables).series
+        for run in runs_of(every):
+            values = find_innovations(DenseData.of(self.prior, run), hyper)
+            if values is None:
+                return None
+            found.append((run, values))
+        if not found:
+            return None
+        times: dict[str, NDArray[np.float64]] = {}
+        values_of: dict[str, NDArray[np.float64]] = {}
+        for k, item in enumerate(every):
+            times[item.observable] = np.concatenate([run[k].times for run, _ in found])
+            values_of[item.observable] = np.concatenate([values[k] for _, values in found])
+        return Innovations(times, values_of)
+
+    def _summed(self, item: Summary) -> Check:
+        level = self.level(item.observable)
+        explained = 1.0 - (level / item.spread) ** 2 if item.spread > 0 else math.nan
+        return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
+
+
+def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        Of each observable.
+    """
+    times = np.sort(np.concatenate([item.times for item in series]))
+    if len(times) <= _RUN:
+        yield series
+        return
+    after = -math.inf
+    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
+        low, high = float(times[first]), float(times[first + _RUN - 1])
+        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
+        after = high
+        if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
+            yield run

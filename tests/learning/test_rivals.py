@@ -1,0 +1,109 @@
+"""Other values that fit about as well are told: aliases, and places where other searches have ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.learning.resolution import is_unresolved, parameters_between
+from lodekit.learning.rivals import find_rivals
+
+STEP, SPEED = 1.0, 2.3
+
+
+def ringing(count: int, step: float) -> lk.LODEGP:
+    """Return a fit of a free oscillation, measured with little noise."""
+    t = step * np.arange(count)
+    x = np.cos(SPEED * t + 0.3) + 0.02 * np.random.default_rng(1).standard_normal(count)
+    system = lk.System("x'' + k*x = 0", parameters={"k": lk.Parameter(positive=True)})
+    return lk.LODEGP(system, random_state=0).fit(t, x)
+
+
+@pytest.fixture(scope="module")
+def coarse() -> lk.LODEGP:
+    """Return one with fewer than three measurements in each period."""
+    return ringing(6, STEP)
+
+
+def test_an_oscillation_that_is_a_turn_faster_in_each_step_is_told(coarse: lk.LODEGP) -> None:
+    (rival,) = coarse.fit_.diagnosis.rivals
+    estimate = coarse.parameters_["k"]
+    # At multiples of the step both oscillations have the same values: their speeds add up to a whole turn.
+    assert np.sqrt(estimate.value) + np.sqrt(rival.values["k"]) == pytest.approx(2 * np.pi / STEP, abs=0.05)
+    assert not estimate.identified
+    both = SPEED**2, (2 * np.pi / STEP - SPEED) ** 2
+    # Six measurements with 2 % noise tell a speed to about 1 %.
+    assert estimate.interval[0] < 1.02 * min(both)
+    assert estimate.interval[1] > 0.98 * max(both)
+    assert estimate.interval[1] < 1.1 * max(both)
+    assert any("multiples of one step" in text for text in coarse.warnings_)
+    assert any(f"k = {rival.values['k']:.4g}" in text for text in coarse.warnings_)
+
+
+def test_bands_hold_the_curve_of_the_rival_where_it_is_another(coarse: lk.LODEGP) -> None:
+    (rival,) = coarse.fit_.diagnosis.rivals
+    times = np.array([0.0, 0.5, 1.5])
+    mean, std = coarse.predict(times, "x", return_std=True)
+    posterior = coarse.fit_.setup.posterior(coarse.fit_.layout.unpack(np.array(rival.point)))
+    apart = np.abs(posterior.mean(coarse.fit_.observables(["x"]), times)[:, 0] - mean)
+    _, fixed = coarse.predict(times, "x", return_std=True, parameters="fixed")
+    # Two curves that are as likely as each other have half their distance, squared, for a variance, or a little more.
+    assert (std[1:] > 0.6 * apart[1:]).all()
+    assert (apart[1:] > 5 * fixed[1:]).all()
+    assert apart[0] < 0.05
+    assert std[0] < 0.05
+
+
+def test_rivals_are_kept_in_a_file(coarse: lk.LODEGP, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("kept") / "fit.lodegp"
+    coarse.save(path)
+    again = lk.LODEGP.load(path)
+    assert again.fit_.diagnosis.rivals == coarse.fit_.diagnosis.rivals
+    assert again.parameters_["k"] == coarse.parameters_["k"]
+    assert again.warnings_ == coarse.warnings_
+
+
+def test_where_a_search_has_ended_elsewhere_and_as_high_is_a_rival(coarse: lk.LODEGP) -> None:
+    fit = coarse.fit_
+    (alias,) = fit.diagnosis.rivals
+    met = (fit.optimum.value - alias.below, np.array(alias.point))
+    here = (fit.optimum.value, fit.optimum.x + 1e-3)
+    low = (fit.optimum.value - 30.0, np.array(alias.point))
+    for others, count in (((met, here), 1), ((here,), 0), ((low,), 0), ((met, met), 1)):
+        # Without times there are no aliases.
+        found = find_rivals(fit.setup.objective, replace(fit.optimum, others=others), fit.information, [])
+        assert len(found) == count
+        assert not any(rival.is_alias for rival in found)
+
+
+def test_with_more_measurements_in_a_period_nobody_hears_of_faster_ones() -> None:
+    dense = ringing(12, 0.7)
+    assert dense.parameters_["k"].identified
+    assert not dense.fit_.diagnosis.rivals
+    assert abs(np.sqrt(dense.parameters_["k"].value) - SPEED) < 0.05
+
+
+def test_data_are_exact_and_unresolved_where_both_noise_and_lengthscale_are_small() -> None:
+    t = np.arange(8.0)
+    evidence = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.evidence
+    place = evidence.objective.layout.blocks.lengthscales
+    for length, level, expected in ((1.0, 1e-9, True), (1.0, 1e-2, False), (2.0, 1e-9, False)):
+        x = evidence.optimum.x.copy()
+        x[place] = np.log(length / 7.0)
+        moved = replace(evidence, optimum=replace(evidence.optimum, x=x), level={"x": level}.__getitem__)
+        assert moved.is_exact is expected
+
+
+def test_what_is_unresolved_depends_on_the_longest_lengthscale_and_on_what_is_measured() -> None:
+    t = np.arange(10.0)
+    assert is_unresolved(np.array([1.4, 0.1]), [t])
+    assert not is_unresolved(np.array([1.4, 1.6]), [t])
+    assert not is_unresolved(np.zeros(0), [t])
+    assert not is_unresolved(np.array([0.1]), [])
+    system = lk.System("x' = -a*x; y = b*x", parameters=["a", "b"])
+    assert parameters_between(system, ["x", "y"]) == ["a"]
+    assert parameters_between(system, ["x", "x'", "y"]) == []
+    assert parameters_between(system, ["x"]) == ["a", "b"]
