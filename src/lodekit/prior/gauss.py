@@ -3,9 +3,9 @@
 Over a window of a length T, waves are smooth functions of their frequency: polynomials of a degree of about T times
 half the band, and a few more. A rule of Gauss that has the density as its weight integrates these exactly, however
 narrow the peaks of the density are, for they are in the weight. Lanczos' process finds it: with the fine rule of panels
-as a sum over frequencies, the space of all polynomials times the root of the density is built step by step, orthonormal,
-until the waves at the end of the window lie in it. What they still lack there bounds the error of the covariance: the
-rule knows what it misses.
+as a sum over frequencies, the space of all polynomials times the root of the density is built step by step,
+orthonormal, until the waves at the end of the window lie in it. What they still lack there bounds the error of the
+covariance: the rule knows what it misses.
 
 For several free functions the weight is a matrix, a step adds as many dimensions, and each frequency of the rule has a
 vector in place of a weight.
@@ -18,14 +18,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.conditioned import Conditioned
+
 __all__ = ["GaussRule", "make_gauss_rule"]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
-#: Gradients ask for waves of the whole window, relative to their size; values for those of half of it, squared.
-_SLOPES = 1e-6
+#: What may be missed of waves of the whole window, which gradients ask for, and of the channels themselves: relative to
+#: their size. Covariances ask for waves of half the window, and miss the square of what these lack.
+_SLOPES, _CHANNELS, _UNSEEN = 1e-6, 1e-13, 1e-6
 #: A direction of less than this is rounding.
-_NOTHING = 1e-13
+_NOTHING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,13 @@ class GaussRule:
     frequencies : array, shape (m,)
     rotation : array, shape (q, f, m)
         From the amplitudes at the frequencies of the fine rule to those of the few waves; columns are orthonormal.
-    missed : float
-        A share of the variance: what the covariances over the window miss at most.
+    missed : array, shape (o,)
+        For each observable the share of its variance that covariances over the window miss at most.
     """
 
     frequencies: Array
-    rotation: ComplexArray
-    missed: float
+    rotation: Array | ComplexArray
+    missed: Array
 
     def gather(self, fine: ComplexArray) -> ComplexArray:
         """Return what observables see of the few waves, shape (o, m), from what they see of the many, (o, q, f)."""
@@ -54,88 +57,76 @@ class GaussRule:
         return np.asarray(np.tensordot(slope, np.conj(self.rotation), axes=(1, 2)))
 
 
-def make_gauss_rule(
-    frequencies: Array, roots: ComplexArray, fine: ComplexArray, length: float, eps: float, most: int
-) -> GaussRule | None:
-    """Return a rule for all lags up to a length; None where it takes more waves than there should be.
+def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Array, most: int) -> GaussRule | None:
+    """Return a rule for all lags up to a length; None where it would take too many waves.
 
     Parameters
     ----------
-    frequencies : array, shape (f,)
+    own : Conditioned
+        The density at the frequencies of a fine rule.
+    weights : array, shape (f,)
         Of the fine rule.
-    roots : array, shape (q, q, f)
-        Of the density of the free functions, ``R R*``, times the roots of the weights.
-    fine : array, shape (o, q, f)
-        What the observables see of the whitened waves of the fine rule.
     length : float
         In scaled time.
-    eps : float
-        The share of a variance that covariances may miss.
+    shares : array, shape (o,)
+        Of the variances of the observables: what covariances may miss.
     most : int
         How many waves there may be.
     """
-    count = len(roots)
-    # One free function has a real density; and lags count from the middle of the band, where they turn waves least.
-    is_real = count == 1
-    kind = float if is_real else complex
-    start = np.conj(roots if not is_real else np.abs(roots)).transpose(1, 2, 0).reshape(-1, count).astype(kind)
-    w = np.tile(frequencies, count)[:, None]
-    targets = _targets(frequencies, fine, is_real, length)
-    sizes = np.sqrt(np.sum(np.abs(targets) ** 2, axis=0))
-    targets = targets[:, sizes > 0] / sizes[sizes > 0]
-    halves = targets.shape[1] // 2
-    basis = np.empty((len(w), 0), dtype=kind)
-    block = start
-    columns: list[Array] = []
-    total = 0
-    store = np.empty((len(w), min(most + count, len(w))), dtype=kind, order="F")
-    rest = targets
-    left = np.full(targets.shape[1], np.inf)
-    while True:
-        block = _orthonormal(block, store[:, :total])
-        if block is None or total + block.shape[1] > store.shape[1]:
+    count, roots = len(own.roots), np.sqrt(weights)
+    # The density of one free function is a number, and the basis is real.
+    start = np.abs(own.roots) if count == 1 else np.conj(own.roots)
+    block = (start * roots).transpose(1, 2, 0).reshape(-1, count)
+    w = np.tile(own.frequencies, count)[:, None]
+    rest, allowed = _targets(own, roots, length, shares)
+    store = np.empty((len(w), most + count), dtype=block.dtype, order="F")
+    total, is_done = 0, False
+    while not is_done:
+        found = _orthonormal(block, store[:, :total])
+        if found is None:
             break
-        store[:, total : total + block.shape[1]] = block
-        total += block.shape[1]
-        rest = rest - block @ (np.conj(block.T) @ rest)
-        left = np.sqrt(np.sum(np.abs(rest) ** 2, axis=0))
-        if (left[:halves] ** 2 <= eps).all() and (left[halves:] <= _SLOPES).all():
-            break
-        block = w * block
+        if total + found.shape[1] > min(most, len(w)):
+            return None
+        store[:, total : total + found.shape[1]] = found
+        total += found.shape[1]
+        rest = rest - found @ (np.conj(found.T) @ rest)
+        left = np.sqrt(np.sum(rest.real**2 + rest.imag**2, axis=0))
+        is_done = bool((left <= allowed).all())
+        block = w * found
     basis = store[:, :total]
-    missed = float(np.max(left[:halves], initial=0.0)) ** 2
-    if total > most or not missed <= 1.0:
+    if not total or not np.isfinite(rest).all():
         return None
     values, vectors = np.linalg.eigh(np.conj(basis.T) @ (w * basis))
-    rotation = (basis @ vectors).reshape(count, -1, total).astype(complex)
-    if is_real:
-        rotation *= 1.0
-    return GaussRule(values, rotation, missed)
+    return GaussRule(values, (basis @ vectors).reshape(count, -1, total), left[: len(shares)] ** 2)
 
 
-def _targets(frequencies: Array, fine: ComplexArray, is_real: bool, length: float) -> ComplexArray:
-    """Return waves of half the window and of all of it through each observable, shape (q f, 2 o)."""
-    middle = 0.5 * (frequencies[0] + frequencies[-1])
-    found = []
-    for share in (0.5, 1.0):
-        turned = np.exp(1j * (frequencies - middle) * (share * length))
-        found.append(np.conj(fine) * turned)
-    return np.asarray(np.concatenate(found).reshape(2 * len(fine), -1).T)
+def _targets(own: Conditioned, roots: Array, length: float, shares: Array) -> tuple[ComplexArray, Array]:
+    """Return what the basis must hold, relative to its size, shape (q f, ...), and what may be missed of each."""
+    seen, channels = (np.conj(part) * roots for part in (own.coefficients, own.channels))
+    middle = 0.5 * (own.frequencies[0] + own.frequencies[-1])
+    half = np.exp(1j * (own.frequencies - middle) * (0.5 * length))
+    parts = [seen * half, seen * half**2, channels * half, channels]
+    found = np.concatenate(parts).reshape(sum(map(len, parts)), -1).T
+    sizes = np.sqrt(np.sum(found.real**2 + found.imag**2, axis=0))
+    limits = [
+        np.sqrt(shares),
+        *(np.full(len(p), v) for p, v in zip(parts[1:], (_SLOPES, _UNSEEN, _CHANNELS), strict=True)),
+    ]
+    return np.asarray(found / np.where(sizes > 0, sizes, 1.0)), np.concatenate(limits)
 
 
-def _orthonormal(block: Array, basis: Array) -> Array | None:
-    """Return what a block adds to a basis, orthonormal; None where that is nothing."""
-    before = np.sqrt(np.sum(np.abs(block) ** 2, axis=0))
-    block = block / np.where(before > 0, before, 1.0)
+def _orthonormal(block: ComplexArray, basis: ComplexArray) -> ComplexArray | None:
+    """Return what a block adds to a basis, orthonormal; None where that is nothing but rounding."""
+    sizes = np.sqrt(np.sum(block.real**2 + block.imag**2, axis=0))
+    block = block / np.where(sizes > 0, sizes, 1.0)
     for _ in range(2):
         block = block - basis @ (np.conj(basis.T) @ block)
     if block.shape[1] == 1:
-        norm = float(np.sqrt(np.sum(np.abs(block) ** 2)))
+        norm = float(np.sqrt(np.sum(block.real**2 + block.imag**2)))
         return block / norm if norm > _NOTHING else None
     Q, R = np.linalg.qr(block)
-    kept = np.abs(np.diag(R)) > _NOTHING
-    if not kept.any():
+    Q = Q[:, np.abs(np.diag(R)) > _NOTHING]
+    if not Q.shape[1]:
         return None
-    Q = Q[:, kept]
     Q = Q - basis @ (np.conj(basis.T) @ Q)
     return np.asarray(np.linalg.qr(Q)[0])
