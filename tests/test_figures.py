@@ -13,9 +13,9 @@ from scipy.integrate import trapezoid
 
 import lodekit as lk
 from lodekit.certificate.certify import measure_mean
+from lodekit.prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.points import Point
-from lodekit.prior.channel_spectrum import ChannelSpectrum
 
 HEATING = lk.catalog.heating()
 TIMES = np.linspace(-5, 5, 25)

@@ -54,7 +54,7 @@ def test_the_covariance_is_the_integral_of_the_density(name: str, lengthscale: f
     """Against adaptive quadrature of the density by its formula, for one free function, piece by piece."""
     dense, _, hyper = both_engines(name, lengthscale=lengthscale)
     point, times = point_of(dense.prior, hyper), np.array([0.0, 0.37, 1.0])
-    found = Lags(times).covariance(point)
+    found = Lags(times).covariance(point, np.ones(len(point.free)))
     assert found is not None
     count = len(point.free)
     blocks = found.blocks().reshape(count, count, 3, 3)

@@ -20,7 +20,7 @@ from scipy.fft import next_fast_len, rfft
 from lodekit.prior.conditioned import Conditioned, find_amplitudes
 from lodekit.prior.gauss import GaussRule, make_gauss_rule
 from lodekit.prior.latents import CHANNEL_LATENT
-from lodekit.prior.panels import Panels, make_panels, share_of
+from lodekit.prior.panels import Allowed, Panels, make_panels
 from lodekit.prior.points import Point, Pulled, powers_of
 from lodekit.prior.spectra import MOST_WAVES, Frequencies
 
@@ -32,7 +32,7 @@ ComplexArray = NDArray[np.complex128]
 _SPARE = 2.0**0.25
 #: Errors of sums of waves, relative to the variance; covariances below the second one are taken for rounding.
 _ROUNDING, _LONGEST_LAG = 2e-15, 1e-14
-#: Equidistant waves may miss so many times the tolerance; they may be so many, by themselves or against those of a rule.
+#: Equidistant waves may miss so many times the tolerance, and be so many, by themselves or against those of a rule.
 _HELD, _FEW, _RATIO = 10.0, 64, 1.5
 #: After so many points that needed a rule, equidistant waves are tried again.
 _AGAIN = 10
@@ -189,12 +189,13 @@ class ChannelSpectrum:
     def _refine(self, key: tuple[Any, ...], point: Point, noise: Array, length: float) -> Fine | None:
         """Return the density on a fine rule, on the last one where it serves; None where there is none."""
         last: Fine | None = self.kept.get(("fine", *key))
+        allowed = Allowed(noise, self.tolerance)
         if last is not None:
             own = Conditioned(last.panels.frequencies, point)
-            if last.panels.serves(own, noise):
+            if last.panels.serves(own, allowed):
                 return Fine(last.panels, own, last.turned)
         share, found = np.inf, last
-        while (needed := share_of(noise, np.ones(1) if found is None else found.variances)) < share:
+        while (needed := allowed.share(np.ones(1) if found is None else found.variances)) < share:
             share = needed
             panels = make_panels(point, length, share)
             if panels is None:

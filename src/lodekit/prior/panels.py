@@ -22,7 +22,7 @@ from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.points import Point
 
-__all__ = ["Panels", "make_panels", "share_of"]
+__all__ = ["Allowed", "Panels", "make_panels"]
 
 Array = NDArray[np.float64]
 #: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
@@ -48,6 +48,30 @@ _NODES, _WEIGHTS = legendre.leggauss(_ORDER)
 #: The mean and the last three coefficients of a Legendre series from values on the nodes, shape (order, 4).
 _TERMS = _WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5)
 _SERIES, _BENDS = _TERMS[:, [0, -3, -2, -1]], _TERMS[:, -6:]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a rule may miss at points where it serves again.
+
+    Parameters
+    ----------
+    noise : array, shape (o,)
+        Variances of the noise of the observables.
+    tolerance : float
+        A share of these.
+    least : float
+        A share of the variance below which nobody looks.
+    """
+
+    noise: Array
+    tolerance: float = _SERVED
+    least: float = 1e-28
+
+    def share(self, variances: Array) -> float:
+        """Return the share of their variance that may be missed, from the variances of the observables."""
+        ratio = float(np.min(self.noise / np.where(variances > 0, variances, 1.0), initial=1.0))
+        return max(min(self.tolerance * ratio, _SERVED), self.least)
 
 
 @dataclass(frozen=True)
@@ -123,19 +147,18 @@ class Panels:
         tails[tails < 20.0 * _ROUNDING * whole] = 0.0
         return Look(energies, tails, alone * (shares @ _WEIGHTS) / np.pi, bound)
 
-    def serves(self, own: Conditioned, noise: Array | None = None) -> bool:
+    def serves(self, own: Conditioned, allowed: Allowed) -> bool:
         """Return whether the rule is still accurate at another point, and no far wider than that.
 
         Parameters
         ----------
         own : Conditioned
             The density at the frequencies.
-        noise : array, shape (o,), optional
-            Variances: what is missed must be nothing against them.
+        allowed : Allowed
         """
         look = self.look(own)
         totals, _ = look.totals
-        share = _SERVED if noise is None else share_of(noise, totals)
+        share = allowed.share(totals)
         # What comes after the last panel is less than this.
         beyond = own.powers[:, -1] * self._halves[-1]
         if not np.isfinite(totals).all() or self.missed > share or (beyond > share * totals).any():
@@ -196,18 +219,6 @@ class Look:
         """Return the share of a variance that some panels may miss, with `totals` as in `coarse`."""
         hidden = np.max(self.hidden[:, which].sum(axis=1) / totals[1], initial=0.0)
         return float(hidden + np.max(self.tails[:, which].sum(axis=1) / totals[0], initial=0.0))
-
-
-def share_of(noise: Array, variances: Array) -> float:
-    """Return what share of a variance nobody sees behind the noise.
-
-    Parameters
-    ----------
-    noise, variances : arrays, shape (o,)
-        Of the observables.
-    """
-    ratio = float(np.min(noise / np.where(variances > 0, variances, 1.0), initial=1.0))
-    return _SERVED * max(ratio, 1e-18)
 
 
 def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels | None:

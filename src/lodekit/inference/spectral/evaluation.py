@@ -151,8 +151,8 @@ class Evaluation:
             frequencies = workspace.frequencies(point, noises, self._prior_variance(), length)
         if sum(frequencies.counts) > most:
             raise OutOfReachError(
-                f"the spectral engine needs more waves here than it takes ({most}): the window is very long against the "
-                "lengthscales; take a shorter window"
+                f"the spectral engine needs more waves here than it takes ({most}): the window is very long against "
+                "the lengthscales; take a shorter window"
             )
         return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 
