@@ -135,7 +135,7 @@ class _Density:
 
     def covariance(self, times: Array) -> Array:
         """Return the covariance of the observables over all pairs of times, shape (o, o, n, n)."""
-        lag = (times[:, None] - times[None, :]).astype(Long)
+        lag = times.astype(Long)[:, None] - times.astype(Long)[None, :]
         values, where = np.unique(np.abs(lag), return_inverse=True)
         total: Array = np.zeros((len(self.free), len(self.free), len(values)), dtype=np.clongdouble)
         for w, weights in self._settled():
