@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 #: So many numbers of the basis over all pairs of times are kept; of larger ones, pieces are made when they are needed.
 _KEPT = 8_000_000
 #: What may be missed where waves serve again: a share of the noise; below a share of the variance all is rounding.
-_TOLERANCE, _LEAST = 1e-8, 1e-14
+_TOLERANCE, _LEAST = 1e-7, 1e-14
 
 
 def chebyshev_size(turns: float) -> int:
