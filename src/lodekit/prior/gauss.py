@@ -79,6 +79,8 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
     block = (start * roots).transpose(1, 2, 0).reshape(-1, count)
     w = np.tile(own.frequencies, count)[:, None]
     rest, allowed = _targets(own, roots, length, shares)
+    if count == 1:
+        rest = np.concatenate([rest.real, rest.imag], axis=1)
     store = np.empty((len(w), most + count), dtype=block.dtype, order="F")
     total, is_done = 0, False
     while not is_done:
@@ -89,14 +91,16 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
             return None
         store[:, total : total + found.shape[1]] = found
         total += found.shape[1]
-        rest = rest - found @ (np.conj(found.T) @ rest)
-        left = np.sqrt(np.sum(rest.real**2 + rest.imag**2, axis=0))
+        rest = rest - found @ (_adjoint(found) @ rest)
+        left = _norms(rest)
+        if count == 1:
+            left = np.hypot(*np.split(left, 2))
         is_done = bool((left <= allowed).all())
         block = w * found
     basis = store[:, :total]
     if not total or not np.isfinite(rest).all():
         return None
-    values, vectors = np.linalg.eigh(np.conj(basis.T) @ (w * basis))
+    values, vectors = np.linalg.eigh(_adjoint(basis) @ (w * basis))
     return GaussRule(values, (basis @ vectors).reshape(count, -1, total), left[: len(shares)] ** 2)
 
 
@@ -107,26 +111,34 @@ def _targets(own: Conditioned, roots: Array, length: float, shares: Array) -> tu
     half = np.exp(1j * (own.frequencies - middle) * (0.5 * length))
     parts = [seen * half, seen * half**2, channels * half, channels]
     found = np.concatenate(parts).reshape(sum(map(len, parts)), -1).T
-    sizes = np.sqrt(np.sum(found.real**2 + found.imag**2, axis=0))
-    limits = [
-        np.sqrt(shares),
-        *(np.full(len(p), v) for p, v in zip(parts[1:], (_SLOPES, _UNSEEN, _CHANNELS), strict=True)),
-    ]
+    sizes = _norms(found)
+    others = zip(parts[1:], (_SLOPES, _UNSEEN, _CHANNELS), strict=True)
+    limits = [np.sqrt(shares), *(np.full(len(part), limit) for part, limit in others)]
     return np.asarray(found / np.where(sizes > 0, sizes, 1.0)), np.concatenate(limits)
+
+
+def _norms(columns: ComplexArray) -> Array:
+    return np.asarray(np.sqrt(np.sum(columns.real**2 + columns.imag**2, axis=0)))
+
+
+def _adjoint(matrix: ComplexArray) -> ComplexArray:
+    # The conjugate of real numbers would be a copy.
+    return np.conj(matrix.T) if np.iscomplexobj(matrix) else matrix.T
 
 
 def _orthonormal(block: ComplexArray, basis: ComplexArray) -> ComplexArray | None:
     """Return what a block adds to a basis, orthonormal; None where that is nothing but rounding."""
-    sizes = np.sqrt(np.sum(block.real**2 + block.imag**2, axis=0))
+    sizes = _norms(block)
     block = block / np.where(sizes > 0, sizes, 1.0)
+    over = _adjoint(basis)
     for _ in range(2):
-        block = block - basis @ (np.conj(basis.T) @ block)
+        block = block - basis @ (over @ block)
     if block.shape[1] == 1:
-        norm = float(np.sqrt(np.sum(block.real**2 + block.imag**2)))
+        norm = float(_norms(block)[0])
         return block / norm if norm > _NOTHING else None
     Q, R = np.linalg.qr(block)
     Q = Q[:, np.abs(np.diag(R)) > _NOTHING]
     if not Q.shape[1]:
         return None
-    Q = Q - basis @ (np.conj(basis.T) @ Q)
+    Q = Q - basis @ (over @ Q)
     return np.asarray(np.linalg.qr(Q)[0])
