@@ -33,6 +33,11 @@ def has_extended_precision() -> bool:
 
 def channel_evidence(prior: Prior, measurements: Measurements, hyper: Hyperparameters) -> float:
     """Return the log evidence in the user's units; noise must be learned."""
+    with np.errstate(all="ignore"):
+        return _evidence(prior, measurements, hyper)
+
+
+def _evidence(prior: Prior, measurements: Measurements, hyper: Hyperparameters) -> float:
     observed, units = prior.observables.evaluate(hyper.theta), prior.units
     channels = prior.channels
     assert channels is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -62,7 +61,7 @@ def drawn(hyper: Hyperparameters, seed: int) -> Hyperparameters:
 
 
 @witnessed
-@pytest.mark.parametrize("name", ["two_mass", "bipendulum", "rlc_circuit", "cart_pendulum"])
+@pytest.mark.parametrize("name", ["two_mass", "rlc_circuit", "cart_pendulum"])
 def test_evidences_at_narrow_peaks_are_those_of_extended_precision(name: str) -> None:
     """Tolerance: a tenth of what makes a search refuse a point."""
     dense, spectral, measurements, hyper = engines(name, 5)
@@ -108,20 +107,16 @@ def narrow(width: float) -> Point:
     return Point(channels, channels, np.array([0.1, 0.1, 0.1]), np.array([1.0, width, 0.3]))
 
 
-@pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("width", [1e-2, 1e-5, 1e-8])
 def test_a_peak_on_a_background_is_found_by_the_determinant(width: float) -> None:
-    """Near the root, the sum of both processes has the variance of the peak in closed form, and a smooth rest."""
-    point = narrow(width)
-    found, plain = panels.make_panels(point, 1.0), panels.make_panels(replace(point, deviations=point.deviations), 1.0)
+    """Its flanks are far below the background; the panels become as narrow as the peak all the same."""
+    found = panels.make_panels(narrow(width), 1.0)
     assert found is not None
-    assert plain is not None
-    smallest = float(np.min(found.highs - found.lows))
-    # Width of the peak: |81 - w^2| is what the input allows, relative to x.
-    assert smallest < 10.0 * width
+    assert float(np.min(found.highs - found.lows)) < 10.0 * width
 
 
 def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waves that do not know of a peak are held against panels that do; panels too narrow to halve say what they miss."""
+    """Panels that are not halved as far as a peak asks for say what they may miss."""
     point, noise = narrow(1e-5), np.full(3, 1e-4)
     right = ChannelSpectrum().frequencies(point, noise, 1.0)
     assert isinstance(right, GaussFrequencies)
