@@ -24,9 +24,11 @@ __all__ = ["GaussRule", "make_gauss_rule"]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
-#: What may be missed of waves of the whole window, which gradients ask for, and of the channels themselves: relative to
-#: their size. Covariances ask for waves of half the window, and miss the square of what these lack.
-_SLOPES, _CHANNELS, _UNSEEN = 1e-6, 1e-13, 1e-6
+#: What may be missed of waves of the whole window, which gradients ask for, and of channels over half the window:
+#: relative to their size. Covariances ask for waves of half the window, and miss the square of what these lack.
+_SLOPES, _UNSEEN = 1e-6, 1e-6
+#: So many steps without gain are too many.
+_PATIENCE, _TURNING = 12, 0.05
 #: A direction of less than this is rounding.
 _NOTHING = 1e-14
 
@@ -82,8 +84,9 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
     if count == 1:
         rest = np.concatenate([rest.real, rest.imag], axis=1)
     store = np.empty((len(w), most + count), dtype=block.dtype, order="F")
-    total, is_done = 0, False
-    while not is_done:
+    total, worst, steps, at = 0, np.inf, 0, 0
+    # Where rounding keeps the basis from what it must hold, more steps do not help; what is missed tells.
+    while (worst > 1.0 and steps - at < _PATIENCE) or steps < own.point.channels.shape[-1]:
         found = _orthonormal(block, store[:, :total])
         if found is None:
             break
@@ -95,8 +98,11 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
         left = _norms(rest)
         if count == 1:
             left = np.hypot(*np.split(left, 2))
-        is_done = bool((left <= allowed).all())
-        block = w * found
+        ratio = float(np.max(left / allowed))
+        # As long as waves turn more than polynomials of the degree can, nothing is gained yet.
+        if not ratio > 0.5 * worst or ratio <= 1.0 or left.max() > _TURNING:
+            worst, at = ratio, steps
+        steps, block = steps + 1, w * found
     basis = store[:, :total]
     if not total or not np.isfinite(rest).all():
         return None
@@ -109,10 +115,10 @@ def _targets(own: Conditioned, roots: Array, length: float, shares: Array) -> tu
     seen, channels = (np.conj(part) * roots for part in (own.coefficients, own.channels))
     middle = 0.5 * (own.frequencies[0] + own.frequencies[-1])
     half = np.exp(1j * (own.frequencies - middle) * (0.5 * length))
-    parts = [seen * half, seen * half**2, channels * half, channels]
+    parts = [seen * half, seen * half**2, channels * half]
     found = np.concatenate(parts).reshape(sum(map(len, parts)), -1).T
     sizes = _norms(found)
-    others = zip(parts[1:], (_SLOPES, _UNSEEN, _CHANNELS), strict=True)
+    others = zip(parts[1:], (_SLOPES, _UNSEEN), strict=True)
     limits = [np.sqrt(shares), *(np.full(len(part), limit) for part, limit in others)]
     return np.asarray(found / np.where(sizes > 0, sizes, 1.0)), np.concatenate(limits)
 
