@@ -13,9 +13,9 @@ from scipy.integrate import trapezoid
 
 import lodekit as lk
 from lodekit.certificate.certify import measure_mean
+from lodekit.prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.points import Point
-from lodekit.prior.spectra import ChannelSpectrum
 
 HEATING = lk.catalog.heating()
 TIMES = np.linspace(-5, 5, 25)
@@ -224,7 +224,7 @@ def test_the_area_below_a_spectrum_is_the_prior_variance(latent: str, prior: str
         channels = fit.prior.channels
         assert channels is not None
         point = Point.at(rows, channels.evaluate(hyper.theta), hyper)
-        waves = ChannelSpectrum().frequencies(point, 1e-10, 1.0)
+        waves = ChannelSpectrum().frequencies(point, np.ones(len(point.free)), 1.0)
         expected = np.sum(np.abs(ChannelSpectrum().coefficients(waves, point)) ** 2, axis=1)
     for ax, variance in zip(figure.axes, expected, strict=True):
         frequencies, density = ax.get_lines()[0].get_data()

@@ -14,7 +14,7 @@ from lodekit.inference.engine import Case
 
 def make(value: float, other: float, name: str = "spectral", size: int = 10) -> Any:
     posterior = SimpleNamespace(value=value, error=0.0, rounding=0.0, warnings=lambda: ["one of its own"])
-    first: Any = SimpleNamespace(posterior=lambda _: posterior)
+    first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size)
     choice: Any = SimpleNamespace(kind=SimpleNamespace(name=name))
     measurements: Any = None
     engine = AccurateEngine(first, choice, measurements, Case(size, (), on_channels=True))

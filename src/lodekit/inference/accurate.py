@@ -258,7 +258,7 @@ class AccurateEngine:
     def _doubt(self, hyper: Hyperparameters, value: float) -> str:
         """Return that waves miss a part of the channel prior, as a sentence; empty where a matrix says the same.
 
-        Their error is one of frequencies, not of rounding: a narrow peak of the density may lie between them.
+        Waves say themselves what they miss; this is a second witness, where it is cheap.
         """
         waves = self.case.on_channels and self.choice.kind.name == "spectral"
         if not waves or self.case.size > _FEW or self.second is None or not np.isfinite(value):
@@ -290,11 +290,6 @@ class AccurateEngine:
         return found or (_LOST if known and not any(self._within(TRUSTED, *each) for each in known) else "")
 
     def _within(self, tolerance: float, value: float, error: float) -> bool:
-        """Return whether a log evidence is finite and has an error within a tolerance.
-
-        Under the channel prior, whose waves are many, whatever is finite is taken; posteriors warn of large errors.
-        """
-        if self.case.on_channels:
-            return bool(np.isfinite(value))
+        """Return whether a log evidence is finite and has an error within a tolerance."""
         least = _HARMLESS if tolerance >= TRUSTED else 0.0
         return bool(np.isfinite(value) and error <= max(tolerance * max(self.size, abs(value)), least))

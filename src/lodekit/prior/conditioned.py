@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.points import Point, Pulled
 
-__all__ = ["Conditioned"]
+__all__ = ["Conditioned", "find_amplitudes"]
 
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
@@ -81,6 +81,21 @@ class Conditioned:
         return np.asarray(np.einsum("olf,lmf->of", _squares(self._observed), _squares(self._root)))
 
     @cached_property
+    def channels(self) -> ComplexArray:
+        """``B(i w) R``: the same for the channels, shape (c, q, f)."""
+        return self._units / self._weights[:, None]
+
+    @property
+    def roots(self) -> ComplexArray:
+        """R, whose products with its adjoint are the density of the free functions, shape (q, q, f)."""
+        return self._root
+
+    @cached_property
+    def log_sizes(self) -> Array:
+        """Half the logarithm of the determinant of the density of the free functions, shape (f,)."""
+        return np.asarray(np.sum(np.log(np.abs(np.einsum("qqf->qf", self._root))), axis=0))
+
+    @cached_property
     def shares(self) -> Array:
         """The spectral densities of the channels, relative to those that they would have alone, shape (c, f)."""
         return np.asarray(np.sum(_squares(self._units), axis=1))
@@ -116,6 +131,28 @@ class Conditioned:
             np.sum(in_log_density * tilt, axis=1),
             2.0 * in_log_density.sum(axis=1),
         )
+
+
+def find_amplitudes(channels: Array, frequencies: Array, seen: ComplexArray, sizes: Array) -> ComplexArray:
+    """Return the amplitudes of the free functions in waves that are known by their channels, shape (q, m).
+
+    Least squares in units of the channels' sizes: what is found is a solution to rounding, though `seen` may not be.
+
+    Parameters
+    ----------
+    channels : array, shape (c, q, k)
+        Coefficients of the channels on the free functions.
+    frequencies : array, shape (m,)
+    seen : array, shape (c, m)
+        What the channels see of each wave.
+    sizes : array, shape (c,)
+        What rounding errors of each channel go with.
+    """
+    count, width, length = channels.shape
+    flat = channels.reshape(-1, length).astype(complex)
+    B = (flat @ _turned_powers(frequencies, length)).reshape(count, width, -1)
+    root, units = _factorize(B / sizes[:, None, None])
+    return np.asarray(np.einsum("lqm,cqm,cm->lm", root, np.conj(units), seen / sizes[:, None]))
 
 
 def _turned_powers(frequencies: Array, length: int) -> ComplexArray:

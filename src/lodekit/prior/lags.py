@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.prior.conditioned import Conditioned
-from lodekit.prior.panels import Panels, make_panels
+from lodekit.prior.panels import Allowed, Panels, make_panels
 from lodekit.prior.points import Point, Pulled
 
 __all__ = ["LagCovariance", "Lags", "chebyshev_basis", "chebyshev_size", "chebyshev_transform"]
@@ -24,6 +24,8 @@ __all__ = ["LagCovariance", "Lags", "chebyshev_basis", "chebyshev_size", "chebys
 Array = NDArray[np.float64]
 #: So many numbers of the basis over all pairs of times are kept; of larger ones, pieces are made when they are needed.
 _KEPT = 8_000_000
+#: What may be missed where waves serve again: a share of the noise; below a share of the variance all is rounding.
+_TOLERANCE, _LEAST = 1e-7, 1e-14
 
 
 def chebyshev_size(turns: float) -> int:
@@ -108,24 +110,35 @@ class Lags:
         """The longest lag."""
         return max(float(np.ptp(self.times)), 1e-6)
 
-    def covariance(self, point: Point) -> LagCovariance | None:
+    def covariance(self, point: Point, noise: Array) -> LagCovariance | None:
         """Return the covariance at a point; None where it is not finite. Waves of the last point serve again.
 
         Parameters
         ----------
         point : Point
             Operators and hyperparameters.
+        noise : array, shape (o,)
+            Variances of the noise of the observables.
         """
         waves: _Waves | None = self._kept.get("waves")
+        allowed = Allowed(noise, _TOLERANCE, _LEAST)
         if waves is not None:
             own = Conditioned(waves.panels.frequencies, point)
-            if waves.panels.serves(own):
+            if waves.panels.serves(own, allowed):
                 return LagCovariance(self, own, waves)
-        panels = make_panels(point, self.length + self.back)
+        share = allowed.share(np.ones(1))
+        panels = make_panels(point, self.length + self.back, share)
         if panels is None:
             return None
+        own = Conditioned(panels.frequencies, point)
+        needed = allowed.share(own.powers @ panels.weights)
+        if needed < 0.1 * share:
+            panels = make_panels(point, self.length + self.back, needed)
+            if panels is None:
+                return None
+            own = Conditioned(panels.frequencies, point)
         waves = self._kept["waves"] = self._make_waves(panels)
-        return LagCovariance(self, Conditioned(panels.frequencies, point), waves)
+        return LagCovariance(self, own, waves)
 
     def _make_waves(self, panels: Panels) -> _Waves:
         size = chebyshev_size(float(panels.highs[-1]) * self.length)
@@ -181,6 +194,11 @@ class LagCovariance:
     lags: Lags
     own: Conditioned
     waves: _Waves
+
+    @property
+    def missed(self) -> float:
+        """The share of a variance that may lie in peaks too narrow to be resolved."""
+        return self.waves.panels.missed
 
     def blocks(self) -> Array:
         """Return the covariance, one row for each pair of observables, shape (o o, n n)."""

@@ -4,12 +4,14 @@ A covariance is ``k(tau) = int S(w) cos(w tau) dw / pi``. Equidistant frequencie
 period exceeds the window and the memory of the process, which is very long where a peak is narrow; panels that are
 halved around a peak need some ten frequencies more for each halving, whatever the memory. On each panel the density is
 looked at as a Legendre series: what its last terms say of the terms that the rule does not integrate tells whether to
-halve it.
+halve it. A peak between the nodes leaves no term; but the logarithm of the determinant of the density has a pole there,
+which no series of a few terms follows, and so tells where to look, however narrow the peak is and whatever lies under
+it. Panels that cannot be halved any more say what they may miss.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +22,7 @@ from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.latents import CHANNEL_LATENT
 from lodekit.prior.points import Point
 
-__all__ = ["Panels", "make_panels"]
+__all__ = ["Allowed", "Panels", "make_panels"]
 
 Array = NDArray[np.float64]
 #: Frequencies of one panel, and how far a wave may turn from its middle to its end over the window.
@@ -29,13 +31,14 @@ _ORDER, _TURN = 16, 4.0
 _MADE, _SERVED = 1e-14, 1e-10
 #: Below this share of the variance a panel at the end of the band is left out.
 _NOTHING, _FAR = 1e-17, 1e-28
-#: A panel whose largest value exceeds its median by more than this may hide a narrow peak.
-_HIDDEN = 20.0
+#: A panel whose largest value exceeds its median by more than this may hide a narrow peak; so may one where the last
+#: terms of the logarithm of the determinant exceed that. A pole in the panel, on the axis, makes at least the double.
+_HIDDEN, _BENT = 20.0, 0.02
 _HALVINGS = 60
 #: No panel is narrower than this, relative to its frequencies.
 _NARROWEST = 1e-13
-#: Rounding of a density where waves cancel each other; the least share of a variance that a hidden peak may have.
-_ROUNDING, _LEAST = 1e-15, 1e-13
+#: Rounding of a density where waves cancel each other.
+_ROUNDING = 1e-15
 #: So many panels are too many.
 _MOST = 5000
 #: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
@@ -43,7 +46,32 @@ _HIGHEST = 1e5
 
 _NODES, _WEIGHTS = legendre.leggauss(_ORDER)
 #: The mean and the last three coefficients of a Legendre series from values on the nodes, shape (order, 4).
-_SERIES = (_WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5))[:, [0, -3, -2, -1]]
+_TERMS = _WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5)
+_SERIES, _BENDS = _TERMS[:, [0, -3, -2, -1]], _TERMS[:, -6:]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a rule may miss at points where it serves again.
+
+    Parameters
+    ----------
+    noise : array, shape (o,)
+        Variances of the noise of the observables.
+    tolerance : float
+        A share of these.
+    least : float
+        A share of the variance below which nobody looks.
+    """
+
+    noise: Array
+    tolerance: float = _SERVED
+    least: float = 1e-28
+
+    def share(self, variances: Array) -> float:
+        """Return the share of their variance that may be missed, from the variances of the observables."""
+        ratio = float(np.min(self.noise / np.where(variances > 0, variances, 1.0), initial=1.0))
+        return max(min(self.tolerance * ratio, _SERVED), self.least)
 
 
 @dataclass(frozen=True)
@@ -54,10 +82,13 @@ class Panels:
     ----------
     lows, highs : arrays, shape (p,)
         Where each panel begins and ends.
+    missed : float
+        The share of a variance that may lie in panels which were too narrow to be halved again.
     """
 
     lows: Array
     highs: Array
+    missed: float = 0.0
 
     @classmethod
     def joined(cls, several: list[Panels]) -> Panels:
@@ -100,7 +131,7 @@ class Panels:
         """
         values = own.powers.reshape(len(own.powers), -1, _ORDER)
         series = np.abs(values @ _SERIES) * (2.0 / np.pi * self._halves)[:, None]
-        energies = series[..., 0]
+        energies = whole = series[..., 0]
         if own.uncancelled is not own.powers:
             # What is left where waves cancel each other is rounding; nothing smaller needs to be resolved.
             whole = own.uncancelled.reshape(values.shape) @ _WEIGHTS * (self._halves / np.pi)
@@ -108,27 +139,33 @@ class Panels:
         shares = own.shares.reshape(len(own.shares), -1, _ORDER)
         largest, middle = shares.max(axis=-1), np.partition(shares, _ORDER // 2, axis=-1)[..., _ORDER // 2]
         alone = np.exp(own.log_density[:, _ORDER // 2 :: _ORDER]) * self._halves
+        is_bent = np.abs(own.log_sizes.reshape(-1, _ORDER) @ _BENDS).max(axis=-1) > _BENT
         # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
-        bound = np.where(largest > _HIDDEN * middle, 0.1 * alone * np.sqrt(largest), 0.0)
-        return Look(energies, series[..., 1:].max(axis=-1), alone * (shares @ _WEIGHTS) / np.pi, bound)
+        bound = np.where((largest > _HIDDEN * middle) | is_bent, 0.1 * alone * np.sqrt(largest), 0.0)
+        tails = series[..., 1:].max(axis=-1)
+        # Below, terms are made of rounding, and halving would not end.
+        tails[tails < 20.0 * _ROUNDING * whole] = 0.0
+        return Look(energies, tails, alone * (shares @ _WEIGHTS) / np.pi, bound)
 
-    def serves(self, own: Conditioned) -> bool:
+    def serves(self, own: Conditioned, allowed: Allowed) -> bool:
         """Return whether the rule is still accurate at another point, and no far wider than that.
 
         Parameters
         ----------
         own : Conditioned
             The density at the frequencies.
+        allowed : Allowed
         """
         look = self.look(own)
         totals, _ = look.totals
+        share = allowed.share(totals)
         # What comes after the last panel is less than this.
         beyond = own.powers[:, -1] * self._halves[-1]
-        if not np.isfinite(totals).all() or (beyond > _SERVED * totals).any():
+        if not np.isfinite(totals).all() or self.missed > share or (beyond > share * totals).any():
             return False
         half = look.energies.shape[1] // 2
-        is_wide = (look.energies[:, half:] <= _NOTHING * totals[:, None]).all()
-        return bool(not is_wide and not look.coarse(look.totals, _SERVED).any())
+        is_wide = (look.energies[:, half:] <= min(_NOTHING, share * share) * totals[:, None]).all()
+        return bool(not is_wide and not look.coarse(look.totals, share).any())
 
 
 @dataclass(frozen=True)
@@ -176,10 +213,15 @@ class Look:
 
     def peaks(self, totals: tuple[Array, Array], eps: float) -> NDArray[np.bool_]:
         """Return which panels may hide a peak of more than a share of a channel's variance, as in `coarse`."""
-        return np.asarray((self.hidden > max(eps, _LEAST) * totals[1][:, None]).any(axis=0))
+        return np.asarray((self.hidden > eps * totals[1][:, None]).any(axis=0))
+
+    def missed(self, totals: tuple[Array, Array], which: NDArray[np.bool_]) -> float:
+        """Return the share of a variance that some panels may miss, with `totals` as in `coarse`."""
+        hidden = np.max(self.hidden[:, which].sum(axis=1) / totals[1], initial=0.0)
+        return float(hidden + np.max(self.tails[:, which].sum(axis=1) / totals[0], initial=0.0))
 
 
-def make_panels(point: Point, length: float) -> Panels | None:
+def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels | None:
     """Return panels for all lags up to a length; None where the density is not finite.
 
     Parameters
@@ -188,9 +230,12 @@ def make_panels(point: Point, length: float) -> Panels | None:
         Operators and hyperparameters.
     length : float
         In scaled time.
+    share : float
+        Of a variance: what may be missed where the panels serve again nearby; here it is ten thousand times less.
     """
-    order = max(point.free.shape[-1], point.channels.shape[-1])
-    band = CHANNEL_LATENT.band(order, _NOTHING) / float(np.min(point.lengthscales))
+    made, order = _MADE / _SERVED * share, max(point.free.shape[-1], point.channels.shape[-1])
+    nothing, far = 1e-3 * made, min(_FAR, made * made)
+    band = CHANNEL_LATENT.band(order, nothing) / float(np.min(point.lengthscales))
     if not np.isfinite(band) or band * length > _HIGHEST:
         return None
     edges = np.linspace(0.0, band, int(np.ceil(band * length / (2.0 * _TURN))) + 5)
@@ -198,16 +243,18 @@ def make_panels(point: Point, length: float) -> Panels | None:
     powers = Conditioned(edges, point).powers
     if not np.isfinite(powers).all():
         return None
-    known = np.flatnonzero((powers > _FAR * powers.sum(axis=1, keepdims=True)).any(axis=0))
+    known = np.flatnonzero((powers > far * powers.sum(axis=1, keepdims=True)).any(axis=0))
     top = min(int(np.max(known, initial=0)) + 2, len(edges) - 1)
     todo = Panels(edges[:top], edges[1 : top + 1])
     done: list[Panels] = []
-    settled, energies = (np.zeros(len(powers)), np.zeros(len(point.channels))), []
+    settled, energies, missed = (np.zeros(len(powers)), np.zeros(len(point.channels))), [], 0.0
     for _ in range(_HALVINGS):
         look = todo.look(Conditioned(todo.frequencies, point))
         totals = settled[0] + look.totals[0], settled[1] + look.totals[1]
-        coarse, peaks = look.coarse(totals, _MADE), look.peaks(totals, _MADE)
-        coarse &= todo.highs - todo.lows > _NARROWEST * todo.highs
+        coarse, peaks = look.coarse(totals, made), look.peaks(totals, made)
+        is_wide = todo.highs - todo.lows > _NARROWEST * todo.highs
+        missed += look.missed(totals, coarse & ~is_wide)
+        coarse &= is_wide
         done.append(todo.pick(~coarse))
         energies.append(look.energies[:, ~coarse])
         settled = settled[0] + energies[-1].sum(axis=1), settled[1] + look.channels[:, ~coarse].sum(axis=1)
@@ -217,9 +264,9 @@ def make_panels(point: Point, length: float) -> Panels | None:
             break
         if len(todo.lows) > _MOST:
             return None
-    needed = (np.concatenate(energies, axis=1) > _NOTHING * settled[0][:, None]).any(axis=0)
+    needed = (np.concatenate(energies, axis=1) > nothing * settled[0][:, None]).any(axis=0)
     if not np.isfinite(settled[0]).all() or not needed.any():
         return None
     highest = float(np.concatenate([part.highs for part in done])[needed].max())
     found = Panels.joined(done)
-    return found.pick(found.highs <= highest)
+    return replace(found.pick(found.highs <= highest), missed=missed)

@@ -10,22 +10,19 @@ derivatives in these coefficients back to derivatives in everything that is lear
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import next_fast_len, rfft
 
-from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.latents import CHANNEL_LATENT, Latent
 from lodekit.prior.points import Point, Pulled, powers_of
 
 __all__ = [
     "MOST_WAVES",
-    "ChannelSpectrum",
     "Frequencies",
     "LatentSpectrum",
     "Spectrum",
@@ -37,8 +34,6 @@ ComplexArray = NDArray[np.complex128]
 _ROUND = 2.0**0.25
 #: No more waves than this in all; beyond, a window is too long for its lengthscales.
 MOST_WAVES = 2000
-#: The channel prior is made of waves; beyond lags where it forgets itself to this, its period need not reach.
-_LONGEST_LAG = 1e-11
 
 
 @dataclass(frozen=True)
@@ -53,11 +48,19 @@ class Frequencies:
         How many frequencies each process has, zero included.
     reach : tuple of float
         The lag beyond which a process knows nothing of itself, to the tolerance.
+    missed : float
+        What covariances over the window miss, in units of the noise; zero where that is below the tolerance by a rule.
     """
 
     steps: tuple[float, ...]
     counts: tuple[int, ...]
     reach: tuple[float, ...]
+    missed: float = 0.0
+
+    @property
+    def key(self) -> Hashable:
+        """Something that is the same for the same frequencies."""
+        return self.steps, self.counts
 
     @cached_property
     def values(self) -> Array:
@@ -91,18 +94,6 @@ class Spectrum(Protocol):
         order : int
             Of the derivative.
         eps : float
-        """
-
-    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves that are exact to a tolerance over a window.
-
-        Parameters
-        ----------
-        point : Point
-        eps : float
-            The tolerance.
-        length : float
-            Of the window, in scaled time.
         """
 
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
@@ -165,7 +156,7 @@ class LatentSpectrum:
             yield latent, step * np.arange(count, dtype=float), float(lengthscale)
 
     def _roots(self, frequencies: Frequencies, point: Point) -> Array:
-        key = (frequencies.steps, frequencies.counts)
+        key = frequencies.key
         if key not in point.roots:
             point.roots[key] = self._make_roots(frequencies, point)
         found: Array = point.roots[key]
@@ -204,109 +195,3 @@ class LatentSpectrum:
             np.bincount(process, in_log_density * tilt, minlength=count).astype(float),
             np.bincount(process, 2.0 * in_log_density, minlength=count).astype(float),
         )
-
-
-@dataclass(frozen=True)
-class ChannelSpectrum:
-    """Independent squared-exponential processes for the channels, conditioned on the equations.
-
-    With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the
-    free functions have the spectral density ``(B* S^-1 B)^-1``, and the channels ``B (B* S^-1 B)^-1 B*``: whatever
-    basis the free functions have, and in the channels' own units.
-    """
-
-    def band(self, order: int, eps: float) -> float:
-        """Return the band of a channel's own covariance, to an `order` and `eps`."""
-        return CHANNEL_LATENT.band(order, eps)
-
-    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return waves at a `point`, exact to `eps` over a `length`; the covariance itself is measured for them."""
-        count, longest = point.free.shape[1], float(np.max(point.lengthscales))
-        most = max(2, MOST_WAVES // max(count, 1))
-        limit = self.band(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
-        period = 2.0 * (length + 8.0 * longest)
-        while True:
-            step = 2.0 * np.pi / period
-            number = int(np.ceil(limit / step)) + 1
-            trial = Frequencies((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
-            found = self.coefficients(trial, point)
-            band, reach = self.extent(trial, found, eps)
-            if reach < 0.45 * period or int(band / step) > 4 * most - 2:
-                break
-            period *= 2.0
-        # A little more than needed, so that the waves serve the neighbourhood, too; no more where they are many.
-        for spare in (_ROUND, 1.01):
-            final = 2.0 * np.pi / (length + spare**2 * reach)
-            number = int(np.ceil(spare * band / final)) + 1
-            if number <= most:
-                break
-        return Frequencies((final,) * count, (number,) * count, (reach,) * count)
-
-    @staticmethod
-    def extent(frequencies: Frequencies, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
-        """Return the highest frequency and the longest lag that matter, to a tolerance.
-
-        Parameters
-        ----------
-        frequencies : Frequencies
-        coefficients : array, shape (o, f)
-            Of the observables on the whitened waves.
-        eps : float
-            The tolerance.
-        """
-        count, own = len(frequencies.counts), frequencies.counts[0]
-        power = (np.abs(coefficients) ** 2).reshape(len(coefficients), count, -1).sum(axis=1)
-        total = power.sum(axis=1, keepdims=True)
-        share = np.where(total > 0, power / np.where(total > 0, total, 1.0), 0.0)
-        tail = share[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0)
-        above = np.flatnonzero(tail > eps)
-        size = next_fast_len(4 * own, real=True)
-        lags = np.abs(rfft(share, size, axis=1).real).max(axis=0)
-        known = np.flatnonzero(lags > max(eps, _LONGEST_LAG))
-        period = 2.0 * np.pi / frequencies.steps[0]
-        band = (int(above[-1]) + 1 if len(above) else 1) * frequencies.steps[0]
-        return band, (int(known[-1]) + 1 if len(known) else 1) * period / size
-
-    def serves(self, frequencies: Frequencies, point: Point, eps: float, length: float) -> bool:
-        """Whether waves are exact to a tolerance, and not far more than that.
-
-        Parameters
-        ----------
-        frequencies : Frequencies
-        point : Point
-        eps : float
-            The tolerance.
-        length : float
-            Of the window, in scaled time.
-        """
-        # With half the step, lags up to the whole period can be seen.
-        finer = Frequencies(
-            tuple(0.5 * step for step in frequencies.steps),
-            tuple(2 * count - 1 for count in frequencies.counts),
-            frequencies.reach,
-        )
-        coefficients = self.coefficients(finer, point)
-        if not np.isfinite(coefficients).all():
-            return False
-        band, reach = self.extent(finer, coefficients, eps)
-        period, highest = 2.0 * np.pi / frequencies.steps[0], frequencies.steps[0] * frequencies.counts[0]
-        return bool(length + reach <= period <= 2.0 * (length + reach) and band < 0.99 * highest <= 2.5 * band)
-
-    @staticmethod
-    def _conditioned(frequencies: Frequencies, point: Point) -> Conditioned:
-        """Return the density of the channels, at the frequencies that all processes share."""
-        key = (frequencies.steps[0], frequencies.counts[0])
-        if key not in point.roots:
-            point.roots[key] = Conditioned(frequencies.steps[0] * np.arange(frequencies.counts[0], dtype=float), point)
-        found: Conditioned = point.roots[key]
-        return found
-
-    def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
-        """Return ``W(i w) R`` at `frequencies` w and a `point`."""
-        found = self._conditioned(frequencies, point).coefficients
-        return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))
-
-    def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
-        """Return derivatives at a `point` and `frequencies` by `slope`."""
-        own = self._conditioned(frequencies, point)
-        return own.pull((slope * np.sqrt(frequencies.weights)).reshape(own.coefficients.shape))

@@ -43,7 +43,7 @@ def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficie
     return np.concatenate([free[o] + by_modes[o][index] for o, index in enumerate(data.index)])
 
 
-def error_of(sizes: Array, alpha: Array, inverse: Array, *, by_waves: bool = False) -> float:
+def error_of(sizes: Array, alpha: Array, inverse: Array, missed: float | None = None) -> float:
     """Return about how large an error rounding makes in the log evidence; infinite where it is not finite.
 
     Entries of the covariance have errors in proportion to the roots of `sizes`; the derivative of the log evidence in
@@ -57,10 +57,12 @@ def error_of(sizes: Array, alpha: Array, inverse: Array, *, by_waves: bool = Fal
         ``K^-1 (y - mu)``.
     inverse : array, shape (n,)
         The diagonal of the inverse of K, or what it cannot exceed.
-    by_waves : bool
-        Whether the covariance is a sum over waves.
+    missed : float, optional
+        The share of a variance that waves miss, where the covariance is a sum over these.
     """
-    error = (_OF_WAVES if by_waves else _ROUNDING) * (0.5 * float(sizes @ (alpha**2 + inverse)) + len(sizes))
+    error = (_ROUNDING if missed is None else _OF_WAVES + missed) * (
+        0.5 * float(sizes @ (alpha**2 + inverse)) + len(sizes)
+    )
     return error if np.isfinite(error) else np.inf
 
 

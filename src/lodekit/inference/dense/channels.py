@@ -36,8 +36,6 @@ _FORGOTTEN = 1e-11
 _MOST = 20_000
 _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 _BLOCK = 4096
-#: An error of the log evidence is worth a word beyond the larger of these: by itself, and relative to the evidence.
-_ABSOLUTE, _RELATIVE = 1e-3, 1e-6
 
 
 @dataclass(frozen=True)
@@ -59,21 +57,6 @@ class ChannelPosterior(DensePosterior):
     def rounding(self) -> float:
         """About how large an error rounding makes in the mean, relative to the data: waves do not cancel over time."""
         return float(np.finfo(float).eps)
-
-    def warnings(self) -> list[str]:
-        """Return a sentence about the log evidence, where rounding leaves it too few digits; none otherwise.
-
-        No point of the search is refused under this prior: another engine would be slow, and need not know better.
-        """
-        error, size = self.error, max(self.data.size, abs(self.value))
-        if error <= max(_ABSOLUTE, _RELATIVE * size):
-            return []
-        added = ", and what had to be added to the covariance of the data to factorize it," if self.state.added else ""
-        return [
-            f"rounding{added} makes an error of about {error:.1g} in the log evidence, because the noise is very small "
-            "against the prior of the channels: do not compare it with others; give a larger noise_std, or use "
-            "prior='latent'"
-        ]
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).

@@ -13,10 +13,12 @@ from lodekit.data.measurements import check_exact_values
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Series
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.lags import Lags
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.lags import LagCovariance, Lags
 from lodekit.prior.latents import Latent
 from lodekit.prior.modes import ModeGroup
 from lodekit.prior.observables import Observables
+from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
 
 __all__ = ["DenseData"]
@@ -113,6 +115,21 @@ class DenseData:
     def lags(self) -> Lags:
         """All pairs of times, for the channel prior."""
         return Lags(self.scaled_times, self.observables.longest_window)
+
+    def lag_covariance(self, coefficients: Coefficients, hyper: Hyperparameters, noise: Array) -> LagCovariance | None:
+        """Return the covariance of the channel prior over all pairs of times; None where it is not finite.
+
+        Parameters
+        ----------
+        coefficients : Coefficients
+            Of the measured observables.
+        hyper : Hyperparameters
+        noise : array, shape (n,)
+            Variances of all measurements, in scaled units.
+        """
+        parts = np.split(noise, self.offsets[1:-1])
+        least = np.array([np.min(part, initial=np.inf) for part in parts])
+        return self.lags.covariance(Point.at(coefficients, self.channels(hyper.theta), hyper), least)
 
     def channels(self, theta: Array) -> Coefficients | None:
         """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.

@@ -28,7 +28,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import fold_matrix, pair_coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.lags import LagCovariance
-from lodekit.prior.points import Point, Pulled
+from lodekit.prior.points import Pulled
 
 __all__ = [
     "Factorization",
@@ -165,7 +165,7 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
             ell, windows = float(hyper.lengthscales[number]), prepared.coefficients.windows
             stacks.append(make_stack(data, latent, ell, prepared.order, windows, slopes=slopes))
     else:
-        lagged = data.lags.covariance(Point.at(prepared.coefficients, data.channels(hyper.theta), hyper))
+        lagged = data.lag_covariance(prepared.coefficients, hyper, prepared.noise)
         if lagged is None:
             return None
         blocks = lagged.blocks()
@@ -186,14 +186,15 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log = float(np.log(np.einsum("ii->i", factor)).sum())
     value = log_evidence(float(residual @ alpha), half_log, len(residual))
-    error = error_of(sizes, alpha, 1.0 / prepared.noise, by_waves=lagged is not None)
+    missed = None if lagged is None else lagged.missed
+    error = error_of(sizes, alpha, 1.0 / prepared.noise, missed)
     if added or error > _HARMLESS * max(len(residual), abs(value)):
         # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
         if blocks is None:
             sizes = prior_sizes(data, hyper, prepared.coefficients, prepared.basis)
         root, _ = lapack.dtrtri(factor, lower=1)
         inverse = np.sum(np.tril(root) ** 2, axis=0)
-        error = error_of(sizes, alpha, inverse, by_waves=lagged is not None)
+        error = error_of(sizes, alpha, inverse, missed)
         error += error_of_added(added, prepared.noise, alpha, inverse)
     return Factorization(prepared, factor, alpha, value, error, stacks, lagged, added)
 

@@ -57,6 +57,9 @@ def evaluate_batch(
     several = [engines] * len(hypers) if isinstance(engines, SpectralEngine) else list(engines)
     if len(several) != len(hypers):
         raise LodekitError(f"expected one engine, or one for each of {len(hypers)} hyperparameters, got {len(several)}")
+    if any(engine.prior.channels is not None for engine in several):
+        # Their waves belong to one point each.
+        return [engine.evaluate(hyper) for engine, hyper in zip(several, hypers, strict=True)]
     with np.errstate(all="ignore"):
         evaluations = [Evaluation(engine.workspace, hyper) for engine, hyper in zip(several, hypers, strict=True)]
         prepared = [_reach(evaluation) for evaluation in evaluations]

@@ -46,7 +46,7 @@ class Solution:
     channels : Coefficients or None
         Of all channels, where the prior stands on these.
     error : float
-        About how large an error rounding makes in the log evidence.
+        About how large an error rounding, and what waves miss, make in the log evidence.
     """
 
     value: float
@@ -107,22 +107,21 @@ class Evaluation:
         """Return what the weights of measurements are multiplied by: one over the learned variance, scaled; or one."""
         return self.prior.noise.precision(sums.observable, self.hyper.noise, learned=sums.learned)
 
-    def _accuracy(self, several: Sequence[NodeSums]) -> float:
-        """Return the tolerance of the covariance: relative to itself, and small against the noise."""
-        ratio, variance = 1.0, self._prior_variance()
+    def _noise(self, several: Sequence[NodeSums]) -> Array:
+        """Return the variance of the noise of each observable, scaled: the least one, or that of a mean weight."""
+        found = np.full(self.prior.observables.count, np.inf)
         for sums in several:
             if sums.learned:
                 noise = self.prior.noise.variance(sums.observable, self.hyper.noise)
             else:
                 noise = max(sums.count, 1) / float(sums.weights.sum())
-            ratio = min(ratio, noise / max(variance[sums.observable], 1e-300))
-        exact = self.workspace.tolerance * max(ratio, 1e-30)
-        return float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
+            found[sums.observable] = min(found[sums.observable], noise)
+        return found
 
     def _prior_variance(self) -> Array:
-        """Return the prior variance of the observables; that of the channel prior is taken as that of the data."""
+        """Return the prior variance of the observables, by independent processes."""
         free, own = self.coefficients.free, self.prior.channels is None
-        total = np.zeros(len(free)) if own else np.ones(len(free))
+        total = np.zeros(len(free))
         for number, latent in enumerate(self.prior.latents if own else ()):
             ell, deviation = float(self.hyper.lengthscales[number]), float(self.hyper.deviations[number])
             total += free_variance(latent, free[:, number], ell, deviation, self.coefficients.windows)
@@ -144,17 +143,17 @@ class Evaluation:
         low, high = workspace.data.window
         # Averages reach back before their times.
         length = (high - low if self._length is None else self._length) + self.prior.observables.longest_window
-        eps = self._accuracy(workspace.data.node_sums(128))
+        noises = self._noise(workspace.data.node_sums(128))
         missing = self._order + 1 - point.free.shape[-1]
         if missing > 0:
             point = replace(point, free=np.pad(point.free, ((0, 0), (0, 0), (0, missing))))
         frequencies = Frequencies((), (), ())
         if point.free.shape[1]:
-            frequencies = workspace.frequencies(point, eps, length)
+            frequencies = workspace.frequencies(point, noises, self._prior_variance(), length)
         if sum(frequencies.counts) > most:
             raise OutOfReachError(
-                f"the spectral engine needs {sum(frequencies.counts)} waves here, and takes at most {most}: the window "
-                "is very long against the lengthscales, or the system keeps its memory very long; take a shorter window"
+                f"the spectral engine needs more waves here than it takes ({most}): the window is very long against "
+                "the lengthscales; take a shorter window"
             )
         return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 
@@ -276,7 +275,14 @@ class Evaluation:
             return None
         value = -0.5 * (solved.deviance + self.constants(grams))
         gradient = self.gradient(grams, functions, rooted.slopes(solved)) if slopes else None
-        return value, 0.5 * solved.error, gradient
+        return value, 0.5 * solved.error + self._missed(frequencies, value), gradient
+
+    def _missed(self, frequencies: Frequencies, value: float) -> float:
+        """Return what waves that miss a part of the covariance may change in a log evidence.
+
+        One wave that is missed, of a variance m, changes it by up to m / noise for each measurement.
+        """
+        return frequencies.missed * (self.workspace.size + abs(value)) if frequencies.missed else 0.0
 
     def solution(self) -> Solution | None:
         """Return the solved regression, with the posterior of the amplitudes; None where nothing is finite."""
@@ -308,7 +314,8 @@ class Evaluation:
         if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():
             return None
         value = -0.5 * (float(solved.deviance) + self.constants(grams))
-        solution = Solution(value, solved.mean, solved.root, frequencies, self.channels, 0.5 * solved.error)
+        error = 0.5 * solved.error + self._missed(frequencies, value)
+        solution = Solution(value, solved.mean, solved.root, frequencies, self.channels, error)
         return solution, self.gradient(grams, functions, regression.slopes(solved)) if slopes else None
 
     def constants(self, grams: Grams) -> float:

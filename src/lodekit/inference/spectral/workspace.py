@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.engine import SearchLimits, channel_limits
 from lodekit.inference.spectral.grams import Grams, make_grams
 from lodekit.inference.spectral.nodes import NodeSums, RootSums, SpectralData, SummedData
+from lodekit.prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
-from lodekit.prior.spectra import MOST_WAVES, ChannelSpectrum, Frequencies, LatentSpectrum, Spectrum
+from lodekit.prior.spectra import MOST_WAVES, Frequencies, LatentSpectrum, Spectrum
 
 __all__ = ["OutOfReachError", "Workspace"]
 
+Array = NDArray[np.float64]
 _GRIDS = 24
 #: The largest error of the evidence by rounding, relative to itself or to the number of measurements.
 _LOSS = 2e-9
@@ -53,7 +56,7 @@ class Workspace:
     log_jacobian: float
     tolerance: float = 1e-10
     _grams: OrderedDict[Any, Grams] = field(default_factory=OrderedDict, compare=False, repr=False)
-    _kept: dict[Any, Frequencies] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_grams": OrderedDict(), "_kept": {}}
@@ -61,7 +64,9 @@ class Workspace:
     @property
     def spectrum(self) -> Spectrum:
         """The prior in frequency."""
-        return LatentSpectrum(self.prior.latents) if self.prior.channels is None else ChannelSpectrum()
+        if self.prior.channels is None:
+            return LatentSpectrum(self.prior.latents)
+        return ChannelSpectrum(self.tolerance, self._kept)
 
     @property
     def limits(self) -> SearchLimits:
@@ -79,27 +84,26 @@ class Workspace:
         make = SearchLimits if prior.channels is None else channel_limits
         return make(1.3 * max(by_nodes, by_waves), 6.0)
 
-    def frequencies(self, point: Point, eps: float, length: float) -> Frequencies:
-        """Return frequencies for a window; those of the channel prior are dear to find, so the last ones serve again.
+    def frequencies(self, point: Point, noise: Array, variances: Array, length: float) -> Frequencies:
+        """Return waves for a window: the covariance they make is right to the tolerance, or they say what they miss.
 
         Parameters
         ----------
         point : Point
             Operators and hyperparameters.
-        eps : float
-            The tolerance of the covariance, relative to itself.
+        noise, variances : arrays, shape (o,)
+            Variances of the observables: of their noise, and of the prior, which that of the channels finds itself.
         length : float
             Of the window, in scaled time.
         """
         spectrum = self.spectrum
-        if not isinstance(spectrum, ChannelSpectrum):
-            return spectrum.frequencies(point, eps, length)
-        key = (length, point.free.shape)
-        last = self._kept.get(key)
-        if last is not None and spectrum.serves(last, point, eps, length):
-            return last
-        found = self._kept[key] = spectrum.frequencies(point, eps, length)
-        return found
+        if isinstance(spectrum, ChannelSpectrum):
+            return spectrum.frequencies(point, noise, length)
+        assert isinstance(spectrum, LatentSpectrum)  # noqa: S101
+        ratio = float(np.min(noise / np.maximum(variances, 1e-300), initial=1.0))
+        exact = self.tolerance * max(ratio, 1e-30)
+        eps = float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
+        return spectrum.frequencies(point, eps, length)
 
     def is_precise(self, error: float, deviance: float) -> bool:
         """Return whether a fast way to solve the regression has kept the digits of the log evidence.
@@ -153,7 +157,7 @@ class Workspace:
         roots : bool
             Whether the data are taken by their roots, on half the nodes.
         """
-        key = (frequencies.steps, frequencies.counts, nodes, roots)
+        key = (frequencies.key, nodes, roots)
         if key in self._grams:
             self._grams.move_to_end(key)
             return self._grams[key]

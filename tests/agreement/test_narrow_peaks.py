@@ -1,0 +1,140 @@
+"""Narrow peaks of the channel prior: engines agree with extended precision there, below and above 400 measurements."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.inference.accurate import TRUSTED
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.spectral.engine import SpectralEngine
+from lodekit.inference.spectral.evaluation import Evaluation
+from lodekit.prior import gauss, panels
+from lodekit.prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.points import Point
+from tests.channel_witness import channel_evidence, has_extended_precision
+from tests.inference.fitted import EXAMPLES, gradient_vector, prior_of, shifted
+
+witnessed = pytest.mark.skipif(not has_extended_precision(), reason="no extended precision here")
+
+
+@cache
+def engines(name: str, count: int) -> tuple[DenseEngine, SpectralEngine, Measurements, Hyperparameters]:
+    """Both engines on noisy data, and hyperparameters whose inputs hardly reach the resonances."""
+    example, generator = EXAMPLES[name], np.random.default_rng(count)
+    times = np.sort(generator.uniform(0.0, 5.0, count))
+    table = example.solution_at(times)
+    table = table + 0.02 * table.std(axis=0) * generator.standard_normal(table.shape)
+    observations = lk.Observations()
+    for channel, column in zip(example.system.channels, table.T, strict=True):
+        observations = observations.add(times, channel, column)
+    measurements = Measurements.of(observations)
+    prior = prior_of(example.system, measurements, channels=True, noise="channel")
+    own = len(example.system.channels)
+    hyper = Hyperparameters(
+        np.array([float(value) for value in example.values.values()]),
+        # Inputs come last in these systems: the longest lengthscale is theirs.
+        np.geomspace(0.12, 0.6, own),
+        np.ones(own),
+        np.ones(len(prior.groups)),
+        0.02 * prior.noise.units,
+    )
+    dense = DenseEngine(DenseData.of(prior, measurements.series))
+    return dense, SpectralEngine.of(prior, measurements, 1e-10), measurements, hyper
+
+
+def drawn(hyper: Hyperparameters, seed: int) -> Hyperparameters:
+    generator = np.random.default_rng(seed)
+    return Hyperparameters(
+        hyper.theta * np.exp(0.2 * generator.standard_normal(len(hyper.theta))),
+        hyper.lengthscales * 10.0 ** generator.uniform(-0.3, 0.5, len(hyper.lengthscales)),
+        hyper.deviations * 10.0 ** generator.uniform(-1.0, 1.0, len(hyper.deviations)),
+        hyper.mode_deviations,
+        hyper.noise * 10.0 ** generator.uniform(-1.0, 0.5, len(hyper.noise)),
+    )
+
+
+@witnessed
+@pytest.mark.parametrize("name", ["two_mass", "rlc_circuit", "cart_pendulum"])
+def test_evidences_at_narrow_peaks_are_those_of_extended_precision(name: str) -> None:
+    """Tolerance: a tenth of what makes a search refuse a point."""
+    dense, spectral, measurements, hyper = engines(name, 5)
+    moved = drawn(hyper, 1)
+    exact = channel_evidence(dense.prior, measurements, moved)
+    scale = max(measurements.size, abs(exact))
+    value, error = spectral.appraise(moved)
+    assert error < TRUSTED * scale
+    assert abs(value - exact) < 0.1 * TRUSTED * scale
+    other, doubt = dense.appraise(moved)
+    assert abs(other - exact) < 3.0 * doubt + 0.1 * TRUSTED * scale
+
+
+@pytest.mark.parametrize(("name", "count"), [("two_mass", 15), ("bipendulum", 20), ("two_mass", 150)])
+def test_both_engines_agree_below_and_above_400_measurements(name: str, count: int) -> None:
+    dense, spectral, _, hyper = engines(name, count)
+    assert (dense.size > 400) == (count > 100)
+    for seed in range(1 if count > 100 else 3):
+        moved = drawn(hyper, seed)
+        (a, first), (b, second) = dense.appraise(moved), spectral.appraise(moved)
+        assert abs(a - b) < 3.0 * (first + second) + 1e-9 * max(dense.size, abs(b))
+        assert second < TRUSTED * max(dense.size, abs(b))
+
+
+@pytest.mark.parametrize("name", ["two_mass", "three_tank"])
+def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None:
+    """One and two free functions; against central differences, good to about 1e-7."""
+    _, spectral, _, hyper = engines(name, 8)
+    hyper = drawn(hyper, 2)
+    waves, _ = Evaluation(spectral.workspace, hyper).prepare()
+    assert isinstance(waves, GaussFrequencies)
+    gradient = gradient_vector(spectral.evaluate(hyper))
+    for k in range(0, len(gradient), 3):
+        step = 1e-5 * max(1.0, abs(hyper.theta[k])) if k < len(hyper.theta) else 1e-5
+        difference = (spectral.value(shifted(hyper, k, step)) - spectral.value(shifted(hyper, k, -step))) / (2 * step)
+        assert gradient[k] == pytest.approx(difference, abs=2e-6 * np.abs(gradient).max())
+
+
+def narrow(width: float) -> Point:
+    """An undamped oscillator over a background: the peak lies between the nodes of every panel of the first round."""
+    channels = np.array([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], [[81.0, 0.0, 1.0], [0.0, 0.0, 0.0]]])
+    channels = np.concatenate([channels, [[[0.0, 0.0, 0.0], [1.0, 0.3, 0.0]]]])
+    return Point(channels, channels, np.array([0.1, 0.1, 0.1]), np.array([1.0, width, 0.3]))
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-5, 1e-8])
+def test_a_peak_on_a_background_is_found_by_the_determinant(width: float) -> None:
+    """Its flanks are far below the background; the panels become as narrow as the peak all the same."""
+    found = panels.make_panels(narrow(width), 1.0)
+    assert found is not None
+    assert float(np.min(found.highs - found.lows)) < 10.0 * width
+
+
+def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels that are not halved as far as a peak asks for say what they may miss."""
+    point, noise = narrow(1e-5), np.full(3, 1e-4)
+    right = ChannelSpectrum().frequencies(point, noise, 1.0)
+    assert isinstance(right, GaussFrequencies)
+    assert right.missed < 1e-9
+    monkeypatch.setattr(panels, "_NARROWEST", 1e-2)
+    coarse = ChannelSpectrum().frequencies(point, noise, 1.0)
+    assert coarse.missed > 1e-6
+
+
+def test_a_rule_of_too_few_waves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process ends early, the evidence has an error that nobody trusts."""
+    _, spectral, _, hyper = engines("two_mass", 15)
+    hyper = drawn(hyper, 1)
+    right = spectral.value(hyper)
+    targets = gauss._targets
+    monkeypatch.setattr(gauss, "_targets", lambda *given: (targets(*given)[0], np.full_like(targets(*given)[1], 0.05)))
+    spectral.workspace._kept.clear()
+    value, error = spectral.appraise(hyper)
+    spectral.workspace._kept.clear()
+    assert abs(value - right) > 1e-3
+    assert error > TRUSTED * max(spectral.size, abs(value))
