@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.ahead import answer_ahead
-from lodekit.arguments import check_count, check_finite, check_memory, check_seed
+from lodekit.arguments import check_count, check_finite, check_memory, check_seed, is_uncertain
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
@@ -24,7 +24,6 @@ from lodekit.prior.equations import equation_terms
 from lodekit.prior.observables import ObservableReader, Observables
 
 __all__ = [
-    "is_uncertain",
     "log_evidence",
     "method_of_fit",
     "predict",
@@ -373,13 +372,6 @@ def score(
         total += float(np.sum(-0.5 * (series.values - mean) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)))
         count += len(mean)
     return total / count
-
-
-def is_uncertain(parameters: str) -> bool:
-    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
-    if parameters not in ("uncertain", "fixed"):
-        raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
-    return parameters == "uncertain"
 
 
 def read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:

@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
 
-__all__ = ["check_count", "check_finite", "check_memory", "check_positive", "check_seed", "read_numbers", "read_times"]
+__all__ = [
+    "check_count",
+    "check_finite",
+    "check_memory",
+    "check_positive",
+    "check_seed",
+    "is_uncertain",
+    "read_numbers",
+    "read_times",
+]
 
 Array = NDArray[np.float64]
 
@@ -168,3 +177,10 @@ def check_memory(numbers: float, what: str) -> None:
             f"{what} would take {8e-9 * numbers:.3g} GB of memory, and this machine has {1e-9 * memory:.3g} GB; ask "
             "for fewer times at once"
         )
+
+
+def is_uncertain(parameters: str) -> bool:
+    """Return whether the uncertainty of what was learned counts: ``"uncertain"``, not ``"fixed"``."""
+    if parameters not in ("uncertain", "fixed"):
+        raise LodekitError(f"expected parameters='uncertain' or 'fixed', got {parameters!r}")
+    return parameters == "uncertain"

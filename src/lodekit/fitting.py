@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.contradictions import check_later
 from lodekit.data.excerpts import decimate, liveliest
-from lodekit.data.measurements import Measurements, check_later
+from lodekit.data.measurements import Measurements
 from lodekit.data.noise import EXACT
 from lodekit.data.records import Pool, Record, find_record, padded, parts_of
 from lodekit.errors import DataError, EquationError, FitError, LodekitError

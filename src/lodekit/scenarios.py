@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.answers import is_uncertain, read_observables
-from lodekit.arguments import check_finite
+from lodekit.answers import read_observables
+from lodekit.arguments import check_finite, is_uncertain
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit

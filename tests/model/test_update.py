@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.data.measurements import Measurements, check_later
+from lodekit.data.contradictions import check_later
+from lodekit.data.measurements import Measurements
 from lodekit.data.statistics import Statistics
 
 WALK = lk.System("x' = v")

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import check_exact_values
+from lodekit.data.contradictions import check_exact_values
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Series
 from lodekit.prior.compile import Coefficients

@@ -17,7 +17,8 @@ from lodekit.errors import LodekitError
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import Evidence
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.inference.spectral.evaluation import Evaluation, Functions
+from lodekit.inference.spectral.evaluation import Evaluation
+from lodekit.inference.spectral.functions import Functions
 from lodekit.inference.spectral.grams import Grams
 from lodekit.inference.spectral.regression import NormalEquations, Slopes, Solved, Term
 from lodekit.inference.spectral.workspace import OutOfReachError

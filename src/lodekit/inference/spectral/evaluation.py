@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.engine import Evidence
+from lodekit.inference.spectral.functions import Functions
 from lodekit.inference.spectral.grams import Grams
 from lodekit.inference.spectral.nodes import NodeSums, RootSums
 from lodekit.inference.spectral.regression import NormalEquations, Slopes, Solved, Term
@@ -21,7 +22,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.points import Point
 from lodekit.prior.spectra import MOST_WAVES, Frequencies
 
-__all__ = ["Evaluation", "Functions", "Solution", "evaluate", "log_evidence", "solve"]
+__all__ = ["Evaluation", "Solution", "evaluate", "log_evidence", "solve"]
 
 Array = NDArray[np.float64]
 #: Where the design has fewer rows than this share of its columns, the regression is solved over these. Where rounding
@@ -55,28 +56,6 @@ class Solution:
     frequencies: Frequencies
     channels: Coefficients | None
     error: float
-
-
-@dataclass(frozen=True)
-class Functions:
-    """Modes and means of all observables on one set of nodes, in scaled units; each list has one array per observable.
-
-    Parameters
-    ----------
-    modes : list of arrays, shape (q, r)
-        The basis functions of the modes, times their prior deviations.
-    d_modes : list of arrays, shape (p, q, r)
-        Their derivatives in the parameters.
-    means : list of arrays, shape (q,)
-        The particular solution.
-    d_means : list of arrays, shape (p, q)
-        Its derivatives in the parameters.
-    """
-
-    modes: list[Array]
-    d_modes: list[Array]
-    means: list[Array]
-    d_means: list[Array]
 
 
 class Evaluation:

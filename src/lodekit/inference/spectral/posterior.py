@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import check_met
+from lodekit.data.contradictions import check_met
 from lodekit.errors import LodekitError
 from lodekit.inference.spectral.evaluation import Solution, log_evidence, solve
 from lodekit.inference.spectral.nodes import RawData, SummedData
