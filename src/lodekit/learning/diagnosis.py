@@ -26,7 +26,7 @@ from lodekit.learning.whiteness import Whiteness
 __all__ = ["Diagnosis", "diagnose"]
 
 #: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
-_MARGIN, _MARGIN_EACH = 10.0, 0.05
+_MARGIN, _MARGIN_EACH = 10.5, 0.05
 #: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
 _CLEARLY, _MATTERS = 3.0, 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.

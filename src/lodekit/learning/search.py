@@ -160,9 +160,12 @@ def search(
     while is_steep or _stuck(objective, found, x0).any():
         following, is_steep = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
         evaluations += following.evaluations
-        gain, found = following.value - found.value, following
+        gain, before, found = following.value - found.value, found, following
         if gain < _GAIN:
-            found = replace(found, at_bound=found.at_bound & ~_stuck(objective, found, x0))
+            # Had it come to an end before, it has now: where a line leads nowhere, nothing new was learned.
+            ended = before if before.converged else found
+            at_bound = found.at_bound & ~_stuck(objective, found, x0)
+            found = replace(found, at_bound=at_bound, converged=ended.converged, message=ended.message)
             break
     return replace(found, evaluations=evaluations)
 
