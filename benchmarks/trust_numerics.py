@@ -5,8 +5,8 @@
 Three counts, and what does not belong there is listed. Fits: public fits of catalog systems, half of them with one
 level of noise for all channels, half of the data from the prior itself, where channels differ by decades; the other
 engine evaluates where each fit has ended. Evidences: both engines at random hyperparameters, far from any optimum,
-against an independent calculation with 50 or 90 digits; under the channel prior, in extended precision. Torture: public fits of extreme systems and data
-(`torture_cases.py`), each right with many digits, or refused in words.
+against an independent calculation with 50 or 90 digits; under the channel prior, in extended precision.
+Torture: public fits of extreme systems and data (`torture_cases.py`), each right with many digits, or refused in words.
 
 Right means: the log evidence errs by less than 1e-6, relative to itself or to the number of measurements; the mean at
 the data errs by less than 1e-6 of the spread of its channel, or a hundredth of its own deviation. A refusal is a
