@@ -2,7 +2,7 @@
 
     python benchmarks/trust.py [PART ...] [--jobs N] [--json FILE] [--docs docs/trust.md]
 
-Parts: evidences, fits, torture (`trust_numerics.py` says what is right), units (`units.py`), calibration
+Parts: evidences, channels, fits, torture (`trust_numerics.py` says what is right), units (`units.py`), calibration
 (`calibration.py`, random plants), input (`trust_input.py`: fuzz, and writes that are killed). Each prints what came
 out, and lists what must not be; the exit status is one then. `--json` keeps the figures, beside those of other parts
 that the file has already; `--docs` puts them into the tables of a page, between its marks; with `--only-docs` nothing

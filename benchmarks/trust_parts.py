@@ -255,6 +255,13 @@ PARTS: dict[str, Part] = {
         _sorted_counts,
         _table_of_counts,
     ),
+    "channels": Part(
+        "evidences under the channel prior against extended precision, four for each point",
+        lambda options: list(range(options.evidences // 2)),
+        lambda seed: list(trust_numerics.check_channel_evidence(seed)),
+        _sorted_counts,
+        _table_of_counts,
+    ),
     "fits": Part(
         "public fits, engines against each other",
         lambda options: list(range(options.fits // 2)),
