@@ -14,6 +14,7 @@ import pytest
 import lodekit as lk
 from lodekit import workflow
 from lodekit.columns import predict_columns, sample_columns
+from lodekit.rereading import recall_columns
 from lodekit.workflow import Product
 
 SYSTEM = """
@@ -50,7 +51,13 @@ def product(folder: Path) -> Product:
 def test_a_system_file_says_how_data_are_read_and_called(product: Product, folder: Path) -> None:
     assert product.source == "log.csv"
     assert product.notes == ("separator ';', decimal comma", "T is in column temp", "columns not used: other")
-    assert product.gp.labels_ == {"title": "A room", "units": {"T": "K"}, "origin": ""}
+    labels = {"title": "A room", "units": {"T": "K"}, "origin": "", "columns": {"T": "temp"}}
+    assert product.gp.labels_ == labels
+    assert product.gp.label(title="A room", units={"T": "K"}).labels_ == labels
+    # Another file of the same layout needs no mapping; one that looks different is read by its own names.
+    assert recall_columns(product.gp, folder / "log.csv") == {"T": "temp"}
+    (folder / "other.csv").write_text("t,T\n0,1\n1,2\n")
+    assert recall_columns(product.gp, folder / "other.csv") == {}
     assert product.gp.fit_.measurements.series[0].std.tolist() == [0.05] * 25
     other = workflow.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", columns={"T": "other"})
     assert other.gp.fit_.measurements.series[0].values[-1] == 24

@@ -106,8 +106,6 @@ def predict(
     >>> speed, std = gp.predict([0.5, 1.5], "x'", return_std=True)
     >>> speed.shape, std.shape
     ((2,), (2,))
-    >>> gp.predict(observable="x", ahead=1).shape
-    (4,)
     """
     fit = fit.part(record)
     if ahead is not None:
@@ -117,8 +115,13 @@ def predict(
         return answer_ahead(fit, texts, ahead, single=single, return_std=return_std)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
+    return _predict(fit, t, observable, return_std, return_cov, is_uncertain(parameters))
+
+
+def _predict(fit: Fit, t: ArrayLike, observable: Any, return_std: bool, return_cov: bool, uncertain: bool) -> Any:
+    """Return what `predict` is asked for, of one record at any times."""
     texts, single = read_observables(fit, observable)
-    times, observables, uncertain = fit.times(t), fit.observables(texts), is_uncertain(parameters)
+    times, observables = fit.times(t), fit.observables(texts)
     if not len(times):
         shape = (0,) if single else (0, len(texts))
         return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
