@@ -70,7 +70,7 @@ class _Density:
 
     def on_waves(self, operators: Array, w: Array) -> Array:
         powers = (1j * w.astype(np.clongdouble))[None] ** np.arange(operators.shape[-1])[:, None]
-        return np.einsum("oqk,kf->oqf", operators.astype(np.clongdouble), powers)
+        return np.asarray(np.einsum("oqk,kf->oqf", operators.astype(np.clongdouble), powers))
 
     def values(self, w: Array) -> Array:
         """Return ``W (B* S^-1 B)^-1 W* / pi``, shape (o, o, f), by Cholesky at each frequency."""
@@ -99,7 +99,7 @@ class _Density:
         for k in range(count):
             X[:, k] = (W[:, k] - sum((X[:, j] * R[j, k] for j in range(k)), np.zeros_like(W[:, 0]))) / R[k, k]
         X = X * np.exp(log_root.max(axis=0))
-        return np.einsum("iqf,jqf->ijf", X, np.conj(X)) / _PI
+        return np.asarray(np.einsum("iqf,jqf->ijf", X, np.conj(X)) / _PI)
 
     def _mesh(self) -> Array:
         ell = self.hyper.lengthscales
@@ -154,7 +154,7 @@ class _Density:
                 total += P[..., part].real @ np.cos(angle) + 1j * (P[..., part].imag @ np.sin(angle))
         # k(tau) = Re int S e^(i w tau): what goes with the sine is odd.
         even, odd = total.real[..., where.reshape(lag.shape)], total.imag[..., where.reshape(lag.shape)]
-        return even - np.sign(lag) * odd
+        return np.asarray(even - np.sign(lag) * odd)
 
     def _settled(self) -> list[tuple[Array, Array]]:
         """Return frequencies and weights of panels that need no halving."""

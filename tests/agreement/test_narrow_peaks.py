@@ -14,7 +14,7 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.inference.spectral.evaluation import Evaluation
-from lodekit.prior import gauss, panels
+from lodekit.prior import panels
 from lodekit.prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.points import Point
@@ -128,13 +128,11 @@ def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rule_of_too_few_waves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the process ends early, the evidence has an error that nobody trusts."""
-    _, spectral, _, hyper = engines("two_mass", 15)
+    _, spectral, measurements, hyper = engines("two_mass", 15)
     hyper = drawn(hyper, 1)
     right = spectral.value(hyper)
-    targets = gauss._targets
-    monkeypatch.setattr(gauss, "_targets", lambda *given: (targets(*given)[0], np.full_like(targets(*given)[1], 0.05)))
-    spectral.workspace._kept.clear()
-    value, error = spectral.appraise(hyper)
-    spectral.workspace._kept.clear()
+    for name in ("_SLOPES", "_UNSEEN"):
+        monkeypatch.setattr(f"lodekit.prior.gauss.{name}", 1.0)
+    value, error = SpectralEngine.of(spectral.prior, measurements, 1e2).appraise(hyper)
     assert abs(value - right) > 1e-3
     assert error > TRUSTED * max(spectral.size, abs(value))

@@ -31,9 +31,9 @@ ComplexArray = NDArray[np.complex128]
 #: Equidistant waves have some more than needed, so that they serve the neighbourhood, too.
 _SPARE = 2.0**0.25
 #: Errors of sums of waves, relative to the variance; covariances below the second one are taken for rounding.
-_ROUNDING, _LONGEST_LAG = 2e-15, 1e-14
+_ROUNDING, _LONGEST_LAG = 1e-15, 1e-14
 #: Equidistant waves may miss so many times the tolerance, and be so many, by themselves or against those of a rule.
-_HELD, _FEW, _RATIO = 10.0, 64, 1.5
+_HELD, _FEW, _RATIO = 50.0, 64, 1.5
 #: After so many points that needed a rule, equidistant waves are tried again.
 _AGAIN = 10
 #: Lags at which waves are held against the fine rule, relative to the window: both ends, and some in no order.
@@ -216,8 +216,10 @@ class ChannelSpectrum:
         sizes = np.sqrt(np.sum(np.abs(channels) ** 2, axis=(1, 2)))
         amplitudes = find_amplitudes(point.channels, rule.frequencies, rule.gather(channels), sizes)
         missed = float(np.max((rule.missed + fine.panels.missed) * variances / noise))
-        own = {"rule": rule, "amplitudes": amplitudes, "fine": fine, "noise": noise}
-        return GaussFrequencies((0.0,), (len(rule.frequencies),), (np.inf,), missed, **own)
+        count = len(rule.frequencies)
+        return GaussFrequencies(
+            (0.0,), (count,), (np.inf,), missed, rule=rule, amplitudes=amplitudes, fine=fine, noise=noise
+        )
 
     def _equidistant(
         self, fine: Fine, last: Frequencies | None, point: Point, noise: Array, length: float
@@ -226,8 +228,8 @@ class ChannelSpectrum:
         count = point.free.shape[1]
         band = float(fine.panels.highs[-1])
         most = int(max(_FEW, _RATIO * count * (0.5 * band * length + 12.0)) / count)
-        share = self.tolerance * float(np.min(noise / fine.variances, initial=1.0))
-        if share < 0.1 * _ROUNDING:
+        share = min(self.tolerance * float(np.min(noise / fine.variances, initial=1.0)), 1e-2)
+        if share < _ROUNDING / _HELD:
             return None
         if last is not None and not isinstance(last, GaussFrequencies) and last.missed < np.inf:
             highest = last.steps[0] * last.counts[0]

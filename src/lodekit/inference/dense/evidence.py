@@ -184,9 +184,8 @@ def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Fact
     else:
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
-    half_log = float(np.log(np.einsum("ii->i", factor)).sum())
-    value = log_evidence(float(residual @ alpha), half_log, len(residual))
-    missed = None if lagged is None else lagged.missed
+    value = log_evidence(float(residual @ alpha), float(np.log(np.einsum("ii->i", factor)).sum()), len(residual))
+    missed = lagged.missed if lagged else None
     error = error_of(sizes, alpha, 1.0 / prepared.noise, missed)
     if added or error > _HARMLESS * max(len(residual), abs(value)):
         # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.

@@ -90,18 +90,16 @@ class Evaluation:
         """Return the variance of the noise of each observable, scaled: the least one, or that of a mean weight."""
         found = np.full(self.prior.observables.count, np.inf)
         for sums in several:
+            noise = max(sums.count, 1) / float(sums.weights.sum())
             if sums.learned:
                 noise = self.prior.noise.variance(sums.observable, self.hyper.noise)
-            else:
-                noise = max(sums.count, 1) / float(sums.weights.sum())
             found[sums.observable] = min(found[sums.observable], noise)
         return found
 
     def _prior_variance(self) -> Array:
         """Return the prior variance of the observables, by independent processes."""
-        free, own = self.coefficients.free, self.prior.channels is None
-        total = np.zeros(len(free))
-        for number, latent in enumerate(self.prior.latents if own else ()):
+        free, total = self.coefficients.free, np.zeros(len(self.coefficients.free))
+        for number, latent in enumerate(self.prior.latents if self.prior.channels is None else ()):
             ell, deviation = float(self.hyper.lengthscales[number]), float(self.hyper.deviations[number])
             total += free_variance(latent, free[:, number], ell, deviation, self.coefficients.windows)
         return total
@@ -114,8 +112,7 @@ class Evaluation:
         most : int
             How many waves are taken at most.
         """
-        workspace, coefficients = self.workspace, self.coefficients
-        point, noise = self.point, self.hyper.noise
+        workspace, coefficients, point, noise = self.workspace, self.coefficients, self.point, self.hyper.noise
         numbers = (point.free, point.channels, point.lengthscales, point.deviations, noise, *coefficients.factors)
         if not all(np.isfinite(part).all() for part in numbers) or (noise <= 0).any():
             raise OutOfReachError("the prior is not finite at these values; check units and starting values")
@@ -257,11 +254,8 @@ class Evaluation:
         return value, 0.5 * solved.error + self._missed(frequencies, value), gradient
 
     def _missed(self, frequencies: Frequencies, value: float) -> float:
-        """Return what waves that miss a part of the covariance may change in a log evidence.
-
-        One wave that is missed, of a variance m, changes it by up to m / noise for each measurement.
-        """
-        return frequencies.missed * (self.workspace.size + abs(value)) if frequencies.missed else 0.0
+        """Return what waves that are missed may change in a log evidence: for each measurement, variance over noise."""
+        return frequencies.missed * (self.workspace.size + abs(value))
 
     def solution(self) -> Solution | None:
         """Return the solved regression, with the posterior of the amplitudes; None where nothing is finite."""
@@ -293,8 +287,8 @@ class Evaluation:
         if solved is None or not np.isfinite(solved.deviance) or not np.isfinite(solved.mean).all():
             return None
         value = -0.5 * (float(solved.deviance) + self.constants(grams))
-        error = 0.5 * solved.error + self._missed(frequencies, value)
-        solution = Solution(value, solved.mean, solved.root, frequencies, self.channels, error)
+        own = (frequencies, self.channels, 0.5 * solved.error + self._missed(frequencies, value))
+        solution = Solution(value, solved.mean, solved.root, *own)
         return solution, self.gradient(grams, functions, regression.slopes(solved)) if slopes else None
 
     def constants(self, grams: Grams) -> float:
