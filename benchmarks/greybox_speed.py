@@ -55,15 +55,15 @@ def driven_record(rows: int, *, lags: bool = False) -> tuple[Array, Array, Array
 
 
 def simulate(values: Array, u: Array) -> Array:
-    """Return the output of the delayed plant, from rest, by two filters: jumps between samples act in two parts.
+    """Return the output of the delayed plant by filters: jumps between samples act in two parts.
 
     Parameters
     ----------
-    values : array, shape (5,)
-        a, d, K, y0 and T.
+    values : array, shape (7,)
+        a, d, K, y0 and T, and the state at the start beside that of the first input.
     u : array, shape (n,)
     """
-    a, d, gain, offset, delay = values.tolist()
+    a, d, gain, offset, delay = values[:5].tolist()
     whole = int(delay // STEP)
     first = delay - whole * STEP  # of each step, the input before the jump
     block = np.array([[0.0, 1.0, 0.0], [-1.0 / a, -d / a, gain / a], [0.0, 0.0, 0.0]])
@@ -75,11 +75,12 @@ def simulate(values: Array, u: Array) -> Array:
     for column, signal in ((0, held[: len(u)]), (1, held[1 : len(u) + 1])):
         numerator, denominator = ss2tf(P, G[:, [column]], np.eye(1, 2), np.zeros((1, 1)))
         found += lfilter(numerator[0], denominator, signal)
-    return found
+    numerator, denominator = ss2tf(P, values[5:, None], np.eye(1, 2), np.zeros((1, 1)))
+    return np.asarray(found + lfilter(numerator[0][1:], denominator, np.eye(1, len(u))[0]))
 
 
 def by_least_squares(u: Array, y: Array, start: Array) -> Array:
-    """Return the values at which a simulation comes closest to an output.
+    """Return the values at which a simulation with free initial states comes closest to an output.
 
     Parameters
     ----------
@@ -87,10 +88,9 @@ def by_least_squares(u: Array, y: Array, start: Array) -> Array:
     start : array, shape (5,)
         Values to start from: a, d, K, y0 and T.
     """
-    found = least_squares(
-        lambda x: simulate(x, u) - y, start, x_scale=np.abs(start), xtol=1e-14, ftol=1e-14, gtol=1e-14
-    )
-    return np.asarray(found.x)
+    begin, scales = np.append(start, [0.0, 0.0]), np.append(np.abs(start), [1.0, 1.0])
+    found = least_squares(lambda x: simulate(x, u) - y, begin, x_scale=scales, xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    return np.asarray(found.x[:5])
 
 
 def fit_long(equations: tuple[str, Mapping[str, lk.Parameter]], record: tuple[Array, Array, Array]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def print_speed() -> list[dict[str, Any]]:
         line = {"plant": name, **fit_long(equations, record)}
         values = ", ".join(f"{key} {value:.4g}" for key, value in line["values"].items())
         text = f"{name:<9} {rows:>8} rows: {line['seconds']:6.2f} s to the summary (below {most:g}); {values}"
-        if name == "dead time" and rows > 1_000:  # where initial states count next to nothing
+        if name == "dead time":
             own, errors = (np.array([line[key][n] for n in DELAYED[1]]) for key in ("values", "errors"))
             other = by_least_squares(*record[1:], 1.01 * own)
             line["from_least_squares"] = float(np.abs((own - other) / errors).max())

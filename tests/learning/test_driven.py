@@ -64,7 +64,6 @@ def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(m
     line = fit_long(DELAYED, record)
     found, errors = (np.array([line[key][name] for name in DELAYED[1]]) for key in ("values", "errors"))
     expected = by_least_squares(*record[1:], np.array([5.2, 2.9, 2.1, 4.9, 1.1]))
-    # Initial states are free here and zero there: the record is from rest.
     np.testing.assert_array_less(np.abs(found - expected) / errors, 0.01)
 
 

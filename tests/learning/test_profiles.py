@@ -13,6 +13,7 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import profile
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout, Transform
+from lodekit.learning.verdicts import Verdict
 
 
 class Made:
@@ -95,3 +96,13 @@ def test_a_second_optimum_with_another_sign_makes_nothing_flat() -> None:
     assert found.below
     assert found.above
     assert 1.8 < found.low < 2.0 < found.high < 2.2
+
+
+def test_wide_intervals_at_other_levels_end_at_infinity_and_not_in_an_error() -> None:
+    wide = Verdict(True, "", "profile", (1e-250, 1e250))
+    low, high = wide.interval_at(1.0, 0.99) or (1.0, 1.0)
+    assert 0.0 <= low < 1e-300
+    assert high == math.inf
+    half = wide.interval_at(1.0, 0.5) or (1.0, 1.0)
+    assert math.log10(half[1]) == pytest.approx(86.0, abs=0.1)
+    assert math.log10(half[0]) == pytest.approx(-86.0, abs=0.1)

@@ -32,6 +32,8 @@ Array = NDArray[np.float64]
 _SHARE = 0.1
 #: A standard error beyond this on the scale of the search, or in units of the size, asks for a profile.
 _DOUBT = 1.0
+#: The exponential of more is no number.
+_HUGE = 700.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class Verdict:
 def _between(share: float, inner: Sequence[float], outer: Sequence[float]) -> tuple[float, float]:
     """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
     if min(*inner, *outer) > 0.0 and math.isfinite(outer[1]):
-        low, high = (a * (b / a) ** share for a, b in zip(inner, outer, strict=True))
+        ends = ((1.0 - share) * math.log(a) + share * math.log(b) for a, b in zip(inner, outer, strict=True))
+        low, high = (math.exp(end) if end < _HUGE else math.inf for end in ends)
     else:
         low, high = (b if math.isinf(b) else a + share * (b - a) for a, b in zip(inner, outer, strict=True))
     return low, high
