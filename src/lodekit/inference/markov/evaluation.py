@@ -1,0 +1,197 @@
+"""The log evidence by blocks, and its gradient in closed form: the adjoint of the same recursions.
+
+With r the derivative in the mean of the state at the end of a block, N the information of all that follows, P and m
+covariance and mean at its start given the block itself, and everything whitened, the derivative of the log evidence in
+the joint covariance of measurements and state at the end is half of ``q q' - I``, where ``q = (z - W x - G'r, r)``, x
+the mean of the state at the start given everything, and I the information of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.engine import Evidence
+from lodekit.inference.markov.between import Smoothed, inform, smooth
+from lodekit.inference.markov.filtering import Filter, White, apart, make_filter, together
+from lodekit.inference.markov.inside import InsideSlopes
+from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
+from lodekit.inference.markov.states import Slopes, make_space
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+
+__all__ = ["Solved", "evaluate", "residual_of", "solve"]
+
+Array = NDArray[np.float64]
+#: The relative error of an entry of a covariance and of its factorization, in practice.
+_ROUNDING = 2e-15
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The log evidence at some hyperparameters, and what it was made of.
+
+    Parameters
+    ----------
+    filter : Filter
+    coefficients : Coefficients
+        Of the measured observables.
+    residual : array, shape (m,)
+        The measurements without all that is known, scaled.
+    smoothed : Smoothed
+    value : float
+        The log evidence in the user's units.
+    error : float
+        About how large an error rounding makes in it.
+    """
+
+    filter: Filter
+    coefficients: Coefficients
+    residual: Array
+    smoothed: Smoothed
+    value: float
+    error: float
+
+
+def residual_of(data: MarkovData, coefficients: Coefficients) -> Array:
+    """Return the measurements without all that is known, scaled, shape (m,).
+
+    Parameters
+    ----------
+    data : MarkovData
+    coefficients : Coefficients
+        Of the measured observables.
+    """
+    observables = data.prior.observables
+    if not observables.has_mean:
+        return data.values
+    means, _ = observables.means(coefficients, data.times, slopes=False)
+    return data.values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
+
+
+def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+    """Return the log evidence; None where something is not finite.
+
+    Parameters
+    ----------
+    data : MarkovData
+    hyper : Hyperparameters
+    layout : Layout
+        The measurements in blocks.
+    """
+    with np.errstate(all="ignore"):
+        return _solve(data, hyper, layout)
+
+
+def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+    values = data.prior.observables.evaluate(hyper.theta)
+    space = make_space(data.prior, hyper, values)
+    residual = residual_of(data, values)
+    found = make_filter(space, layout, data.noise.variance(hyper.noise)) if np.isfinite(residual).all() else None
+    if found is None:
+        return None
+    doubt = 0.0
+
+    def weigh(chunk: Chunk, white: White, left: Array) -> None:
+        # Entries of the covariance inside a block err in proportion to themselves: what that does to the evidence.
+        nonlocal doubt
+        sizes = np.einsum("uii->ui", white.inside.covariance)
+        alpha = white.inverse.swapaxes(-1, -2) @ left
+        often = chunk.blocks.shape[1]
+        doubt += 0.5 * float(np.sum(sizes * (np.sum(alpha**2, axis=2) + often * np.sum(white.inverse**2, axis=1))))
+
+    y = layout.spread(residual, 0.0)[:, :, None]
+    said, added, rest = found.project(y, weigh)
+    smoothed = smooth(found.carried, layout.patterns, found.told, found.moved, said, added)
+    told = found.carried.unseen.swapaxes(-1, -2) @ smoothed.seen
+    half_log = float((found.half_logs[layout.patterns] + found.carried.half_log).sum())
+    square = float(rest.sum()) + float(np.sum(told**2))
+    value = -(0.5 * square + half_log + 0.5 * data.size * float(np.log(2.0 * np.pi))) + data.log_jacobian
+    if not np.isfinite(value):
+        return None
+    # Values are whitened against large numbers, too: what is left of them errs in proportion to what was there.
+    lost = float(np.sqrt(max(square, 0.0) * float(np.sum(said**2)) / max(len(said), 1)))
+    error = _ROUNDING * (doubt + lost + data.size)
+    return Solved(found, values, residual, smoothed, value, error if np.isfinite(error) else np.inf)
+
+
+def evaluate(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Evidence:
+    """Return the log evidence and its gradient; minus infinity where something is not finite.
+
+    Parameters
+    ----------
+    data : MarkovData
+    hyper : Hyperparameters
+    layout : Layout
+        The measurements in blocks.
+    """
+    with np.errstate(all="ignore"):
+        solved = _solve(data, hyper, layout)
+        if solved is None:
+            return Evidence.impossible(hyper)
+        gradient = _gradient(data, hyper, solved)
+    if not all(np.isfinite(part).all() for part in gradient.parts):
+        return Evidence.impossible(hyper)
+    return Evidence(solved.value, gradient, solved.error)
+
+
+def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyperparameters:
+    own, layout = solved.filter, solved.filter.layout
+    information = inform(own.carried, layout.patterns, own.told)
+    y = layout.spread(solved.residual, 0.0)[:, :, None]
+    total = InsideSlopes.of(own.motion)
+    alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
+    for number, chunk in enumerate(layout.chunks):
+        white = own.white(number)
+        scores, diagonal = _pull_chunk(solved, chunk, white, together(y, chunk), information, total)
+        alpha[chunk.blocks] = apart(scores, chunk)
+        # All blocks of a pattern have the same noise: the first one stands for all.
+        in_noise[chunk.blocks[:, 0]] = diagonal
+    in_matrix, in_density = own.motion.pull(total)
+    score = solved.smoothed.scores[0]
+    in_start = 0.5 * (score @ score.T - information[0])
+    slopes = Slopes(in_matrix, in_density, total.rows[:-1], in_start)
+    found = own.space.pull(slopes, float(layout.times[0, 0]))
+    noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
+    theta = found.theta
+    if len(theta) and data.prior.observables.has_mean:
+        flat = layout.gather(alpha, data.size)[:, 0]
+        weights = [
+            np.bincount(index, part, minlength=len(data.times))
+            for index, part in zip(data.index, np.split(flat, data.edges[1:-1]), strict=True)
+        ]
+        theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
+    return Hyperparameters(theta, found.lengthscales, found.deviations, found.mode_deviations, noise)
+
+
+def _pull_chunk(
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: InsideSlopes
+) -> tuple[Array, Array]:
+    """Add what the blocks of a chunk have to say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
+
+    Sums over all blocks of a pattern are those of small matrices.
+    """
+    n, blocks = white.gain.shape[1], chunk.blocks
+    W, G, inverse = white.design, white.gain, white.inverse
+    x = together(solved.smoothed.means, chunk)
+    r = together(solved.smoothed.scores, Chunk(chunk.patterns, blocks + 1))
+    after, later = information[blocks + 1], solved.filter.carried.later[blocks]
+    P = later @ later.swapaxes(-1, -2)
+    across = after @ (white.moved[:, None] @ P)
+    twice = (P @ white.moved[:, None].swapaxes(-1, -2) @ across).sum(axis=1)
+    across, P, after = across.sum(axis=1), P.sum(axis=1), after.sum(axis=1)
+    q = inverse @ y - W @ x - G.swapaxes(-1, -2) @ r[:, :n]
+    turned, G_turned = W.swapaxes(-1, -2), G.swapaxes(-1, -2)
+    mixed = G_turned @ across[:, :n] @ turned
+    known = mixed + mixed.swapaxes(-1, -2) + W @ (twice - P) @ turned + G_turned @ after[:, :n, :n] @ G
+    known += blocks.shape[1] * np.eye(W.shape[1])
+    back = inverse.swapaxes(-1, -2)
+    in_covariance = back @ (0.5 * (q @ q.swapaxes(-1, -2) - known)) @ inverse
+    in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + across @ turned)[:, :n] @ inverse
+    in_design = back @ (q @ x.swapaxes(-1, -2) + W @ (twice - P) + G_turned @ across[:, :n])
+    in_transition = r @ x.swapaxes(-1, -2) - across
+    in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
+    white.inside.pull(total, in_covariance, in_design, in_transition, in_noise, in_cross)
+    return back @ q, np.einsum("uii->ui", in_covariance)
