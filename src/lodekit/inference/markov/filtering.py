@@ -13,7 +13,7 @@ from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_t
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
 
-__all__ = ["Filter", "White", "apart", "make_filter", "together"]
+__all__ = ["Filter", "White", "apart", "make_filter", "roots_of", "together"]
 
 Array = NDArray[np.float64]
 #: Chunks are kept for the way back where they are no more than this; more are made again.
@@ -98,7 +98,11 @@ class Filter:
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
         found = self.kept.get(number)
-        return found or _whiten(self.motion, self.layout, self.layout.chunks[number], self.variance)
+        return found or self.make(self.layout.chunks[number])
+
+    def make(self, chunk: Chunk) -> White:
+        """Return the whitened blocks of any chunk."""
+        return _whiten(self.motion, self.layout, chunk, self.variance)
 
     def project(
         self, values: Array, use: Callable[[Chunk, White, Array], None] | None = None
@@ -168,13 +172,18 @@ def _whiten(motion: Motion, layout: Layout, chunk: Chunk, variance: Array) -> Wh
     moved = inside.transition
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
-    noise[:, :n, :n] = _root(inside.noise - gain @ gain.swapaxes(-1, -2))
+    noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
     half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
     return White(inside, inverse, half_log, design, gain, basis, told, moved, noise)
 
 
-def _root(V: Array) -> Array:
-    """Return roots of covariances that may be singular, shape (u, n, n); states have units of their own."""
+def roots_of(V: Array) -> Array:
+    """Return roots of covariances that may be singular, shape (u, n, n); states have units of their own.
+
+    Parameters
+    ----------
+    V : array, shape (u, n, n)
+    """
     scales = np.sqrt(np.maximum(np.einsum("uii->ui", V), 0.0))
     safe = np.where(scales > 0, scales, 1.0)
     values, vectors = np.linalg.eigh(V / (safe[:, :, None] * safe[:, None, :]))

@@ -159,8 +159,8 @@ class Inside:
         every = np.arange(places)
         diagonal = K[:, every, :, every].swapaxes(0, 1)
         below = 2.0 * K * (every[:, None] > every)[:, None, :, None]
-        design = in_design.reshape(count, places, width, -1)
-        rows = np.concatenate([design[..., :n], below.reshape(count, places, width, -1)], axis=-1)
+        design = in_design.reshape(count, places, width, in_design.shape[-1])
+        rows = np.concatenate([design[..., :n], below.reshape(count, places, width, places * width)], axis=-1)
         in_H = np.concatenate(
             [
                 rows @ self.carried[:, :-1].swapaxes(-1, -2) + 2.0 * diagonal @ noisy @ self.own[:, :-1],
@@ -196,7 +196,7 @@ class Inside:
         numbers = self.steps[:, 1:].ravel()
         for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
             _add(whole, numbers, part.reshape(len(numbers), *part.shape[2:]))
-        _add(total.rows, self.observed.ravel(), in_H.reshape(-1, in_H.shape[-1]))
+        _add(total.rows, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
 
 
 def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
@@ -233,7 +233,7 @@ def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
     K[:, every, :, every] = (noisy @ own[:, :-1] @ noisy.swapaxes(-1, -2)).swapaxes(0, 1)
     size = places * width
     return Inside(
-        motion, steps, observed, carried, quiet, own, design.reshape(count, size, -1), K.reshape(count, size, size)
+        motion, steps, observed, carried, quiet, own, design.reshape(count, size, design.shape[-1]), K.reshape(count, size, size)
     )
 
 
