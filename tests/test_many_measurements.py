@@ -272,7 +272,7 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert "leave out device=" in message(prior="channels", engine="dense", device="cpu")
     assert "use latent='se'" in message(prior="channels", latent="matern-7/2")
     assert "'latent' or 'channels'" in message(prior="paper")
-    assert "'dense', 'spectral' or 'modal'" in message(engine="fast")
+    assert "'dense', 'spectral', 'modal' or 'markov'" in message(engine="fast")
     assert "tolerance" in message(tolerance=0.0)
     assert "tolerance" in message(tolerance=True)
     rough = lk.LODEGP(HEATING.system, latent="matern-7/2", restarts=1).fit(times, table)

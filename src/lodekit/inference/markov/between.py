@@ -63,45 +63,50 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
         Of each pattern: what it says of the state, how it moves it, and a root of the noise of that.
     """
     blocks, size = len(patterns), len(start)
-    root, later = np.empty((blocks, size, size)), np.empty((blocks, size, size))
-    gain, unseen = np.empty((blocks, size, size)), np.empty((blocks, size, size))
-    half_log, now, last, settled = np.empty(blocks), start, -1, False
-    stacked = np.zeros((2 * size, size), order="F")
-    stacked[size:] = np.eye(size)
-    moved = np.zeros((2 * size, size), order="F")
-    turned_V = V.swapaxes(-1, -2)
-    for b, u in enumerate(patterns.tolist()):
+    roots, which = np.empty((blocks, size, size)), np.zeros(blocks, dtype=np.intp)
+    now, last, settled, count = start, -1, False, 0
+    stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
+    unit, upper, turned = np.eye(size), np.triu(np.ones((size, size))), V.swapaxes(-1, -2)
+    for b, u in enumerate(patterns.tolist() if size else ()):
         settled = settled and u == last
-        if settled:
-            for part in (root, later, gain, unseen):
-                part[b] = part[b - 1]
-            half_log[b] = half_log[b - 1]
-            continue
-        stacked[:size] = R[u] @ now
-        Q, U = _factorize(stacked)
-        found, _ = lapack.dtrtrs(U, now.T, trans=1)
-        root[b], later[b] = now, found.T
-        gain[b], unseen[b] = found.T @ Q[:size, :size].T, Q[:size, size:]
-        half_log[b] = float(np.log(np.abs(np.diag(U))).sum())
-        moved[:size] = (T[u] @ found.T).T
-        moved[size:] = turned_V[u]
-        (factor, _, _, _) = lapack.dgeqrf(moved)
-        # Signs of rows are a matter of taste; with these, a root that settles can be seen to.
-        following = (np.triu(factor[:size]) * np.where(np.diag(factor) < 0, -1.0, 1.0)[:, None]).T
-        settled = u == last and bool(np.abs(following - now).max(initial=0.0) <= _SETTLED * np.abs(now).max(initial=0.0))
-        now, last = following, u
-    closed = T[patterns] @ (np.eye(size) - gain @ R[patterns])
-    return Carried(root, later, gain, unseen, closed, half_log)
+        if not settled:
+            roots[count] = now
+            count += 1
+            stacked[:size], stacked[size:] = R[u] @ now, unit
+            factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
+            later = lapack.dtrtrs(factor[:size], now.T, trans=1)[0].T
+            moved[:size], moved[size:] = (T[u] @ later).T, turned[u]
+            following = (lapack.dgeqrf(moved, overwrite_a=1)[0][:size] * upper).T
+            settled = u == last and _is_same(following, now)
+            now, last = following, u
+        which[b] = count - 1
+    return _finish(roots[which] if count < blocks else roots, which, patterns, R, T)
 
 
-def _factorize(matrix: Array) -> tuple[Array, Array]:
-    """Return a complete QR factorization of a matrix, shape (2 s, s): Q of shape (2 s, 2 s), and R of (s, s)."""
-    rows, size = matrix.shape
-    factor, tau, _, _ = lapack.dgeqrf(matrix)
-    whole = np.zeros((rows, rows), order="F")
-    whole[:, :size] = factor
-    Q, _, _ = lapack.dorgqr(whole, tau)
-    return Q, np.triu(factor[:size])
+def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array) -> Carried:
+    """Return all that follows from roots at the start of all blocks; equal ones have the same number."""
+    blocks, size = roots.shape[:2]
+    if not size:
+        none = np.zeros((blocks, 0, 0))
+        return Carried(none, none, none, none, none, np.zeros(blocks))
+    _, first = np.unique(which, return_index=True)
+    own, unit = R[patterns[first]], np.eye(size)
+    both = np.concatenate([own @ roots[first], np.broadcast_to(unit, own.shape)], axis=1)
+    # [R P^(1/2), 1] = Q U: the lower part of Q is the inverse of U, and what is orthogonal to Q is not seen.
+    Q, U = np.linalg.qr(both, mode="complete")
+    later = roots[first] @ Q[:, size:, :size]
+    gain = later @ Q[:, :size, :size].swapaxes(-1, -2)
+    closed = T[patterns[first]] @ (unit - gain @ own)
+    half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
+    unseen = Q[:, :size, size:]
+    return Carried(roots, later[which], gain[which], unseen[which], closed[which], half_log[which])
+
+
+def _is_same(first: Array, second: Array) -> bool:
+    """Return whether two roots are those of the same covariance, to rounding; signs of columns are a matter of taste."""
+    P, Q = first @ first.T, second @ second.T
+    scales = np.sqrt(np.abs(np.diag(Q)))
+    return bool((np.abs(P - Q) <= _SETTLED * np.outer(scales, scales)).all())
 
 
 @dataclass(frozen=True)

@@ -89,31 +89,23 @@ def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved |
     values = data.prior.observables.evaluate(hyper.theta)
     space = make_space(data.prior, hyper, values)
     residual = residual_of(data, values)
-    found = make_filter(space, layout, data.noise.variance(hyper.noise)) if np.isfinite(residual).all() else None
-    if found is None:
+    if not np.isfinite(residual).all():
         return None
-    doubt = 0.0
-
-    def weigh(chunk: Chunk, white: White, left: Array) -> None:
-        # Entries of the covariance inside a block err in proportion to themselves: what that does to the evidence.
-        nonlocal doubt
-        sizes = np.einsum("uii->ui", white.inside.covariance)
-        alpha = white.inverse.swapaxes(-1, -2) @ left
-        often = chunk.blocks.shape[1]
-        doubt += 0.5 * float(np.sum(sizes * (np.sum(alpha**2, axis=2) + often * np.sum(white.inverse**2, axis=1))))
-
-    y = layout.spread(residual, 0.0)[:, :, None]
-    said, added, rest = found.project(y, weigh)
-    smoothed = smooth(found.carried, layout.patterns, found.told, found.moved, said, added)
+    made = make_filter(space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None])
+    if made is None:
+        return None
+    found, projected = made
+    said = projected.said
+    smoothed = smooth(found.carried, layout.patterns, found.told, found.moved, said, projected.added)
     told = found.carried.unseen.swapaxes(-1, -2) @ smoothed.seen
     half_log = float((found.half_logs[layout.patterns] + found.carried.half_log).sum())
-    square = float(rest.sum()) + float(np.sum(told**2))
+    square = float(projected.rest.sum()) + float(np.sum(told**2))
     value = -(0.5 * square + half_log + 0.5 * data.size * float(np.log(2.0 * np.pi))) + data.log_jacobian
     if not np.isfinite(value):
         return None
     # Values are whitened against large numbers, too: what is left of them errs in proportion to what was there.
     lost = float(np.sqrt(max(square, 0.0) * float(np.sum(said**2)) / max(len(said), 1)))
-    error = _ROUNDING * (doubt + lost + data.size)
+    error = _ROUNDING * (projected.doubt + lost + data.size)
     return Solved(found, values, residual, smoothed, value, error if np.isfinite(error) else np.inf)
 
 

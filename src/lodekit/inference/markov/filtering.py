@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +12,11 @@ from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_t
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
 
-__all__ = ["Filter", "White", "apart", "make_filter", "roots_of", "together"]
+__all__ = ["Filter", "Projected", "White", "apart", "make_filter", "roots_of", "together"]
 
 Array = NDArray[np.float64]
-#: Chunks are kept for the way back where they are no more than this; more are made again.
-_KEPT = 2
+#: Numbers of blocks that are kept for the way back; others are made again.
+_KEPT = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -104,31 +103,74 @@ class Filter:
         """Return the whitened blocks of any chunk."""
         return _whiten(self.motion, self.layout, chunk, self.variance)
 
-    def project(
-        self, values: Array, use: Callable[[Chunk, White, Array], None] | None = None
-    ) -> tuple[Array, Array, Array]:
-        """Return what values say of states and add to them, (b, s, k) each, and what is left, squared, (b, k).
+    def project(self, values: Array) -> Projected:
+        """Return what values of all measurements say of states.
 
         Parameters
         ----------
         values : array, shape (b, m, k)
-            Of all measurements, in blocks.
-        use : function, optional
-            Gets each chunk, its blocks and what is left of their values, (u, m, often k).
+            In blocks.
+        """
+        found = Projected.empty(values, self.space.size)
+        for number, chunk in enumerate(self.layout.chunks):
+            found.add(chunk, self.white(number), values)
+        return found
+
+
+@dataclass
+class Projected:
+    """What values of all measurements say of states, in each block and for k sets of values.
+
+    Parameters
+    ----------
+    said, added : arrays, shape (b, s, k)
+        Of the state at the start of a block, and what they add to it until the next one.
+    rest : array, shape (b, k)
+        What is left of whitened values, squared and summed up.
+    doubt : float
+        What relative errors of covariances inside blocks do to the log evidence.
+    """
+
+    said: Array
+    added: Array
+    rest: Array
+    doubt: float = 0.0
+
+    @classmethod
+    def empty(cls, values: Array, size: int) -> Projected:
+        """Return zeros.
+
+        Parameters
+        ----------
+        values : array, shape (b, m, k)
+        size : int
+            How many states there are.
         """
         blocks, _, count = values.shape
-        said, added = np.zeros((2, blocks, self.space.size, count))
-        rest, n = np.zeros((blocks, count)), self.space.noisy
-        for number, chunk in enumerate(self.layout.chunks):
-            white = self.white(number)
-            z = white.inverse @ together(values, chunk)
-            own, left = white.project(z)
-            said[chunk.blocks] = apart(own, chunk)
-            added[chunk.blocks, :n] = apart(white.gain @ z, chunk)
-            rest[chunk.blocks] = apart(np.sum(left**2, axis=1, keepdims=True), chunk)[:, :, 0]
-            if use is not None:
-                use(chunk, white, left[:, : z.shape[1]])
-        return said, added, rest
+        said, added = np.zeros((2, blocks, size, count))
+        return cls(said, added, np.zeros((blocks, count)))
+
+    def add(self, chunk: Chunk, white: White, values: Array) -> None:
+        """Add the blocks of a chunk.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        white : White
+            Its blocks.
+        values : array, shape (b, m, k)
+            Of all blocks.
+        """
+        z = white.inverse @ together(values, chunk)
+        own, left = white.project(z)
+        self.said[chunk.blocks] = apart(own, chunk)
+        self.added[chunk.blocks, : white.gain.shape[1]] = apart(white.gain @ z, chunk)
+        self.rest[chunk.blocks] = apart(np.sum(left**2, axis=1, keepdims=True), chunk)[:, :, 0]
+        # Entries of a covariance err in proportion to the variances.
+        sizes = np.einsum("uii->ui", white.inside.covariance)
+        alpha = white.inverse.swapaxes(-1, -2) @ left[:, : z.shape[1]]
+        inverse = chunk.blocks.shape[1] * np.sum(white.inverse**2, axis=1)
+        self.doubt += 0.5 * float(np.sum(sizes * (np.sum(alpha**2, axis=2) + inverse)))
 
 
 def together(values: Array, chunk: Chunk) -> Array:
@@ -162,6 +204,7 @@ def _whiten(motion: Motion, layout: Layout, chunk: Chunk, variance: Array) -> Wh
     K = inside.covariance.copy()
     np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.rows[first].reshape(len(first), -1)]
     L = np.linalg.cholesky(K)
+    half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
     inverse = invert_triangles(L)
     design = inverse @ inside.design
     gain = inside.cross @ inverse.swapaxes(-1, -2)
@@ -173,7 +216,6 @@ def _whiten(motion: Motion, layout: Layout, chunk: Chunk, variance: Array) -> Wh
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
     noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
-    half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
     return White(inside, inverse, half_log, design, gain, basis, told, moved, noise)
 
 
@@ -190,8 +232,8 @@ def roots_of(V: Array) -> Array:
     return np.asarray(scales[:, :, None] * vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
 
 
-def make_filter(space: Space, layout: Layout, variance: Array) -> Filter | None:
-    """Return all blocks and the filter between them; None where something is not finite or not positive.
+def make_filter(space: Space, layout: Layout, variance: Array, values: Array) -> tuple[Filter, Projected] | None:
+    """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
     Parameters
     ----------
@@ -199,6 +241,8 @@ def make_filter(space: Space, layout: Layout, variance: Array) -> Filter | None:
     layout : Layout
     variance : array, shape (m,)
         Of the noise of each measurement.
+    values : array, shape (b, m, k)
+        Of all measurements, in blocks.
     """
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
@@ -208,7 +252,8 @@ def make_filter(space: Space, layout: Layout, variance: Array) -> Filter | None:
     motion = Motion(space, layout.lengths)
     count = int(layout.patterns.max()) + 1
     told, moved, noise = np.zeros((3, count, space.size, space.size))
-    half_logs, kept = np.zeros(count), {}
+    half_logs, kept, used = np.zeros(count), {}, 0
+    projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
             white = _whiten(motion, layout, chunk, variance)
@@ -216,9 +261,11 @@ def make_filter(space: Space, layout: Layout, variance: Array) -> Filter | None:
             return None
         told[chunk.patterns], moved[chunk.patterns], noise[chunk.patterns] = white.told, white.moved, white.noise
         half_logs[chunk.patterns] = white.half_log
-        if number < _KEPT:
+        projected.add(chunk, white, values)
+        used += white.inside.carried.size + 2 * white.inverse.size
+        if used <= _KEPT:
             kept[number] = white
     if not all(np.isfinite(part).all() for part in (told, moved, noise)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, motion, layout, variance, told, moved, half_logs, carried, kept)
+    return Filter(space, motion, layout, variance, told, moved, half_logs, carried, kept), projected

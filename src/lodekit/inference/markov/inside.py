@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
@@ -233,7 +234,14 @@ def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
     K[:, every, :, every] = (noisy @ own[:, :-1] @ noisy.swapaxes(-1, -2)).swapaxes(0, 1)
     size = places * width
     return Inside(
-        motion, steps, observed, carried, quiet, own, design.reshape(count, size, design.shape[-1]), K.reshape(count, size, size)
+        motion,
+        steps,
+        observed,
+        carried,
+        quiet,
+        own,
+        design.reshape(count, size, design.shape[-1]),
+        K.reshape(count, size, size),
     )
 
 
@@ -246,7 +254,7 @@ def _add(total: Array, numbers: Numbers, parts: Array) -> None:
 
 
 def invert_triangles(L: Array) -> Array:
-    """Return the inverses of lower triangular matrices, shape (u, n, n); halves are inverted, then joined.
+    """Return the inverses of lower triangular matrices, shape (u, n, n), in their place.
 
     Parameters
     ----------
@@ -257,12 +265,8 @@ def invert_triangles(L: Array) -> Array:
     >>> invert_triangles(np.array([[[2.0, 0.0], [1.0, 4.0]]])).tolist()
     [[[0.5, 0.0], [-0.125, 0.25]]]
     """
-    size = L.shape[-1]
-    if size == 1:
-        return 1.0 / L
-    half = size // 2
-    first, second = invert_triangles(L[..., :half, :half]), invert_triangles(L[..., half:, half:])
-    found = np.zeros_like(L)
-    found[..., :half, :half], found[..., half:, half:] = first, second
-    found[..., half:, :half] = -(second @ (L[..., half:, :half] @ first))
+    found = np.ascontiguousarray(L)
+    for own in found:
+        # In place: a row after the other is a column after the other of the transposed.
+        lapack.dtrtri(own.T, lower=0, overwrite_c=1)
     return found

@@ -101,8 +101,8 @@ class Look:
         """
         own = self.filter
         y = own.layout.spread(values, 0.0)
-        said, added, _ = own.project(y)
-        return y, smooth(own.carried, own.layout.patterns, own.told, own.moved, said, added)
+        found = own.project(y)
+        return y, smooth(own.carried, own.layout.patterns, own.told, own.moved, found.said, found.added)
 
     def means(self, values: Array) -> Array:
         """Return the means of the states that were asked for, given values of all measurements, shape (a, s, k).
@@ -232,7 +232,10 @@ class Look:
         for i in range(places):
             if i:
                 steps = layout.steps[:, i]
-                moved = own.motion.noisy.transitions[steps] @ now[:, :n], own.motion.quiet.transitions[steps] @ now[:, n:]
+                moved = (
+                    own.motion.noisy.transitions[steps] @ now[:, :n],
+                    own.motion.quiet.transitions[steps] @ now[:, n:],
+                )
                 now = np.concatenate(moved, axis=1)
             path[:, i] += now
         observed = np.where(layout.observed >= 0, layout.observed, len(own.motion.rows) - 1)

@@ -176,11 +176,12 @@ class MarkovPosterior:
         if key not in self._looks:
             layout, places = self.data.with_times(self.data.prior.units.scaled_times(times), self.length)
             with np.errstate(all="ignore"):
-                found = make_filter(self.solved.filter.space, layout, self.solved.filter.variance)
-            if found is None:
+                none = np.zeros((layout.blocks, layout.rows[0].size, 0))
+                made = make_filter(self.solved.filter.space, layout, self.solved.filter.variance, none)
+            if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
                 )
             self._looks.clear()
-            self._looks[key] = Look(found, places)
+            self._looks[key] = Look(made[0], places)
         return self._looks[key]

@@ -8,8 +8,6 @@ Derivatives go the same way back.
 
 from __future__ import annotations
 
-from math import factorial
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +19,6 @@ Mask = NDArray[np.bool_]
 #: is not zero, also in entries that begin with a high power of the step.
 _TERMS = 26
 _ORDERS: Array = np.arange(1, _TERMS + 1, dtype=float)
-_FACTORIALS: Array = np.array([float(factorial(k)) for k in range(1, _TERMS + 1)])
 
 
 class NoisySteps:
@@ -48,7 +45,7 @@ class NoisySteps:
         self._F, self._B = F / self._norm, B / self._norm
         sizes = lengths * self._norm
         self._halvings = np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1e-300))) + 1).astype(int)
-        self._weights = np.ldexp(sizes, -self._halvings)[:, None] ** _ORDERS / _FACTORIALS
+        self._weights = np.cumprod(np.ldexp(sizes, -self._halvings)[:, None] / _ORDERS, axis=1)
         self._powers, self._noises = self._terms()
         size = len(F)
         grown = (self._weights @ self._powers[1:].reshape(_TERMS, size * size)).reshape(len(lengths), size, size)
