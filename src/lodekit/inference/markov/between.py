@@ -34,8 +34,10 @@ class Carried:
         The same, given this block, too.
     gain : array
         What ``c - R m`` is multiplied by to be added to the mean.
+    share : array
+        R times `later`: a root of what the block knows already, ``R P R' (1 + R P R')^-1``.
     unseen : array
-        A root E with ``E E' = (1 + R P R')^-1``.
+        A root E of what it does not know, ``E E' = (1 + R P R')^-1``.
     closed : array
         How the mean at the start of a block moves to the next one, ``T (1 - gain R)``.
     half_log : array, shape (b,)
@@ -45,6 +47,7 @@ class Carried:
     root: Array
     later: Array
     gain: Array
+    share: Array
     unseen: Array
     closed: Array
     half_log: Array
@@ -88,18 +91,18 @@ def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array)
     blocks, size = roots.shape[:2]
     if not size:
         none = np.zeros((blocks, 0, 0))
-        return Carried(none, none, none, none, none, np.zeros(blocks))
+        return Carried(none, none, none, none, none, none, np.zeros(blocks))
     _, first = np.unique(which, return_index=True)
     own, unit = R[patterns[first]], np.eye(size)
     both = np.concatenate([own @ roots[first], np.broadcast_to(unit, own.shape)], axis=1)
     # [R P^(1/2), 1] = Q U: the lower part of Q is the inverse of U, and what is orthogonal to Q is not seen.
     Q, U = np.linalg.qr(both, mode="complete")
     later = roots[first] @ Q[:, size:, :size]
-    gain = later @ Q[:, :size, :size].swapaxes(-1, -2)
+    share, unseen = Q[:, :size, :size], Q[:, :size, size:]
+    gain = later @ share.swapaxes(-1, -2)
     closed = T[patterns[first]] @ (unit - gain @ own)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    unseen = Q[:, :size, size:]
-    return Carried(roots, later[which], gain[which], unseen[which], closed[which], half_log[which])
+    return Carried(roots, later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
 
 
 def _is_same(first: Array, second: Array) -> bool:
@@ -123,12 +126,15 @@ class Smoothed:
         Derivative of the log evidence in the mean of the state at the start of each block; zeros after the last.
     means : array, shape (b, s, k)
         Of the state at the start of each block, given everything.
+    told : array, shape (b, s, k)
+        Derivatives of the log evidence in the mean of ``c``; what blocks add to the state is left out.
     """
 
     seen: Array
     updated: Array
     scores: Array
     means: Array
+    told: Array
 
 
 def smooth(carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g: Array) -> Smoothed:
@@ -151,15 +157,16 @@ def smooth(carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g:
         after = mean + gain[b] @ d
         seen[b], updated[b] = d, after
         mean = own_T[u] @ after + g[b]
-    weighed = carried.unseen.swapaxes(-1, -2) @ seen
-    told = R[patterns].swapaxes(-1, -2) @ (carried.unseen @ weighed)
+    weighed = carried.unseen @ (carried.unseen.swapaxes(-1, -2) @ seen)
+    told = R[patterns].swapaxes(-1, -2) @ weighed
     scores = np.zeros((blocks + 1, size, count))
     back = carried.closed.swapaxes(-1, -2)
     for b in range(blocks - 1, -1, -1):
         scores[b] = told[b] + back[b] @ scores[b + 1]
     ahead = T[patterns].swapaxes(-1, -2) @ scores[1:]
-    means = updated + carried.later @ (carried.later.swapaxes(-1, -2) @ ahead)
-    return Smoothed(seen, updated, scores, means)
+    changes = carried.later.swapaxes(-1, -2) @ ahead
+    # Small numbers that differences of values and means would not have: noise may be far below both.
+    return Smoothed(seen, updated, scores, updated + carried.later @ changes, weighed - carried.share @ changes)
 
 
 def inform(carried: Carried, patterns: Numbers, R: Array) -> Array:

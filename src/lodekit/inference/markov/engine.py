@@ -28,9 +28,9 @@ _FINE = 1e-10
 #: By how much, and the shortest ones.
 _SHORTER, _SHORTEST = 4, 1
 #: About how many operations an evaluation takes, for each measurement and in any case, as the dense engine counts them.
-_EACH, _ALWAYS = 4.0e4, 1.5e7
+_EACH, _ALWAYS = 1.0e4, 1.2e8
 #: States of smoother covariances cannot be told apart over short steps.
-_SMOOTHEST = 7
+_SMOOTHEST = 10
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,8 @@ def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved |
     value = -(0.5 * square + half_log + 0.5 * data.size * float(np.log(2.0 * np.pi))) + data.log_jacobian
     if not np.isfinite(value):
         return None
-    # Values are whitened against large numbers, too: what is left of them errs in proportion to what was there.
-    lost = float(np.sqrt(max(square, 0.0) * float(np.sum(said**2)) / max(len(said), 1)))
+    # Whitened values err in proportion to themselves: what that does, through their derivatives.
+    lost = float(np.sqrt(projected.lost) + np.linalg.norm(smoothed.told * said))
     error = _ROUNDING * (projected.doubt + lost + data.size)
     return Solved(found, values, residual, smoothed, value, error if np.isfinite(error) else np.inf)
 
@@ -165,24 +165,28 @@ def _pull_chunk(
 
     Sums over all blocks of a pattern are those of small matrices.
     """
-    n, blocks = white.gain.shape[1], chunk.blocks
-    W, G, inverse = white.design, white.gain, white.inverse
+    n, blocks, carried = white.gain.shape[1], chunk.blocks, solved.filter.carried
+    G, inverse, basis = white.gain, white.inverse, white.basis[:, : y.shape[1]]
     x = together(solved.smoothed.means, chunk)
     r = together(solved.smoothed.scores, Chunk(chunk.patterns, blocks + 1))
-    after, later = information[blocks + 1], solved.filter.carried.later[blocks]
-    P = later @ later.swapaxes(-1, -2)
-    across = after @ (white.moved[:, None] @ P)
-    twice = (P @ white.moved[:, None].swapaxes(-1, -2) @ across).sum(axis=1)
-    across, P, after = across.sum(axis=1), P.sum(axis=1), after.sum(axis=1)
-    q = inverse @ y - W @ x - G.swapaxes(-1, -2) @ r[:, :n]
-    turned, G_turned = W.swapaxes(-1, -2), G.swapaxes(-1, -2)
-    mixed = G_turned @ across[:, :n] @ turned
-    known = mixed + mixed.swapaxes(-1, -2) + W @ (twice - P) @ turned + G_turned @ after[:, :n, :n] @ G
-    known += blocks.shape[1] * np.eye(W.shape[1])
+    q = white.scores(y, together(solved.smoothed.told, chunk), r)
+    after, later, share = information[blocks + 1], carried.later[blocks], carried.share[blocks]
+    moved = white.moved[:, None] @ later
+    ahead = after @ moved
+    inner = moved.swapaxes(-1, -2) @ ahead - np.eye(later.shape[-1])
+    # What the design times a covariance is: in the basis of the design, where nothing is large.
+    back_later, back_share = later.swapaxes(-1, -2), share.swapaxes(-1, -2)
+    across, ahead = (ahead @ back_later).sum(axis=1), (ahead @ back_share).sum(axis=1)
+    on_design, twice = (share @ inner @ back_later).sum(axis=1), (share @ inner @ back_share).sum(axis=1)
+    after = after.sum(axis=1)
+    turned, G_turned = basis.swapaxes(-1, -2), G.swapaxes(-1, -2)
+    mixed = G_turned @ ahead[:, :n] @ turned
+    known = mixed + mixed.swapaxes(-1, -2) + basis @ twice @ turned + G_turned @ after[:, :n, :n] @ G
+    known += blocks.shape[1] * np.eye(y.shape[1])
     back = inverse.swapaxes(-1, -2)
     in_covariance = back @ (0.5 * (q @ q.swapaxes(-1, -2) - known)) @ inverse
-    in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + across @ turned)[:, :n] @ inverse
-    in_design = back @ (q @ x.swapaxes(-1, -2) + W @ (twice - P) + G_turned @ across[:, :n])
+    in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + ahead @ turned)[:, :n] @ inverse
+    in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ on_design + G_turned @ across[:, :n])
     in_transition = r @ x.swapaxes(-1, -2) - across
     in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
     white.inside.pull(total, in_covariance, in_design, in_transition, in_noise, in_cross)

@@ -51,6 +51,22 @@ class White:
     moved: Array
     noise: Array
 
+    def scores(self, y: Array, told: Array, r: Array) -> Array:
+        """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
+
+        Parameters
+        ----------
+        y : array, shape (u, m, k)
+            The measurements.
+        told : array, shape (u, s, k)
+            Derivatives in the means of what they say of the state at the start.
+        r : array, shape (u, s, k)
+            Derivatives in the mean of the state at the end.
+        """
+        m = y.shape[1]
+        _, left = self.project(self.inverse @ y)
+        return (left + self.basis @ told)[:, :m] - self.gain.swapaxes(-1, -2) @ r[:, : self.gain.shape[1]]
+
     def project(self, z: Array) -> tuple[Array, Array]:
         """Return whitened values in the basis of the design, (u, s, k), and what is left of them, (u, m, k).
 
@@ -61,8 +77,12 @@ class White:
         missing = self.basis.shape[1] - z.shape[1]
         if missing:
             z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
-        own = self.basis.swapaxes(-1, -2) @ z
-        return own, z - self.basis @ own
+        turned = self.basis.swapaxes(-1, -2)
+        own = turned @ z
+        left = z - self.basis @ own
+        # Once more: exact values are huge in units of their noise, and rounding would leave some of them.
+        more = turned @ left
+        return own + more, left - self.basis @ more
 
 
 @dataclass(frozen=True)
@@ -127,14 +147,15 @@ class Projected:
         Of the state at the start of a block, and what they add to it until the next one.
     rest : array, shape (b, k)
         What is left of whitened values, squared and summed up.
-    doubt : float
-        What relative errors of covariances inside blocks do to the log evidence.
+    doubt, lost : float
+        What relative errors of covariances inside blocks do to the log evidence, and those of what is left, squared.
     """
 
     said: Array
     added: Array
     rest: Array
     doubt: float = 0.0
+    lost: float = 0.0
 
     @classmethod
     def empty(cls, values: Array, size: int) -> Projected:
@@ -166,6 +187,7 @@ class Projected:
         self.said[chunk.blocks] = apart(own, chunk)
         self.added[chunk.blocks, : white.gain.shape[1]] = apart(white.gain @ z, chunk)
         self.rest[chunk.blocks] = apart(np.sum(left**2, axis=1, keepdims=True), chunk)[:, :, 0]
+        self.lost += float(np.sum((left[:, : z.shape[1]] * z) ** 2))
         # Entries of a covariance err in proportion to the variances.
         sizes = np.einsum("uii->ui", white.inside.covariance)
         alpha = white.inverse.swapaxes(-1, -2) @ left[:, : z.shape[1]]

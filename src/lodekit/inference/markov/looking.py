@@ -117,8 +117,7 @@ class Look:
         found = np.zeros((len(self.places), own.space.size, values.shape[1]))
         for blocks, inner, asked, white in self._groups():
             x, r = smoothed.means[blocks], smoothed.scores[blocks + 1]
-            z = white.inverse @ y[blocks] - white.design @ x - white.gain.swapaxes(-1, -2) @ r[:, :n]
-            scores = white.inverse.swapaxes(-1, -2) @ z
+            scores = white.inverse.swapaxes(-1, -2) @ white.scores(y[blocks], smoothed.told[blocks], r)
             states = self._states(white, x, scores, r[:, :n])
             for row, (here, which) in enumerate(zip(inner, asked, strict=True)):
                 found[which] = states[row, here]
