@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence
 from lodekit.inference.markov.between import Smoothed, inform, smooth
-from lodekit.inference.markov.filtering import Filter, White, apart, make_filter, together
+from lodekit.inference.markov.filtering import Alone, Filter, White, apart, make_filter, together
 from lodekit.inference.markov.inside import InsideSlopes
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
 from lodekit.inference.markov.states import Slopes, make_space
@@ -91,7 +91,7 @@ def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved |
     residual = residual_of(data, values)
     if not np.isfinite(residual).all():
         return None
-    made = make_filter(space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None])
+    made = make_filter(space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None], swept=True)
     if made is None:
         return None
     found, projected = made
@@ -136,8 +136,11 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     total = InsideSlopes.of(own.motion)
     alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
     for number, chunk in enumerate(layout.chunks):
-        white = own.white(number)
-        scores, diagonal = _pull_chunk(solved, chunk, white, together(y, chunk), information, total)
+        if chunk.is_rare:
+            blocks = chunk.blocks.ravel()
+            alpha[blocks], in_noise[blocks] = _pull_alone(solved, chunk.alone, y, information, total)
+            continue
+        scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
         alpha[chunk.blocks] = apart(scores, chunk)
         # All blocks of a pattern have the same noise: the first one stands for all.
         in_noise[chunk.blocks[:, 0]] = diagonal
@@ -158,36 +161,103 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     return Hyperparameters(theta, found.lengthscales, found.deviations, found.mode_deviations, noise)
 
 
-def _pull_chunk(
+@dataclass(frozen=True)
+class _Small:
+    """Small matrices of a chunk, summed up over all blocks of a pattern.
+
+    Parameters
+    ----------
+    x, r, told : arrays, shape (u, s, often)
+        Means of the states at the start; derivatives in those at the end, and in what is said of those at the start.
+    after : array, shape (u, s, s)
+        The information that later blocks have of the state at the end.
+    across, ahead : arrays, shape (u, s, s)
+        That times how the state at the start moves and is uncertain: in states, and in the basis of the design.
+    design, twice : arrays, shape (u, s, s)
+        Minus the design times the covariance of the state at the start given everything, and that times the design.
+    """
+
+    x: Array
+    r: Array
+    told: Array
+    after: Array
+    across: Array
+    ahead: Array
+    design: Array
+    twice: Array
+
+    @classmethod
+    def of(cls, solved: Solved, chunk: Chunk, information: Array) -> _Small:
+        """Return the matrices of a chunk.
+
+        Parameters
+        ----------
+        solved : Solved
+        chunk : Chunk
+        information : array, shape (b + 1, s, s)
+        """
+        blocks, carried = chunk.blocks, solved.filter.carried
+        after, later, share = information[blocks + 1], carried.later[blocks], carried.share[blocks]
+        moved = solved.filter.moved[chunk.patterns][:, None] @ later
+        ahead = after @ moved
+        inner = moved.swapaxes(-1, -2) @ ahead - np.eye(later.shape[-1])
+        # What the design times a covariance is: in the basis of the design, where nothing is large.
+        back_later, back_share = later.swapaxes(-1, -2), share.swapaxes(-1, -2)
+        return cls(
+            together(solved.smoothed.means, chunk),
+            together(solved.smoothed.scores, Chunk(chunk.patterns, blocks + 1)),
+            together(solved.smoothed.told, chunk),
+            after.sum(axis=1),
+            (ahead @ back_later).sum(axis=1),
+            (ahead @ back_share).sum(axis=1),
+            (share @ inner @ back_later).sum(axis=1),
+            (share @ inner @ back_share).sum(axis=1),
+        )
+
+
+def _pull_shared(
     solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: InsideSlopes
 ) -> tuple[Array, Array]:
     """Add what the blocks of a chunk have to say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
 
     Sums over all blocks of a pattern are those of small matrices.
     """
-    n, blocks, carried = white.gain.shape[1], chunk.blocks, solved.filter.carried
+    small, n = _Small.of(solved, chunk, information), white.gain.shape[1]
+    x, r, after, ahead, across = small.x, small.r, small.after, small.ahead, small.across
     G, inverse, basis = white.gain, white.inverse, white.basis[:, : y.shape[1]]
-    x = together(solved.smoothed.means, chunk)
-    r = together(solved.smoothed.scores, Chunk(chunk.patterns, blocks + 1))
-    q = white.scores(y, together(solved.smoothed.told, chunk), r)
-    after, later, share = information[blocks + 1], carried.later[blocks], carried.share[blocks]
-    moved = white.moved[:, None] @ later
-    ahead = after @ moved
-    inner = moved.swapaxes(-1, -2) @ ahead - np.eye(later.shape[-1])
-    # What the design times a covariance is: in the basis of the design, where nothing is large.
-    back_later, back_share = later.swapaxes(-1, -2), share.swapaxes(-1, -2)
-    across, ahead = (ahead @ back_later).sum(axis=1), (ahead @ back_share).sum(axis=1)
-    on_design, twice = (share @ inner @ back_later).sum(axis=1), (share @ inner @ back_share).sum(axis=1)
-    after = after.sum(axis=1)
+    q = white.scores(y, small.told, r)
     turned, G_turned = basis.swapaxes(-1, -2), G.swapaxes(-1, -2)
     mixed = G_turned @ ahead[:, :n] @ turned
-    known = mixed + mixed.swapaxes(-1, -2) + basis @ twice @ turned + G_turned @ after[:, :n, :n] @ G
-    known += blocks.shape[1] * np.eye(y.shape[1])
+    known = mixed + mixed.swapaxes(-1, -2) + basis @ small.twice @ turned + G_turned @ after[:, :n, :n] @ G
+    known += chunk.blocks.shape[1] * np.eye(y.shape[1])
     back = inverse.swapaxes(-1, -2)
     in_covariance = back @ (0.5 * (q @ q.swapaxes(-1, -2) - known)) @ inverse
     in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + ahead @ turned)[:, :n] @ inverse
-    in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ on_design + G_turned @ across[:, :n])
+    in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ small.design + G_turned @ across[:, :n])
     in_transition = r @ x.swapaxes(-1, -2) - across
     in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
     white.inside.pull(total, in_covariance, in_design, in_transition, in_noise, in_cross)
     return back @ q, np.einsum("uii->ui", in_covariance)
+
+
+def _pull_alone(
+    solved: Solved, chunk: Chunk, y: Array, information: Array, total: InsideSlopes
+) -> tuple[Array, Array]:
+    """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
+    own = solved.filter
+    n, size = own.space.noisy, own.space.size
+    small = _Small.of(solved, chunk, information)
+    blocks = Alone.of(own.motion, own.layout, chunk, own.variance, y, keep=True)
+    count, places, width = blocks.swept.observed.shape
+    m = places * width
+    e = (blocks.left + blocks.basis @ small.told)[:, :m]
+    in_design = e @ small.x.swapaxes(-1, -2) + blocks.basis[:, :m] @ small.design
+    in_white = np.concatenate([in_design, -e], axis=2).reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
+    in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
+    in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n]], axis=2).transpose(1, 2, 0)
+    in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
+    found = blocks.swept.pull(
+        total, in_white, in_last, in_transition[:, n:, n:].transpose(1, 2, 0), in_noise.transpose(1, 2, 0)
+    )
+    scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
+    return -scores[:, :, None], in_variance

@@ -11,8 +11,9 @@ from lodekit.inference.markov.between import Carried, carry
 from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.sweeping import Swept, sweep
 
-__all__ = ["Filter", "Projected", "White", "apart", "make_filter", "roots_of", "together"]
+__all__ = ["Alone", "Filter", "Projected", "White", "apart", "make_filter", "roots_of", "together"]
 
 Array = NDArray[np.float64]
 #: Numbers of blocks that are kept for the way back; others are made again.
@@ -74,15 +75,73 @@ class White:
         ----------
         z : array, shape (u, m, k)
         """
-        missing = self.basis.shape[1] - z.shape[1]
-        if missing:
-            z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
-        turned = self.basis.swapaxes(-1, -2)
-        own = turned @ z
-        left = z - self.basis @ own
-        # Once more: exact values are huge in units of their noise, and rounding would leave some of them.
-        more = turned @ left
-        return own + more, left - self.basis @ more
+        return _project(self.basis, z)
+
+
+def _project(basis: Array, z: Array) -> tuple[Array, Array]:
+    missing = basis.shape[1] - z.shape[1]
+    if missing:
+        z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
+    turned = basis.swapaxes(-1, -2)
+    own = turned @ z
+    left = z - basis @ own
+    # Once more: exact values are huge in units of their noise, and rounding would leave some of them.
+    more = turned @ left
+    return own + more, left - basis @ more
+
+
+def _basis_of(design: Array) -> tuple[Array, Array]:
+    """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R."""
+    count, rows, size = design.shape
+    padded = np.zeros((count, max(rows, size), size))
+    padded[:, :rows] = design
+    return np.linalg.qr(padded) if size else (padded, np.zeros((count, 0, 0)))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Blocks that share nothing, with their measurements whitened one after the other.
+
+    Parameters
+    ----------
+    swept : Swept
+    basis, told : arrays, shapes (u, m, s) and (u, s, s)
+        As in `White`.
+    z, said, left : arrays, shapes (u, m, 1), (u, s, 1) and (u, m, 1)
+        Whitened measurements, these in the basis, and what is left of them.
+    """
+
+    swept: Swept
+    basis: Array
+    told: Array
+    z: Array
+    said: Array
+    left: Array
+
+    @classmethod
+    def of(cls, motion: Motion, layout: Layout, chunk: Chunk, variance: Array, values: Array, *, keep: bool) -> Alone:
+        """Return the blocks of a chunk.
+
+        Parameters
+        ----------
+        motion : Motion
+        layout : Layout
+        chunk : Chunk
+        variance : array, shape (n,)
+            Of the noise of each measurement.
+        values : array, shape (b, m, 1)
+            Of all measurements, in blocks.
+        keep : bool
+            Whether derivatives will be wanted.
+        """
+        blocks = chunk.blocks.ravel()
+        observed = layout.observed[blocks]
+        own = np.append(variance, 1.0)[layout.rows[blocks]]
+        swept = sweep(motion, layout.steps[blocks], observed, values[blocks].reshape(observed.shape), own, keep=keep)
+        white = swept.white.transpose(3, 0, 1, 2).reshape(len(blocks), -1, swept.white.shape[2])
+        basis, told = _basis_of(white[..., :-1])
+        z = white[..., -1:]
+        return cls(swept, basis, told, z, *_project(basis, z))
 
 
 @dataclass(frozen=True)
@@ -171,6 +230,22 @@ class Projected:
         said, added = np.zeros((2, blocks, size, count))
         return cls(said, added, np.zeros((blocks, count)))
 
+    def add_alone(self, chunk: Chunk, own: Alone) -> None:
+        """Add blocks that share nothing.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        own : Alone
+            Its blocks.
+        """
+        blocks = chunk.blocks.ravel()
+        self.said[blocks] = own.said
+        self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, -1].T[:, :, None]
+        self.rest[blocks] = np.sum(own.left**2, axis=1)
+        self.lost += float(np.sum((own.left[:, : own.z.shape[1]] * own.z) ** 2))
+        self.doubt += own.swept.doubt
+
     def add(self, chunk: Chunk, white: White, values: Array) -> None:
         """Add the blocks of a chunk.
 
@@ -231,9 +306,7 @@ def _whiten(motion: Motion, layout: Layout, chunk: Chunk, variance: Array) -> Wh
     design = inverse @ inside.design
     gain = inside.cross @ inverse.swapaxes(-1, -2)
     count, size, n = len(first), motion.space.size, motion.space.noisy
-    padded = np.zeros((count, max(design.shape[1], size), size))
-    padded[:, : design.shape[1]] = design
-    basis, told = np.linalg.qr(padded) if size else (padded, np.zeros((count, 0, 0)))
+    basis, told = _basis_of(design)
     moved = inside.transition
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
@@ -254,7 +327,9 @@ def roots_of(V: Array) -> Array:
     return np.asarray(scales[:, :, None] * vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
 
 
-def make_filter(space: Space, layout: Layout, variance: Array, values: Array) -> tuple[Filter, Projected] | None:
+def make_filter(
+    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False
+) -> tuple[Filter, Projected] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
     Parameters
@@ -265,6 +340,8 @@ def make_filter(space: Space, layout: Layout, variance: Array, values: Array) ->
         Of the noise of each measurement.
     values : array, shape (b, m, k)
         Of all measurements, in blocks.
+    swept : bool
+        Whether blocks that share nothing are filtered inside, too; k is one then.
     """
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
@@ -277,6 +354,14 @@ def make_filter(space: Space, layout: Layout, variance: Array, values: Array) ->
     half_logs, kept, used = np.zeros(count), {}, 0
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
+        if swept and chunk.is_rare:
+            own = Alone.of(motion, layout, chunk, variance, values, keep=False)
+            first = chunk.alone.patterns
+            told[first], moved[first] = own.told, own.swept.transition
+            noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise.transpose(2, 0, 1))
+            half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
+            projected.add_alone(chunk, own)
+            continue
         try:
             white = _whiten(motion, layout, chunk, variance)
         except np.linalg.LinAlgError:
@@ -287,7 +372,7 @@ def make_filter(space: Space, layout: Layout, variance: Array, values: Array) ->
         used += white.inside.carried.size + 2 * white.inverse.size
         if used <= _KEPT:
             kept[number] = white
-    if not all(np.isfinite(part).all() for part in (told, moved, noise)):
+    if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
     return Filter(space, motion, layout, variance, told, moved, half_logs, carried, kept), projected

@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
 
-__all__ = ["Inside", "InsideSlopes", "Motion", "go_through", "invert_triangles"]
+__all__ = ["Inside", "InsideSlopes", "Motion", "add_to", "go_through", "invert_triangles"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -196,8 +196,8 @@ class Inside:
                 in_quiet = moved @ in_quiet + from_quiet[:, i - 1]
         numbers = self.steps[:, 1:].ravel()
         for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
-            _add(whole, numbers, part.reshape(len(numbers), *part.shape[2:]))
-        _add(total.rows, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
+            add_to(whole, numbers, part.reshape(len(numbers), *part.shape[2:]))
+        add_to(total.rows, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
 
 
 def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
@@ -245,8 +245,16 @@ def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
     )
 
 
-def _add(total: Array, numbers: Numbers, parts: Array) -> None:
-    """Add parts to the rows that have their numbers; some may have the same."""
+def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
+    """Add parts to the rows that have their numbers; some may have the same.
+
+    Parameters
+    ----------
+    total : array, shape (k, ...)
+        Grows.
+    numbers : array of int, shape (n,)
+    parts : array, shape (n, ...)
+    """
     order = np.argsort(numbers, kind="stable")
     ascending = numbers[order]
     starts = np.flatnonzero(np.diff(ascending, prepend=-1))

@@ -22,10 +22,12 @@ __all__ = ["Chunk", "Layout", "MarkovData", "cut"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
-#: Measurements in a block: where a few different ones serve all, and where each has a matrix of its own.
-_SHARED, _OWN = 128, 48
-#: Numbers that matrices of blocks which are worked on together may have.
-_TOGETHER = 2_000_000
+#: Measurements in a block: for the evidence, and where covariances of all its states are asked for.
+_USUAL, _ASKED = 128, 48
+#: Blocks that are no more often than this share nothing, and are worked on by themselves.
+_RARE = 3
+#: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
+_TOGETHER, _AT_ONCE = 2_000_000, 256
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
 _FULL = 0.5
 
@@ -44,6 +46,16 @@ class Chunk:
 
     patterns: Numbers
     blocks: Numbers
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether its blocks occur so seldom that they share nothing."""
+        return self.blocks.shape[1] <= _RARE
+
+    @property
+    def alone(self) -> Chunk:
+        """The same blocks, each by itself."""
+        return Chunk(np.repeat(self.patterns, self.blocks.shape[1]), self.blocks.reshape(-1, 1))
 
 
 @dataclass(frozen=True)
@@ -175,8 +187,9 @@ def _chunk(patterns: Numbers, most: int) -> tuple[Chunk, ...]:
     found = []
     for often in np.unique(counts):
         own = np.flatnonzero(counts == often)
-        for start in range(0, len(own), most):
-            part = own[start : start + most]
+        step = most if often > _RARE else _AT_ONCE // int(often)
+        for start in range(0, len(own), step):
+            part = own[start : start + step]
             found.append(Chunk(part, np.stack([members[number] for number in part]).astype(np.intp)))
     return tuple(found)
 
@@ -280,18 +293,12 @@ class MarkovData:
         Parameters
         ----------
         length : int, optional
-            How many measurements a block should have; what is fast where nobody says.
+            How many measurements a block should have; what is usual where nobody says.
         """
-        wanted = length or self.length
-        if wanted is None:
-            shared = self._cut(_SHARED)
-            return shared if len(np.unique(shared.patterns)) <= 4 + shared.blocks // 8 else self._cut(_OWN)
-        return self._cut(wanted)
-
-    def _cut(self, length: int) -> Layout:
-        if length not in self._layouts:
-            self._layouts[length] = self._make(length, np.zeros(0))[0]
-        return self._layouts[length]
+        wanted = length or self.length or _USUAL
+        if wanted not in self._layouts:
+            self._layouts[wanted] = self._make(wanted, np.zeros(0))[0]
+        return self._layouts[wanted]
 
     def with_times(self, times: Array, length: int | None = None) -> tuple[Layout, Numbers]:
         """Return a layout that has places for more times, and the numbers of these places.
@@ -303,7 +310,7 @@ class MarkovData:
         length : int, optional
             As in `layout`.
         """
-        return self._make(length or self.length or _OWN, times)
+        return self._make(length or self.length or _ASKED, times)
 
     def _make(self, length: int, more: Array) -> tuple[Layout, Numbers]:
         times, observed, rows = self.table
