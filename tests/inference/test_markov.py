@@ -15,7 +15,7 @@ B = np.outer([1.0, 0.0, 0.5, 0.0], [1.0, 0.0, 0.5, 0.0])
 
 
 def exact(length: float) -> tuple[np.ndarray, np.ndarray]:
-    """Transition and noise by Van Loan's exponential of a block matrix, in three hundred digits: what overflows in floats does not here."""
+    """Transition and noise by Van Loan's block exponential, in so many digits that nothing overflows."""
     size = len(F)
     with mpmath.workdps(300):
         block = mpmath.zeros(2 * size)

@@ -106,7 +106,7 @@ def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array)
 
 
 def _is_same(first: Array, second: Array) -> bool:
-    """Return whether two roots are those of the same covariance, to rounding; signs of columns are a matter of taste."""
+    """Return whether two roots are those of the same covariance, to rounding."""
     P, Q = first @ first.T, second @ second.T
     scales = np.sqrt(np.abs(np.diag(Q)))
     return bool((np.abs(P - Q) <= _SETTLED * np.outer(scales, scales)).all())

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence
 from lodekit.inference.markov.between import Smoothed, inform, smooth
-from lodekit.inference.markov.filtering import Alone, Filter, White, apart, make_filter, together
-from lodekit.inference.markov.inside import InsideSlopes
+from lodekit.inference.markov.filtering import Filter, make_filter
+from lodekit.inference.markov.inside import InsideSlopes, Motion
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
-from lodekit.inference.markov.states import Slopes, make_space
+from lodekit.inference.markov.states import Slopes, Space, make_space
+from lodekit.inference.markov.whitening import Alone, White, apart, together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 
@@ -68,7 +69,7 @@ def residual_of(data: MarkovData, coefficients: Coefficients) -> Array:
     if not observables.has_mean:
         return data.values
     means, _ = observables.means(coefficients, data.times, slopes=False)
-    return data.values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
+    return np.asarray(data.values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)]))
 
 
 def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
@@ -91,7 +92,9 @@ def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved |
     residual = residual_of(data, values)
     if not np.isfinite(residual).all():
         return None
-    made = make_filter(space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None], swept=True)
+    made = make_filter(
+        space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None], swept=True
+    )
     if made is None:
         return None
     found, projected = made
@@ -133,7 +136,7 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     own, layout = solved.filter, solved.filter.layout
     information = inform(own.carried, layout.patterns, own.told)
     y = layout.spread(solved.residual, 0.0)[:, :, None]
-    total = InsideSlopes.of(own.motion)
+    total = _Total(own.space)
     alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
     for number, chunk in enumerate(layout.chunks):
         if chunk.is_rare:
@@ -144,21 +147,48 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
         alpha[chunk.blocks] = apart(scores, chunk)
         # All blocks of a pattern have the same noise: the first one stands for all.
         in_noise[chunk.blocks[:, 0]] = diagonal
-    in_matrix, in_density = own.motion.pull(total)
     score = solved.smoothed.scores[0]
     in_start = 0.5 * (score @ score.T - information[0])
-    slopes = Slopes(in_matrix, in_density, total.rows[:-1], in_start)
+    slopes = Slopes(total.matrix, total.density, total.rows, in_start)
     found = own.space.pull(slopes, float(layout.times[0, 0]))
     noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
     theta = found.theta
     if len(theta) and data.prior.observables.has_mean:
         flat = layout.gather(alpha, data.size)[:, 0]
         weights = [
-            np.bincount(index, part, minlength=len(data.times))
+            np.asarray(np.bincount(index, part, minlength=len(data.times)), dtype=float)
             for index, part in zip(data.index, np.split(flat, data.edges[1:-1]), strict=True)
         ]
         theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
     return Hyperparameters(theta, found.lengthscales, found.deviations, found.mode_deviations, noise)
+
+
+class _Total:
+    """Derivatives in the system itself, summed up over chunks.
+
+    Parameters
+    ----------
+    space : Space
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.matrix, self.density = np.zeros_like(space.matrix), np.zeros_like(space.density)
+        self.rows = np.zeros_like(space.rows)
+
+    def add(self, motion: Motion, slopes: InsideSlopes) -> None:
+        """Add those of a chunk.
+
+        Parameters
+        ----------
+        motion : Motion
+            Its steps.
+        slopes : InsideSlopes
+        """
+        in_matrix, in_density = motion.pull(slopes)
+        self.matrix += in_matrix
+        self.density += in_density
+        # The last row is that of nothing.
+        self.rows += slopes.rows[:-1]
 
 
 @dataclass(frozen=True)
@@ -216,9 +246,9 @@ class _Small:
 
 
 def _pull_shared(
-    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: InsideSlopes
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: _Total
 ) -> tuple[Array, Array]:
-    """Add what the blocks of a chunk have to say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
+    """Add what the blocks of a chunk say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
 
     Sums over all blocks of a pattern are those of small matrices.
     """
@@ -236,28 +266,28 @@ def _pull_shared(
     in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ small.design + G_turned @ across[:, :n])
     in_transition = r @ x.swapaxes(-1, -2) - across
     in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
-    white.inside.pull(total, in_covariance, in_design, in_transition, in_noise, in_cross)
+    inner = InsideSlopes.of(white.inside.motion)
+    white.inside.pull(inner, in_covariance, in_design, in_transition, in_noise, in_cross)
+    total.add(white.inside.motion, inner)
     return back @ q, np.einsum("uii->ui", in_covariance)
 
 
-def _pull_alone(
-    solved: Solved, chunk: Chunk, y: Array, information: Array, total: InsideSlopes
-) -> tuple[Array, Array]:
+def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, total: _Total) -> tuple[Array, Array]:
     """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
     own = solved.filter
     n, size = own.space.noisy, own.space.size
     small = _Small.of(solved, chunk, information)
-    blocks = Alone.of(own.motion, own.layout, chunk, own.variance, y, keep=True)
+    blocks = Alone.of(own.space, own.layout, chunk, own.variance, y, keep=True)
     count, places, width = blocks.swept.observed.shape
     m = places * width
     e = (blocks.left + blocks.basis @ small.told)[:, :m]
     in_design = e @ small.x.swapaxes(-1, -2) + blocks.basis[:, :m] @ small.design
     in_white = np.concatenate([in_design, -e], axis=2).reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
     in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
-    in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n]], axis=2).transpose(1, 2, 0)
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
-    found = blocks.swept.pull(
-        total, in_white, in_last, in_transition[:, n:, n:].transpose(1, 2, 0), in_noise.transpose(1, 2, 0)
-    )
+    in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
+    inner = InsideSlopes.of(blocks.swept.motion)
+    found = blocks.swept.pull(inner, in_white, in_last, in_transition[:, n:, n:].transpose(1, 2, 0))
+    total.add(blocks.swept.motion, inner)
     scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
     return -scores[:, :, None], in_variance

@@ -8,140 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.markov.between import Carried, carry
-from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
-from lodekit.inference.markov.sweeping import Swept, sweep
+from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
 
-__all__ = ["Alone", "Filter", "Projected", "White", "apart", "make_filter", "roots_of", "together"]
+__all__ = ["Filter", "Projected", "make_filter"]
 
 Array = NDArray[np.float64]
 #: Numbers of blocks that are kept for the way back; others are made again.
 _KEPT = 4_000_000
-
-
-@dataclass(frozen=True)
-class White:
-    """Blocks of a chunk with their measurements whitened, given the state at the start of each.
-
-    Parameters
-    ----------
-    inside : Inside
-    inverse : array, shape (u, m, m)
-        The inverse of the Cholesky factor of the covariance with noise.
-    half_log : array, shape (u,)
-        Half the logarithm of its determinant.
-    design : array, shape (u, m, s)
-        What measurements say of the state at the start.
-    gain : array, shape (u, n, m)
-        What measurements say of the noise that states have at the end.
-    basis : array, shape (u, m, s)
-        Orthonormal columns that span those of the design; rows of zeros are added where these are more.
-    told, moved, noise : arrays, shape (u, s, s)
-        The design in that basis; how the state moves to the next block, given the measurements; a root of the noise of
-        that.
-    """
-
-    inside: Inside
-    inverse: Array
-    half_log: Array
-    design: Array
-    gain: Array
-    basis: Array
-    told: Array
-    moved: Array
-    noise: Array
-
-    def scores(self, y: Array, told: Array, r: Array) -> Array:
-        """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
-
-        Parameters
-        ----------
-        y : array, shape (u, m, k)
-            The measurements.
-        told : array, shape (u, s, k)
-            Derivatives in the means of what they say of the state at the start.
-        r : array, shape (u, s, k)
-            Derivatives in the mean of the state at the end.
-        """
-        m = y.shape[1]
-        _, left = self.project(self.inverse @ y)
-        return (left + self.basis @ told)[:, :m] - self.gain.swapaxes(-1, -2) @ r[:, : self.gain.shape[1]]
-
-    def project(self, z: Array) -> tuple[Array, Array]:
-        """Return whitened values in the basis of the design, (u, s, k), and what is left of them, (u, m, k).
-
-        Parameters
-        ----------
-        z : array, shape (u, m, k)
-        """
-        return _project(self.basis, z)
-
-
-def _project(basis: Array, z: Array) -> tuple[Array, Array]:
-    missing = basis.shape[1] - z.shape[1]
-    if missing:
-        z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
-    turned = basis.swapaxes(-1, -2)
-    own = turned @ z
-    left = z - basis @ own
-    # Once more: exact values are huge in units of their noise, and rounding would leave some of them.
-    more = turned @ left
-    return own + more, left - basis @ more
-
-
-def _basis_of(design: Array) -> tuple[Array, Array]:
-    """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R."""
-    count, rows, size = design.shape
-    padded = np.zeros((count, max(rows, size), size))
-    padded[:, :rows] = design
-    return np.linalg.qr(padded) if size else (padded, np.zeros((count, 0, 0)))  # type: ignore[return-value]
-
-
-@dataclass(frozen=True)
-class Alone:
-    """Blocks that share nothing, with their measurements whitened one after the other.
-
-    Parameters
-    ----------
-    swept : Swept
-    basis, told : arrays, shapes (u, m, s) and (u, s, s)
-        As in `White`.
-    z, said, left : arrays, shapes (u, m, 1), (u, s, 1) and (u, m, 1)
-        Whitened measurements, these in the basis, and what is left of them.
-    """
-
-    swept: Swept
-    basis: Array
-    told: Array
-    z: Array
-    said: Array
-    left: Array
-
-    @classmethod
-    def of(cls, motion: Motion, layout: Layout, chunk: Chunk, variance: Array, values: Array, *, keep: bool) -> Alone:
-        """Return the blocks of a chunk.
-
-        Parameters
-        ----------
-        motion : Motion
-        layout : Layout
-        chunk : Chunk
-        variance : array, shape (n,)
-            Of the noise of each measurement.
-        values : array, shape (b, m, 1)
-            Of all measurements, in blocks.
-        keep : bool
-            Whether derivatives will be wanted.
-        """
-        blocks = chunk.blocks.ravel()
-        observed = layout.observed[blocks]
-        own = np.append(variance, 1.0)[layout.rows[blocks]]
-        swept = sweep(motion, layout.steps[blocks], observed, values[blocks].reshape(observed.shape), own, keep=keep)
-        white = swept.white.transpose(3, 0, 1, 2).reshape(len(blocks), -1, swept.white.shape[2])
-        basis, told = _basis_of(white[..., :-1])
-        z = white[..., -1:]
-        return cls(swept, basis, told, z, *_project(basis, z))
 
 
 @dataclass(frozen=True)
@@ -151,7 +26,6 @@ class Filter:
     Parameters
     ----------
     space : Space
-    motion : Motion
     layout : Layout
     variance : array, shape (m,)
         Of the noise of each measurement.
@@ -164,7 +38,6 @@ class Filter:
     """
 
     space: Space
-    motion: Motion
     layout: Layout
     variance: Array
     told: Array
@@ -180,7 +53,7 @@ class Filter:
 
     def make(self, chunk: Chunk) -> White:
         """Return the whitened blocks of any chunk."""
-        return _whiten(self.motion, self.layout, chunk, self.variance)
+        return whiten(self.space, self.layout, chunk, self.variance)
 
     def project(self, values: Array) -> Projected:
         """Return what values of all measurements say of states.
@@ -241,7 +114,7 @@ class Projected:
         """
         blocks = chunk.blocks.ravel()
         self.said[blocks] = own.said
-        self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, -1].T[:, :, None]
+        self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, own.told.shape[-1]].T[:, :, None]
         self.rest[blocks] = np.sum(own.left**2, axis=1)
         self.lost += float(np.sum((own.left[:, : own.z.shape[1]] * own.z) ** 2))
         self.doubt += own.swept.doubt
@@ -270,63 +143,6 @@ class Projected:
         self.doubt += 0.5 * float(np.sum(sizes * (np.sum(alpha**2, axis=2) + inverse)))
 
 
-def together(values: Array, chunk: Chunk) -> Array:
-    """Return something of each block, (b, m, k), with the blocks of a pattern as columns: (u, m, often k).
-
-    Parameters
-    ----------
-    values : array, shape (b, m, k)
-    chunk : Chunk
-    """
-    own = values[chunk.blocks].swapaxes(1, 2)
-    return own.reshape(*own.shape[:2], own.shape[2] * own.shape[3])
-
-
-def apart(values: Array, chunk: Chunk) -> Array:
-    """Return the way back from `together`, shape (u, often, m, k).
-
-    Parameters
-    ----------
-    values : array, shape (u, m, often k)
-    chunk : Chunk
-    """
-    count, size, width = values.shape
-    often = chunk.blocks.shape[1]
-    return values.reshape(count, size, often, width // often).swapaxes(1, 2)
-
-
-def _whiten(motion: Motion, layout: Layout, chunk: Chunk, variance: Array) -> White:
-    first = chunk.blocks[:, 0]
-    inside = go_through(motion, layout.steps[first], layout.observed[first])
-    K = inside.covariance.copy()
-    np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.rows[first].reshape(len(first), -1)]
-    L = np.linalg.cholesky(K)
-    half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
-    inverse = invert_triangles(L)
-    design = inverse @ inside.design
-    gain = inside.cross @ inverse.swapaxes(-1, -2)
-    count, size, n = len(first), motion.space.size, motion.space.noisy
-    basis, told = _basis_of(design)
-    moved = inside.transition
-    moved[:, :n] -= gain @ design
-    noise = np.zeros((count, size, size))
-    noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
-    return White(inside, inverse, half_log, design, gain, basis, told, moved, noise)
-
-
-def roots_of(V: Array) -> Array:
-    """Return roots of covariances that may be singular, shape (u, n, n); states have units of their own.
-
-    Parameters
-    ----------
-    V : array, shape (u, n, n)
-    """
-    scales = np.sqrt(np.maximum(np.einsum("uii->ui", V), 0.0))
-    safe = np.where(scales > 0, scales, 1.0)
-    values, vectors = np.linalg.eigh(V / (safe[:, :, None] * safe[:, None, :]))
-    return np.asarray(scales[:, :, None] * vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
-
-
 def make_filter(
     space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False
 ) -> tuple[Filter, Projected] | None:
@@ -348,22 +164,21 @@ def make_filter(
     start = space.root_at(float(layout.times[0, 0]))
     if not np.isfinite(start).all():
         return None
-    motion = Motion(space, layout.lengths)
     count = int(layout.patterns.max()) + 1
     told, moved, noise = np.zeros((3, count, space.size, space.size))
     half_logs, kept, used = np.zeros(count), {}, 0
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         if swept and chunk.is_rare:
-            own = Alone.of(motion, layout, chunk, variance, values, keep=False)
+            own = Alone.of(space, layout, chunk, variance, values, keep=False)
             first = chunk.alone.patterns
             told[first], moved[first] = own.told, own.swept.transition
-            noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise.transpose(2, 0, 1))
+            noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
             half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
             projected.add_alone(chunk, own)
             continue
         try:
-            white = _whiten(motion, layout, chunk, variance)
+            white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
             return None
         told[chunk.patterns], moved[chunk.patterns], noise[chunk.patterns] = white.told, white.moved, white.noise
@@ -375,4 +190,4 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, motion, layout, variance, told, moved, half_logs, carried, kept), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept), projected

@@ -27,7 +27,7 @@ _USUAL, _ASKED = 128, 48
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _RARE = 3
 #: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
-_TOGETHER, _AT_ONCE = 2_000_000, 256
+_TOGETHER, _AT_ONCE = 2_000_000, 512
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
 _FULL = 0.5
 

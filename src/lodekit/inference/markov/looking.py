@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.markov.between import Smoothed, inform, smooth
-from lodekit.inference.markov.filtering import Filter, White, roots_of
+from lodekit.inference.markov.filtering import Filter
+from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.layout import Chunk
+from lodekit.inference.markov.whitening import White, roots_of
 
 __all__ = ["Look", "Seen"]
 
@@ -136,7 +138,7 @@ class Look:
         r : array, shape (u, n, k)
             Those in the means of the states at the end.
         """
-        inside, motion, n = white.inside, self.filter.motion, white.gain.shape[1]
+        inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
         count, places, width = inside.observed.shape
         rows = motion.rows[inside.observed][..., :n].swapaxes(-1, -2)
         from_rows = rows @ scores.reshape(count, places, width, -1)
@@ -157,7 +159,7 @@ class Look:
             inside = white.inside
             joint = self._joint(white)
             count, places, width = inside.observed.shape
-            rows = own.motion.rows[inside.observed][..., :n]
+            rows = inside.motion.rows[inside.observed][..., :n]
             # Of the states at all places, and at the end, with all measurements: whitened.
             with_y = np.einsum("uajb,ujwb->uajw", joint[..., :-1, :].reshape(count, (places + 1) * n, places, n), rows)
             cross = with_y.reshape(count, places + 1, n, places * width) @ white.inverse[:, None].swapaxes(-1, -2)
@@ -177,8 +179,8 @@ class Look:
                 yield Seen(block, which, start, end, total)
 
     def _joint(self, white: White) -> Array:
-        """Return the covariance of states at all places and the end, given that at the start, (u, p + 1, n, p + 1, n)."""
-        inside, motion, n = white.inside, self.filter.motion, white.gain.shape[1]
+        """Return the covariance of states at all places and the end, given the start, (u, p + 1, n, p + 1, n)."""
+        inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
         count, places, _ = inside.observed.shape
         joint = np.zeros((count, places + 1, n, places + 1, n))
         for i in range(1, places + 1):
@@ -203,7 +205,7 @@ class Look:
         return found
 
     def draw(self, size: int, generator: np.random.Generator) -> tuple[Array, Array]:
-        """Return draws from the prior: what is measured without noise, (n, k), and states that are asked for, (a, s, k).
+        """Return draws from the prior: measurements without noise, (n, k), and states that are asked for, (a, s, k).
 
         Parameters
         ----------
@@ -212,12 +214,13 @@ class Look:
         generator : numpy.random.Generator
         """
         own, layout, n, s = self.filter, self.filter.layout, self.filter.space.noisy, self.filter.space.size
-        roots = roots_of(own.motion.noisy.noises)
+        motion = Motion(own.space, layout.lengths)
+        roots = roots_of(motion.noisy.noises)
         count, places = layout.blocks, layout.places
         path = np.zeros((count, places + 1, s, size))
         for i in range(1, places + 1):
             steps = layout.steps[:, i]
-            path[:, i, :n] = own.motion.noisy.transitions[steps] @ path[:, i - 1, :n]
+            path[:, i, :n] = motion.noisy.transitions[steps] @ path[:, i - 1, :n]
             path[:, i, :n] += roots[steps] @ generator.standard_normal((count, n, size))
         whole = np.zeros((len(own.told), s, s))
         for number, chunk in enumerate(layout.chunks):
@@ -232,12 +235,12 @@ class Look:
             if i:
                 steps = layout.steps[:, i]
                 moved = (
-                    own.motion.noisy.transitions[steps] @ now[:, :n],
-                    own.motion.quiet.transitions[steps] @ now[:, n:],
+                    motion.noisy.transitions[steps] @ now[:, :n],
+                    motion.quiet.transitions[steps] @ now[:, n:],
                 )
                 now = np.concatenate(moved, axis=1)
             path[:, i] += now
-        observed = np.where(layout.observed >= 0, layout.observed, len(own.motion.rows) - 1)
-        seen = (own.motion.rows[observed] @ path[:, :-1]).reshape(count, -1, size)
+        observed = np.where(layout.observed >= 0, layout.observed, len(motion.rows) - 1)
+        seen = (motion.rows[observed] @ path[:, :-1]).reshape(count, -1, size)
         flat = path[:, :-1].reshape(count * places, s, size)
         return layout.gather(seen, len(own.variance)), flat[self.places]

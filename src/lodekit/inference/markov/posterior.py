@@ -116,13 +116,13 @@ class MarkovPosterior:
         rows, look, count = self._rows(observables), self._look(times), observables.count
         found = np.zeros((len(times), count, len(times), count))
         carried, information = look.filter.carried, look.information
-        size = look.filter.space.size
+        size, every = look.filter.space.size, np.arange(count)
         # What was asked for in earlier blocks, and its covariance with the state at the start of the next one.
         earlier, known, at = np.zeros(0, dtype=np.intp), np.zeros((0, size)), 0
         for part in look.covariances():
             here, b = part.asked, part.block
             inner = np.einsum("oi,aibj,pj->aobp", rows, part.covariance, rows)
-            found[np.ix_(here, range(count), here, range(count))] = inner
+            found[here[:, None, None, None], every[:, None, None], here[:, None], every] = inner
             known = known @ look.between(at, b)
             told = look.filter.told[look.filter.layout.patterns[b]]
             open_ = np.eye(size) - carried.gain[b] @ told
@@ -131,8 +131,9 @@ class MarkovPosterior:
             # (a, o, s): how they follow from the state at the start of this block, given everything.
             seen = start - end @ information[b + 1] @ carried.closed[b]
             cross = (known @ seen.reshape(-1, size).T).reshape(len(earlier), count, len(here), count)
-            found[np.ix_(earlier, range(count), here, range(count))] = cross
-            found[np.ix_(here, range(count), earlier, range(count))] = cross.transpose(2, 3, 0, 1)
+            found[earlier[:, None, None, None], every[:, None, None], here[:, None], every] = cross
+            turned = cross.transpose(2, 3, 0, 1)
+            found[here[:, None, None, None], every[:, None, None], earlier[:, None], every] = turned
             earlier = np.concatenate([earlier, here])
             known = np.concatenate([known @ carried.closed[b].T, end.reshape(-1, size)])
             at = b + 1
@@ -168,7 +169,7 @@ class MarkovPosterior:
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, slopes=False)
         rows = self.solved.filter.space.rows_of(observables, values)
-        return np.einsum("oi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None]
+        return np.asarray(np.einsum("oi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
 
     def _look(self, times: Array) -> Look:
         """Return places for times among the blocks; the last ones are kept."""

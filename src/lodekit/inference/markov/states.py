@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,8 +226,7 @@ def make_space(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients)
         density = np.zeros_like(unit.matrix)
         density[-1, -1] = deviation**2 * unit.density / ell
         densities.append(density)
-    for group in prior.groups:
-        matrices.append(_mode_matrix(prior.observables, coefficients, group))
+    matrices += [_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
     matrix = block_diag(*matrices) if matrices else np.zeros((0, 0))
     noise = block_diag(*densities) if densities else np.zeros((0, 0))
     rows = rows_of(prior, hyper, units, prior.observables, coefficients)
@@ -267,7 +267,7 @@ def rows_of(
 
 def _places(sizes: Sequence[int]) -> list[slice]:
     edges = np.cumsum([0, *sizes]).tolist()
-    return [slice(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 def _origin(group: ModeGroup) -> float:

@@ -1,7 +1,7 @@
-"""Steps of a linear system that white noise drives: transition and covariance of the noise over a step, and derivatives.
+"""Steps of a linear system that white noise drives: transition and covariance of the noise, and derivatives.
 
-``Phi(h) = e^(F h)`` and ``Q(h) = int_0^h e^(F s) B e^(F' s) ds``. Taylor's series serve short steps: their terms are the
-same for all lengths, so that any number of different lengths costs one product. Longer steps are doubled,
+``Phi(h) = e^(F h)`` and ``Q(h) = int_0^h e^(F s) B e^(F' s) ds``. Taylor's series serve short steps: their terms are
+the same for all lengths, so that any number of different lengths costs one product. Longer steps are doubled,
 ``Q(2h) = Q(h) + Phi Q Phi'``, which never subtracts; entries that are small for short steps keep all their digits.
 Derivatives go the same way back.
 """

@@ -31,23 +31,17 @@ class Swept:
         The numbers of the steps.
     observed : array of int, shape (u, p, w)
         The numbers of the observables; that of the row of zeros for none.
-    carried : array, shape (p + 1, n, s + 1, u), or None
-        At each place, how the mean of the states that noise drives follows from the state at the start, and minus the
-        rest of it; where the way back is wanted.
+    carried : array, shape (p, n, s + 1 + n, u)
+        At each place, how the mean of the states that noise drives follows from the state at the start, minus the rest
+        of it, and their covariance; empty where the way back is not wanted.
     quiet : array, shape (p + 1, q, q, u)
         How the other states follow from those at the start.
-    own : array, shape (p + 1, n, n, u), or None
-        The covariance at each place; where the way back is wanted.
-    white : array, shape (p, w, s + 1, u)
-        What whitened measurements say of the state at the start, and they themselves.
-    gains : array, shape (p, w, n, u)
-        What they add to the mean.
+    white : array, shape (p, w, s + 1 + n, u)
+        What whitened measurements say of the state at the start, they themselves, and what they add to the mean.
     deviations : array, shape (p, w, u)
         What they were divided by.
-    last : array, shape (n, s + 1, u)
+    last : array, shape (n, s + 1 + n, u)
         What `carried` is at the end.
-    noise : array, shape (n, n, u)
-        What `own` is at the end.
     doubt : float
         What relative errors of covariances do to the log evidence.
     """
@@ -55,14 +49,11 @@ class Swept:
     motion: Motion
     steps: Numbers
     observed: Numbers
-    carried: Array | None
+    carried: Array
     quiet: Array
-    own: Array | None
     white: Array
-    gains: Array
     deviations: Array
     last: Array
-    noise: Array
     doubt: float
 
     @property
@@ -70,11 +61,16 @@ class Swept:
         """From the start of a block to that of the next one, given its measurements, shape (u, s, s)."""
         n, size = self.motion.space.noisy, self.motion.space.size
         found = np.zeros((self.steps.shape[0], size, size))
-        found[:, :n] = self.last[:, :-1].transpose(2, 0, 1)
+        found[:, :n] = self.last[:, :size].transpose(2, 0, 1)
         found[:, n:, n:] = self.quiet[-1].transpose(2, 0, 1)
         return found
 
-    def pull(self, total: InsideSlopes, in_white: Array, in_last: Array, in_quiet: Array, in_noise: Array) -> Array:
+    @property
+    def noise(self) -> Array:
+        """The covariance of the state at the end, given that at the start and the measurements, shape (u, n, n)."""
+        return self.last[:, self.motion.space.size + 1 :].transpose(2, 0, 1)
+
+    def pull(self, total: InsideSlopes, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
         """Add derivatives in steps and rows; return those in values and in variances, shape (2, p, w, u).
 
         The logarithms of the deviations count minus one each.
@@ -83,69 +79,54 @@ class Swept:
         ----------
         total : InsideSlopes
             Grows.
-        in_white, in_last, in_quiet, in_noise : arrays
-            Derivatives in `white`, in `last`, in `quiet` at the end, and in `noise`, symmetric.
+        in_white, in_last, in_quiet : arrays
+            Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
         """
-        assert self.carried is not None  # noqa: S101
-        assert self.own is not None  # noqa: S101
-        motion, n = self.motion, self.motion.space.noisy
+        motion, n, s = self.motion, self.motion.space.noisy, self.motion.space.size + 1
         count, places, width = self.observed.shape
         H = _last(motion.rows[self.observed])
-        phi, phi_quiet = motion.noisy.transitions, motion.quiet.transitions
         in_H, found = np.zeros_like(H), np.zeros((2, places, width, count))
-        in_steps = np.zeros((2, places, n, n, count))
-        in_others = np.zeros((places, *in_quiet.shape))
-        C, S = in_last, in_noise
+        in_steps, in_others = np.zeros((2, places, n, n, count)), np.zeros((places, *in_quiet.shape))
+        D = in_last
         for i in range(places - 1, -1, -1):
-            Phi = _last(phi[self.steps[:, i + 1]])
-            kept_C, kept_S = self._undo(i)
-            in_steps[0, i] = _mul("ikb,jkb->ijb", C, kept_C[-1]) + 2.0 * _mul("ijb,jkb->ikb", S, _mul2(Phi, kept_S[-1]))
-            in_steps[1, i] = S
-            C = _mul("jib,jkb->ikb", Phi, C)
-            S = _mul("jib,jkb->ikb", Phi, _mul2(S, Phi))
+            Phi = _last(motion.noisy.transitions[self.steps[:, i + 1]])
+            before = [self.carried[i]]
+            for xi in self.white[i]:
+                before.append(before[-1] - xi[s:, None] * xi)
+            # The covariance is symmetric, whatever was done to its two halves.
+            half = 0.5 * (D[:, s:] + D[:, s:].swapaxes(0, 1))
+            known = before[-1]
+            in_steps[0, i] = np.einsum("ikb,jkb->ijb", D[:, :s], known[:, :s])
+            in_steps[0, i] += 2.0 * _mul(half, _mul(Phi, known[:, s:]))
+            in_steps[1, i] = half
+            D = np.einsum("jib,jkb->ikb", Phi, np.concatenate([D[:, :s], _mul(half, Phi)], axis=1))
             if len(in_quiet):
-                moved = _last(phi_quiet[self.steps[:, i + 1]])
-                in_others[i] = _mul("ikb,jkb->ijb", in_quiet, self.quiet[i])
-                in_quiet = _mul("jib,jkb->ikb", moved, in_quiet)
+                moved = _last(motion.quiet.transitions[self.steps[:, i + 1]])
+                in_others[i] = np.einsum("ikb,jkb->ijb", in_quiet, self.quiet[i])
+                in_quiet = np.einsum("jib,jkb->ikb", moved, in_quiet)
             for j in range(width - 1, -1, -1):
-                h, hq, zeta, kappa, sigma = H[i, j, :n], H[i, j, n:], self.white[i, j], self.gains[i, j], self.deviations[i, j]
-                in_kappa = -np.einsum("ikb,kb->ib", C, zeta) - 2.0 * np.einsum("ijb,jb->ib", S, kappa)
-                in_zeta = in_white[i, j] - np.einsum("ib,ikb->kb", kappa, C)
-                in_iota, in_k = in_zeta / sigma, in_kappa / sigma
-                lost = (in_kappa * kappa).sum(axis=0) + (in_zeta * zeta).sum(axis=0) + 1.0
-                in_variance = -0.5 * lost / sigma**2
-                in_k += in_variance * h
-                own_C, own_S = kept_C[j], kept_S[j]
-                in_H[i, j, :n] = (
-                    in_variance * sigma * kappa
-                    + np.einsum("ijb,jb->ib", own_S, in_k)
-                    + np.einsum("ikb,kb->ib", own_C, in_iota)
-                )
-                both = in_k[:, None] * h
-                S = S + 0.5 * (both + both.swapaxes(0, 1))
-                C = C + h[:, None] * in_iota
+                h, hq, xi, sigma = H[i, j, :n], H[i, j, n:], self.white[i, j], self.deviations[i, j]
+                in_xi = -np.einsum("ib,ikb->kb", xi[s:], D)
+                in_xi[:s] += in_white[i, j]
+                in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
+                in_row = in_xi / sigma
+                in_variance = -0.5 * ((in_xi * xi).sum(axis=0) + 1.0) / sigma**2
+                in_row[s:] += in_variance * h
+                in_H[i, j, :n] = np.einsum("ikb,kb->ib", before[j], in_row) + in_variance * sigma * xi[s:]
+                D += h[:, None] * in_row
                 if len(hq):
-                    in_H[i, j, n:] = np.einsum("ikb,kb->ib", self.quiet[i], in_iota[n:-1])
-                    in_quiet = in_quiet + hq[:, None] * in_iota[n:-1]
-                found[0, i, j], found[1, i, j] = in_iota[-1], in_variance
+                    in_H[i, j, n:] = np.einsum("ikb,kb->ib", self.quiet[i], in_row[n : s - 1])
+                    in_quiet = in_quiet + hq[:, None] * in_row[n : s - 1]
+                found[0, i, j], found[1, i, j] = in_row[s - 1], in_variance
+        self._add(total, in_steps, in_others, in_H)
+        return found
+
+    def _add(self, total: InsideSlopes, in_steps: Array, in_others: Array, in_H: Array) -> None:
         numbers = self.steps[:, 1:].T.ravel()
         for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
             if part.size:
-                flat = part.transpose(0, 3, 1, 2).reshape(len(numbers), *part.shape[1:3])
-                add_to(whole, numbers, flat)
-        flat_H = in_H.transpose(3, 0, 1, 2).reshape(count * places * width, -1)
-        add_to(total.rows, self.observed.ravel(), flat_H)
-        return found
-
-    def _undo(self, i: int) -> tuple[list[Array], list[Array]]:
-        """Return what was carried, and its covariance, before each measurement at a place and after all of them."""
-        assert self.carried is not None  # noqa: S101
-        assert self.own is not None  # noqa: S101
-        C, S = [self.carried[i]], [self.own[i]]
-        for kappa, zeta in zip(self.gains[i], self.white[i], strict=True):
-            C.append(C[-1] - kappa[:, None] * zeta)
-            S.append(S[-1] - kappa[:, None] * kappa)
-        return C, S
+                add_to(whole, numbers, part.transpose(0, 3, 1, 2).reshape(len(numbers), *part.shape[1:3]))
+        add_to(total.rows, self.observed.ravel(), in_H.transpose(3, 0, 1, 2).reshape(self.observed.size, -1))
 
 
 def _last(values: Array) -> Array:
@@ -153,11 +134,7 @@ def _last(values: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(values, 0, -1))
 
 
-def _mul(what: str, first: Array, second: Array) -> Array:
-    return np.asarray(np.einsum(what, first, second))
-
-
-def _mul2(first: Array, second: Array) -> Array:
+def _mul(first: Array, second: Array) -> Array:
     return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
 
@@ -178,40 +155,41 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, values: Array, vari
     """
     count, places, width = observed.shape
     n, size = motion.space.noisy, motion.space.size
+    s = size + 1
     observed = np.where(observed >= 0, observed, len(motion.rows) - 1)
     H, y, R = _last(motion.rows[observed]), _last(values), _last(variance)
-    C, S, A = np.zeros((n, size + 1, count)), np.zeros((n, n, count)), np.zeros((size - n, size - n, count))
-    C[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
-    white, gains = np.zeros((places, width, size + 1, count)), np.zeros((places, width, n, count))
-    deviations, quiet = np.zeros((places, width, count)), np.zeros((places + 1, *A.shape))
-    kept_C = np.zeros((places + 1, *C.shape)) if keep else None
-    kept_S = np.zeros((places + 1, *S.shape)) if keep else None
-    largest, doubt = np.zeros((width, count)), 0.0
+    D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
+    D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
+    white, deviations = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
+    quiet, kept = np.zeros((places + 1, *A.shape)), np.zeros((places if keep else 0, *D.shape))
+    largest, doubt, update = np.zeros((width, count)), 0.0, np.zeros_like(D)
     for i in range(places + 1):
         if i:
-            Phi = _last(motion.noisy.transitions[steps[:, i]])
-            C = _mul2(Phi, C)
-            S = np.einsum("ijb,kjb->ikb", _mul2(Phi, S), Phi) + _last(motion.noisy.noises[steps[:, i]])
+            step = steps[:, i]
+            Phi = _last(motion.noisy.transitions[step])
+            D = _mul(Phi, D)
+            D[:, s:] = np.einsum("ijb,kjb->ikb", D[:, s:], Phi)
+            D[:, s:] += _last(motion.noisy.noises[step])
             if len(A):
-                A = _mul2(_last(motion.quiet.transitions[steps[:, i]]), A)
+                A = _mul(_last(motion.quiet.transitions[step]), A)
         quiet[i] = A
-        if kept_C is not None and kept_S is not None:
-            kept_C[i], kept_S[i] = C, S
         if i == places:
             break
+        if keep:
+            kept[i] = D
         for j in range(width):
             h, hq = H[i, j, :n], H[i, j, n:]
-            iota = np.einsum("ib,ikb->kb", h, C)
+            # How a measurement follows from the state at the start, its value, and its covariance with the state.
+            row = np.einsum("ib,ikb->kb", h, D)
             if len(hq):
-                iota[n:-1] += np.einsum("ib,ikb->kb", hq, A)
-            iota[-1] += y[i, j]
-            k = np.einsum("ijb,jb->ib", S, h)
-            signal = (h * k).sum(axis=0)
+                row[n:size] += np.einsum("ib,ikb->kb", hq, A)
+            row[size] += y[i, j]
+            signal = (h * row[s:]).sum(axis=0)
             sigma = np.sqrt(signal + R[i, j])
-            zeta, kappa = iota / sigma, k / sigma
-            white[i, j], gains[i, j], deviations[i, j] = zeta, kappa, sigma
-            C = C - kappa[:, None] * zeta
-            S = S - kappa[:, None] * kappa
-            largest[j] = np.maximum(largest[j], signal)
+            row /= sigma
+            white[i, j], deviations[i, j] = row, sigma
+            np.multiply(row[s:, None], row, out=update)
+            D -= update
+            np.maximum(largest[j], signal, out=largest[j])
             doubt += float(np.sum(largest[j] / sigma**2))
-    return Swept(motion, steps, observed, kept_C, quiet, kept_S, white, gains, deviations, C, S, doubt)
+    return Swept(motion, steps, observed, kept, quiet, white, deviations, D, doubt)
