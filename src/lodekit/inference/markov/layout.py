@@ -50,7 +50,7 @@ class Chunk:
     @property
     def is_rare(self) -> bool:
         """Whether its blocks occur so seldom that they share nothing."""
-        return self.blocks.shape[1] <= _RARE
+        return bool(self.blocks.shape[1] <= _RARE)
 
     @property
     def alone(self) -> Chunk:

@@ -281,7 +281,7 @@ def _flow(matrix: Array, span: float) -> Array:
         return np.eye(len(matrix))
     if not np.isfinite(matrix * span).all():
         return np.full(matrix.shape, np.inf)
-    return exponentials((matrix * span)[None])[0][0]
+    return np.asarray(exponentials((matrix * span)[None])[0][0])
 
 
 def _mode_matrix(observables: Observables, coefficients: Coefficients, group: ModeGroup) -> Array:
