@@ -166,7 +166,7 @@ def textbook(
 
 @pytest.mark.parametrize("noise", [0.1, 1e-6])
 def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
-    """Tolerance: with noise of a millionth the dense engine has lost all digits; here a few."""
+    """Tolerance: rounding times the condition inside blocks; deviations of the size of the noise are differences."""
     times, asked = [0.0, 0.07, 0.2, 0.21, 0.5, 0.77, 1.0], [0.33, 0.9]
     generator = np.random.default_rng(2)
     x, u = generator.standard_normal((2, 7))
@@ -194,7 +194,7 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     assert posterior.value == pytest.approx(float(value), rel=1e-11)
     np.testing.assert_allclose(posterior.mean(prior.observables, np.array(every)), mean, rtol=1e-9, atol=1e-9)
     found = posterior.variance(prior.observables, np.array(every))
-    np.testing.assert_allclose(np.sqrt(found), np.sqrt(variance), rtol=1e-9, atol=1e-9 if noise < 0.1 else 0)
+    np.testing.assert_allclose(np.sqrt(found), np.sqrt(variance), rtol=1e-9, atol=2e-8 if noise < 0.1 else 0)
 
 
 def test_curves_solve_the_equations() -> None:

@@ -149,7 +149,7 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
         in_noise[chunk.blocks[:, 0]] = diagonal
     score = solved.smoothed.scores[0]
     in_start = 0.5 * (score @ score.T - information[0])
-    slopes = Slopes(total.matrix, total.density, total.rows, in_start)
+    slopes = Slopes(total.matrix, total.density, total.readings, in_start)
     found = own.space.pull(slopes, float(layout.times[0, 0]))
     noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
     theta = found.theta
@@ -173,7 +173,7 @@ class _Total:
 
     def __init__(self, space: Space) -> None:
         self.matrix, self.density = np.zeros_like(space.matrix), np.zeros_like(space.density)
-        self.rows = np.zeros_like(space.rows)
+        self.readings = np.zeros_like(space.readings)
 
     def add(self, motion: Motion, slopes: InsideSlopes) -> None:
         """Add those of a chunk.
@@ -188,7 +188,7 @@ class _Total:
         self.matrix += in_matrix
         self.density += in_density
         # The last row is that of nothing.
-        self.rows += slopes.rows[:-1]
+        self.readings += slopes.readings[:-1]
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Motion:
         quiet = size - noisy
         self.quiet = NoisySteps(space.matrix[noisy:, noisy:], np.zeros((quiet, quiet)), lengths)
         # Observables that are not measured somewhere have a row of zeros there.
-        self.rows = np.concatenate([space.rows, np.zeros((1, size))])
+        self.readings = np.concatenate([space.readings, np.zeros((1, size))])
 
     def pull(self, slopes: InsideSlopes) -> tuple[Array, Array]:
         """Return derivatives in F, shape (s, s), and in the density of the noise, (n, n).
@@ -64,20 +64,20 @@ class InsideSlopes:
     ----------
     noisy, noises, quiet : arrays, shapes (k, n, n), (k, n, n) and (k, q, q)
         In the transitions of states that noise drives, in their noises, and in the transitions of the others.
-    rows : array, shape (o + 1, s)
+    readings : array, shape (o + 1, s)
         In the rows of the observables, and in the row of zeros.
     """
 
     noisy: Array
     noises: Array
     quiet: Array
-    rows: Array
+    readings: Array
 
     @classmethod
     def of(cls, motion: Motion) -> InsideSlopes:
         """Return zeros."""
         noisy, quiet = motion.noisy.transitions, motion.quiet.transitions
-        return cls(np.zeros_like(noisy), np.zeros_like(noisy), np.zeros_like(quiet), np.zeros_like(motion.rows))
+        return cls(np.zeros_like(noisy), np.zeros_like(noisy), np.zeros_like(quiet), np.zeros_like(motion.readings))
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Inside:
         """
         motion, n = self.motion, self.own.shape[-1]
         count, places, width = self.observed.shape
-        H = motion.rows[self.observed]
+        H = motion.readings[self.observed]
         noisy, quiet = H[..., :n], H[..., n:]
         # Blocks on the diagonal are symmetric, those below count twice.
         K = in_covariance.reshape(count, places, width, places, width)
@@ -162,13 +162,9 @@ class Inside:
         below = 2.0 * K * (every[:, None] > every)[:, None, :, None]
         design = in_design.reshape(count, places, width, in_design.shape[-1])
         rows = np.concatenate([design[..., :n], below.reshape(count, places, width, places * width)], axis=-1)
-        in_H = np.concatenate(
-            [
-                rows @ self.carried[:, :-1].swapaxes(-1, -2) + 2.0 * diagonal @ noisy @ self.own[:, :-1],
-                design[..., n:] @ self.quiet[:, :-1].swapaxes(-1, -2),
-            ],
-            axis=-1,
-        )
+        in_H = np.zeros_like(H)
+        in_H[..., :n] = rows @ self.carried[:, :-1].swapaxes(-1, -2) + 2.0 * diagonal @ noisy @ self.own[:, :-1]
+        in_H[..., n:] = design[..., n:] @ self.quiet[:, :-1].swapaxes(-1, -2)
         from_rows = noisy.swapaxes(-1, -2) @ rows
         from_diagonal = noisy.swapaxes(-1, -2) @ diagonal @ noisy
         in_carried = np.concatenate([in_transition[:, :n, :n], in_cross], axis=-1)
@@ -194,10 +190,13 @@ class Inside:
                 in_others[:, i - 1] = in_quiet @ self.quiet[:, i - 1].swapaxes(-1, -2)
                 moved = motion.quiet.transitions[step].swapaxes(-1, -2)
                 in_quiet = moved @ in_quiet + from_quiet[:, i - 1]
+        self._add(total, in_steps, in_others, in_H)
+
+    def _add(self, total: InsideSlopes, in_steps: Array, in_others: Array, in_H: Array) -> None:
         numbers = self.steps[:, 1:].ravel()
         for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
             add_to(whole, numbers, part.reshape(len(numbers), *part.shape[2:]))
-        add_to(total.rows, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
+        add_to(total.readings, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
 
 
 def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
@@ -213,8 +212,8 @@ def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
     """
     count, places, width = observed.shape
     n, q = motion.space.noisy, motion.space.size - motion.space.noisy
-    observed = np.where(observed >= 0, observed, len(motion.rows) - 1)
-    H = motion.rows[observed]
+    observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
+    H = motion.readings[observed]
     noisy = H[..., :n]
     carried = np.zeros((count, places + 1, n, n + places * width))
     own, quiet = np.zeros((count, places + 1, n, n)), np.zeros((count, places + 1, q, q))

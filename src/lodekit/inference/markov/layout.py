@@ -72,8 +72,8 @@ class Layout:
         All different lengths of steps; the first is zero.
     observed : array of int, shape (b, n, w)
         The numbers of the observables; -1 for nothing.
-    rows : array of int, shape (b, n, w)
-        The numbers of the measurements; -1 for nothing.
+    numbers : array of int, shape (b, n, w)
+        Those of the measurements; -1 for nothing.
     patterns : array of int, shape (b,)
         The number of the pattern of each block.
     chunks : tuple of Chunk
@@ -83,7 +83,7 @@ class Layout:
     steps: Numbers
     lengths: Array
     observed: Numbers
-    rows: Numbers
+    numbers: Numbers
     patterns: Numbers
     chunks: tuple[Chunk, ...]
 
@@ -100,7 +100,7 @@ class Layout:
     @cached_property
     def counts(self) -> Numbers:
         """How many measurements each block has."""
-        return np.asarray((self.rows >= 0).sum(axis=(1, 2)), dtype=np.intp)
+        return np.asarray((self.numbers >= 0).sum(axis=(1, 2)), dtype=np.intp)
 
     def spread(self, values: Array, rest: float) -> Array:
         """Return something of each measurement at its place, shape (b, n w, ...); `rest` where there is none.
@@ -111,7 +111,7 @@ class Layout:
         rest : float
         """
         padded = np.concatenate([values, np.full((1, *values.shape[1:]), rest)])
-        return padded[self.rows.reshape(self.blocks, -1)]
+        return padded[self.numbers.reshape(self.blocks, -1)]
 
     def gather(self, values: Array, size: int) -> Array:
         """Return the way back from `spread`: something of each measurement in their order, shape (m, ...).
@@ -123,20 +123,20 @@ class Layout:
             m.
         """
         found = np.zeros((size, *values.shape[2:]))
-        rows = self.rows.reshape(-1)
+        rows = self.numbers.reshape(-1)
         there = rows >= 0
         found[rows[there]] = values.reshape(len(rows), *values.shape[2:])[there]
         return found
 
 
-def cut(times: Array, observed: Numbers, rows: Numbers, kinds: Numbers, length: int, resolution: float) -> Layout:
+def cut(times: Array, observed: Numbers, numbers: Numbers, kinds: Numbers, length: int, resolution: float) -> Layout:
     """Return places in ascending time cut into blocks.
 
     Parameters
     ----------
     times : array, shape (n,)
         Scaled times of all places.
-    observed, rows : arrays of int, shape (n, w)
+    observed, numbers : arrays of int, shape (n, w)
         As in `Layout`.
     kinds : array of int, shape (n, w)
         Numbers that are the same where the noise is.
@@ -169,7 +169,7 @@ def cut(times: Array, observed: Numbers, rows: Numbers, kinds: Numbers, length: 
     patterns = _number(key)
     size = length * width
     chunks = _chunk(patterns, max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length)))
-    return Layout(places, steps, lengths, seen, filled(rows), patterns, chunks)
+    return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks)
 
 
 def _number(key: Numbers) -> Numbers:

@@ -140,7 +140,7 @@ class Look:
         """
         inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
         count, places, width = inside.observed.shape
-        rows = motion.rows[inside.observed][..., :n].swapaxes(-1, -2)
+        rows = motion.readings[inside.observed][..., :n].swapaxes(-1, -2)
         from_rows = rows @ scores.reshape(count, places, width, -1)
         found = np.zeros((count, places, x.shape[1], x.shape[2]))
         both = np.concatenate([x[:, :n], scores], axis=1)
@@ -159,7 +159,7 @@ class Look:
             inside = white.inside
             joint = self._joint(white)
             count, places, width = inside.observed.shape
-            rows = inside.motion.rows[inside.observed][..., :n]
+            rows = inside.motion.readings[inside.observed][..., :n]
             # Of the states at all places, and at the end, with all measurements: whitened.
             with_y = np.einsum("uajb,ujwb->uajw", joint[..., :-1, :].reshape(count, (places + 1) * n, places, n), rows)
             cross = with_y.reshape(count, places + 1, n, places * width) @ white.inverse[:, None].swapaxes(-1, -2)
@@ -240,7 +240,7 @@ class Look:
                 )
                 now = np.concatenate(moved, axis=1)
             path[:, i] += now
-        observed = np.where(layout.observed >= 0, layout.observed, len(motion.rows) - 1)
-        seen = (motion.rows[observed] @ path[:, :-1]).reshape(count, -1, size)
+        observed = np.where(layout.observed >= 0, layout.observed, len(motion.readings) - 1)
+        seen = (motion.readings[observed] @ path[:, :-1]).reshape(count, -1, size)
         flat = path[:, :-1].reshape(count * places, s, size)
         return layout.gather(seen, len(own.variance)), flat[self.places]

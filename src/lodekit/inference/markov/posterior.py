@@ -162,13 +162,13 @@ class MarkovPosterior:
         return self._combine(observables, times, every).transpose(2, 0, 1)
 
     def _rows(self, observables: Observables) -> Array:
-        return self.solved.filter.space.rows_of(observables, observables.evaluate(self.hyper.theta))
+        return self.solved.filter.space.readings_of(observables, observables.evaluate(self.hyper.theta))
 
     def _combine(self, observables: Observables, times: Array, states: Array) -> Array:
         """Return observables of states in their units, all that is known added, shape (n, o, k)."""
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, slopes=False)
-        rows = self.solved.filter.space.rows_of(observables, values)
+        rows = self.solved.filter.space.readings_of(observables, values)
         return np.asarray(np.einsum("oi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
 
     def _look(self, times: Array) -> Look:
@@ -177,7 +177,7 @@ class MarkovPosterior:
         if key not in self._looks:
             layout, places = self.data.with_times(self.data.prior.units.scaled_times(times), self.length)
             with np.errstate(all="ignore"):
-                none = np.zeros((layout.blocks, layout.rows[0].size, 0))
+                none = np.zeros((layout.blocks, layout.numbers[0].size, 0))
                 made = make_filter(self.solved.filter.space, layout, self.solved.filter.variance, none)
             if made is None:
                 raise AccuracyError(

@@ -25,7 +25,7 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.prior.responses.transitions import exponentials
 
-__all__ = ["Slopes", "Space", "make_space", "rows_of"]
+__all__ = ["Slopes", "Space", "make_space", "readings_of"]
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class Slopes:
         In F.
     density : array, shape (n, n)
         In the spectral density of the noise.
-    rows : array, shape (o, s)
+    readings : array, shape (o, s)
         In the rows of the observables.
     start : array, shape (s, s)
         In the covariance at the start, symmetric.
@@ -87,7 +87,7 @@ class Slopes:
 
     matrix: Array
     density: Array
-    rows: Array
+    readings: Array
     start: Array
 
 
@@ -107,7 +107,7 @@ class Space:
         F; the states that noise drives come first.
     density : array, shape (n, n)
         The spectral density of the noise that drives the first n states.
-    rows : array, shape (o, s)
+    readings : array, shape (o, s)
         The measured observables.
     """
 
@@ -117,7 +117,7 @@ class Space:
     units: tuple[_Unit, ...]
     matrix: Array
     density: Array
-    rows: Array
+    readings: Array
 
     @property
     def noisy(self) -> int:
@@ -132,7 +132,7 @@ class Space:
     @cached_property
     def is_finite(self) -> bool:
         """Whether all numbers are."""
-        return all(bool(np.isfinite(part).all()) for part in (self.matrix, self.density, self.rows))
+        return all(bool(np.isfinite(part).all()) for part in (self.matrix, self.density, self.readings))
 
     @cached_property
     def places(self) -> list[slice]:
@@ -156,7 +156,7 @@ class Space:
             parts.append(_flow(self.matrix[place, place], time - _origin(group)) * own)
         return np.asarray(block_diag(*parts)) if parts else np.zeros((0, 0))
 
-    def rows_of(self, observables: Observables, coefficients: Coefficients) -> Array:
+    def readings_of(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return other observables as rows, shape (o, s).
 
         Parameters
@@ -165,7 +165,7 @@ class Space:
         coefficients : Coefficients
             At the same values of the parameters.
         """
-        return rows_of(self.prior, self.hyper, self.units, observables, coefficients)
+        return readings_of(self.prior, self.hyper, self.units, observables, coefficients)
 
     def pull(self, slopes: Slopes, time: float) -> Hyperparameters:
         """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise.
@@ -184,12 +184,12 @@ class Space:
             in_start = float(np.sum(slopes.start[place, place] * unit.covariance)) * self.hyper.deviations[k] ** 2
             deviations[k] = 2.0 * (in_density + in_start)
             orders = np.arange(len(unit.matrix))
-            in_rows = float(np.sum(slopes.rows[:, place] * self.rows[:, place] * orders))
+            in_rows = float(np.sum(slopes.readings[:, place] * self.readings[:, place] * orders))
             in_matrix = float(np.sum(slopes.matrix[place, place] * self.matrix[place, place]))
             lengthscales[k] = -in_matrix - in_density - in_rows
             length = min(values.free.shape[-1], len(orders))
             scale = (unit.rate / self.hyper.lengthscales[k]) ** orders[:length]
-            weights = slopes.rows[:, place][:, :length] * scale
+            weights = slopes.readings[:, place][:, :length] * scale
             theta += np.tensordot(values.d_free[:, :, k, :length], weights, 2)
         mode_deviations = np.zeros(len(self.prior.groups))
         for number, (group, place) in enumerate(self.mode_places):
@@ -199,7 +199,7 @@ class Space:
             mode_deviations[number] = float(np.sum(in_root * flow))
             if not len(theta):
                 continue
-            weights = [row[None, place] for row in slopes.rows]
+            weights = [row[None, place] for row in slopes.readings]
             theta += own.pull_modes(values, (group,), np.array([_origin(group)]), weights)
             if group.root is None:
                 _, back = exponentials(span * self.matrix[place, place].T[None], in_root[None, None])
@@ -229,11 +229,11 @@ def make_space(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients)
     matrices += [_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
     matrix = block_diag(*matrices) if matrices else np.zeros((0, 0))
     noise = block_diag(*densities) if densities else np.zeros((0, 0))
-    rows = rows_of(prior, hyper, units, prior.observables, coefficients)
+    rows = readings_of(prior, hyper, units, prior.observables, coefficients)
     return Space(prior, hyper, coefficients, units, np.asarray(matrix), np.asarray(noise), rows)
 
 
-def rows_of(
+def readings_of(
     prior: Prior,
     hyper: Hyperparameters,
     units: Sequence[_Unit],

@@ -84,7 +84,7 @@ class Swept:
         """
         motion, n, s = self.motion, self.motion.space.noisy, self.motion.space.size + 1
         count, places, width = self.observed.shape
-        H = _last(motion.rows[self.observed])
+        H = _last(motion.readings[self.observed])
         in_H, found = np.zeros_like(H), np.zeros((2, places, width, count))
         in_steps, in_others = np.zeros((2, places, n, n, count)), np.zeros((places, *in_quiet.shape))
         D = in_last
@@ -126,7 +126,7 @@ class Swept:
         for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
             if part.size:
                 add_to(whole, numbers, part.transpose(0, 3, 1, 2).reshape(len(numbers), *part.shape[1:3]))
-        add_to(total.rows, self.observed.ravel(), in_H.transpose(3, 0, 1, 2).reshape(self.observed.size, -1))
+        add_to(total.readings, self.observed.ravel(), in_H.transpose(3, 0, 1, 2).reshape(self.observed.size, -1))
 
 
 def _last(values: Array) -> Array:
@@ -156,8 +156,8 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, values: Array, vari
     count, places, width = observed.shape
     n, size = motion.space.noisy, motion.space.size
     s = size + 1
-    observed = np.where(observed >= 0, observed, len(motion.rows) - 1)
-    H, y, R = _last(motion.rows[observed]), _last(values), _last(variance)
+    observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
+    H, y, R = _last(motion.readings[observed]), _last(values), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
     white, deviations = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))

@@ -137,7 +137,7 @@ class Alone:
         """
         blocks = chunk.blocks.ravel()
         observed = layout.observed[blocks]
-        own = np.append(variance, 1.0)[layout.rows[blocks]]
+        own = np.append(variance, 1.0)[layout.numbers[blocks]]
         motion, steps = _motion(space, layout, blocks)
         swept = sweep(motion, steps, observed, values[blocks].reshape(observed.shape), own, keep=keep)
         size = space.size + 1
@@ -193,7 +193,7 @@ def whiten(space: Space, layout: Layout, chunk: Chunk, variance: Array) -> White
     first = chunk.blocks[:, 0]
     inside = go_through(*_motion(space, layout, first), layout.observed[first])
     K = inside.covariance.copy()
-    np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.rows[first].reshape(len(first), -1)]
+    np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.numbers[first].reshape(len(first), -1)]
     L = np.asarray(np.linalg.cholesky(K), dtype=float)
     half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
     inverse = invert_triangles(L)
