@@ -169,15 +169,15 @@ def make_filter(
     half_logs, kept, used = np.zeros(count), {}, 0
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
-        if swept and chunk.is_rare:
-            own = Alone.of(space, layout, chunk, variance, values, keep=False)
-            first = chunk.alone.patterns
-            told[first], moved[first] = own.told, own.swept.transition
-            noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
-            half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
-            projected.add_alone(chunk, own)
-            continue
         try:
+            if swept and chunk.is_rare:
+                own = Alone.of(space, layout, chunk, variance, values, keep=False)
+                first = chunk.alone.patterns
+                told[first], moved[first] = own.told, own.swept.transition
+                noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
+                half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
+                projected.add_alone(chunk, own)
+                continue
             white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
             return None

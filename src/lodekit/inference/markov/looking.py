@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.markov.between import Smoothed, inform, smooth
-from lodekit.inference.markov.filtering import Filter
+from lodekit.inference.markov.filtering import Filter, Projected
 from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.layout import Chunk
 from lodekit.inference.markov.whitening import White, roots_of
@@ -62,10 +62,16 @@ class Look:
         On a layout with these places.
     places : array of int, shape (a,)
         Their numbers.
+    values : array, shape (n, 1)
+        The measurements without all that is known.
+    projected : Projected
+        What these say of states.
     """
 
     filter: Filter
     places: Numbers
+    values: Array
+    projected: Projected
 
     @cached_property
     def information(self) -> Array:
@@ -103,7 +109,7 @@ class Look:
         """
         own = self.filter
         y = own.layout.spread(values, 0.0)
-        found = own.project(y)
+        found = self.projected if values is self.values else own.project(y)
         return y, smooth(own.carried, own.layout.patterns, own.told, own.moved, found.said, found.added)
 
     def means(self, values: Array) -> Array:

@@ -98,7 +98,8 @@ class MarkovPosterior:
         times : array, shape (n,)
             In the user's units.
         """
-        states = self._look(times).means(self.solved.residual[:, None])
+        look = self._look(times)
+        states = look.means(look.values)
         return self._combine(observables, times, states)[:, :, 0]
 
     def variance(self, observables: Observables, times: Array) -> Array:
@@ -157,7 +158,7 @@ class MarkovPosterior:
         for start in range(0, size, most):
             seen, states = look.draw(min(most, size - start), generator)
             noise = deviations[:, None] * generator.standard_normal(seen.shape)
-            found.append(states + look.means(self.solved.residual[:, None] - seen - noise))
+            found.append(states + look.means(look.values - seen - noise))
         every = np.concatenate(found, axis=2) if found else np.zeros((len(times), look.filter.space.size, 0))
         return self._combine(observables, times, every).transpose(2, 0, 1)
 
@@ -176,13 +177,13 @@ class MarkovPosterior:
         key = np.ascontiguousarray(times).tobytes()
         if key not in self._looks:
             layout, places = self.data.with_times(self.data.prior.units.scaled_times(times), self.length)
+            values, own = self.solved.residual[:, None], self.solved.filter
             with np.errstate(all="ignore"):
-                none = np.zeros((layout.blocks, layout.numbers[0].size, 0))
-                made = make_filter(self.solved.filter.space, layout, self.solved.filter.variance, none)
+                made = make_filter(own.space, layout, own.variance, layout.spread(values, 0.0), swept=True)
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
                 )
             self._looks.clear()
-            self._looks[key] = Look(made[0], places)
+            self._looks[key] = Look(made[0], places, values, made[1])
         return self._looks[key]
