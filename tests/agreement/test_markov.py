@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.errors import DataError
+from lodekit.errors import AccuracyError, DataError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
@@ -223,3 +223,25 @@ def test_samples_have_the_mean_and_the_covariance() -> None:
     assert np.abs((drawn.mean(axis=0) - posterior.mean(observables, TIMES).ravel()) / deviations).max() < 0.09
     found = np.cov(drawn.T)
     assert np.abs((found - expected) / np.outer(deviations, deviations)).max() < 0.12
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_absurd_values_are_impossible_and_no_accident(regular: bool) -> None:
+    """A search tries such values: noise that floats do not see beside the signal, rates that overflow."""
+    times = np.arange(200) * 0.1 if regular else np.sort(np.random.default_rng(0).uniform(0.0, 20.0, 200))
+    measurements = Measurements.of(Observations().add(times, "x", np.sin(times)).add(times, "u", np.cos(times)))
+    prior = prior_of(lk.System("x' = -a*x + u", parameters=["a"]), measurements, latent="matern-5/2")
+    engine = MarkovEngine(MarkovData.of(prior, measurements.series, 40))
+    hyper = hyper_of(prior, (0.6,))
+    for changes in (
+        {"lengthscales": 1e-6, "deviations": 1e14, "noise": 1e-9},
+        {"theta": np.inf},
+        {"deviations": 1e300},
+    ):
+        absurd = replace(hyper, **{name: np.array([value]) for name, value in changes.items()})
+        found = engine.evaluate(absurd)
+        assert not np.isnan(found.value)
+        assert all(np.isfinite(part).all() for part in found.gradient.parts)
+        assert engine.value(absurd) == found.value or np.isneginf(found.value)
+    with pytest.raises(AccuracyError, match="not finite"):
+        engine.posterior(replace(hyper, theta=np.array([np.inf])))

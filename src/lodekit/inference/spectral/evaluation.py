@@ -153,7 +153,8 @@ class Evaluation:
         if sum(frequencies.counts) > most:
             raise OutOfReachError(
                 f"the spectral engine needs {sum(frequencies.counts)} waves here, and takes at most {most}: the window "
-                "is very long against the lengthscales, or the system keeps its memory very long; take a shorter window"
+                "is very long against the lengthscales, or the system keeps its memory very long; take a shorter "
+                "window, or latent='matern-7/2'"
             )
         return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 
