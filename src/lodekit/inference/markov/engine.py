@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements, check_exact_values
+from lodekit.data.measurements import Measurements
 from lodekit.errors import AccuracyError
 from lodekit.inference.engine import Case, Evidence, SearchLimits
 from lodekit.inference.markov.evaluation import Solved, evaluate, residual_of, solve
@@ -164,6 +164,8 @@ class MarkovKind:
             return f"{finest} has too many states; use latent='matern-{2 * _SMOOTHEST + 1}/2' or rougher"
         if not case.in_memory:
             return "the data are streamed"
+        if getattr(case, "averaged", False):
+            return "it has no means or totals over intervals; use engine='dense'"
         return ""
 
     def cost(self, case: Case) -> float:
@@ -186,5 +188,4 @@ class MarkovKind:
         case : Case
             The same in short.
         """
-        check_exact_values(measurements.series)
         return MarkovEngine(MarkovData.of(prior, measurements.series))

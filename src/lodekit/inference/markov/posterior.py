@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.errors import AccuracyError, DataError
+from lodekit.errors import AccuracyError, DataError, LodekitError
 from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.filtering import make_filter
 from lodekit.inference.markov.layout import MarkovData
@@ -163,13 +163,15 @@ class MarkovPosterior:
         return self._combine(observables, times, every).transpose(2, 0, 1)
 
     def _rows(self, observables: Observables) -> Array:
+        if getattr(observables, "intervals", None) is not None:
+            raise LodekitError("the Markov engine has no means or totals over intervals; use engine='dense'")
         return self.solved.filter.space.readings_of(observables, observables.evaluate(self.hyper.theta))
 
     def _combine(self, observables: Observables, times: Array, states: Array) -> Array:
         """Return observables of states in their units, all that is known added, shape (n, o, k)."""
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, slopes=False)
-        rows = self.solved.filter.space.readings_of(observables, values)
+        rows = self._rows(observables)
         return np.asarray(np.einsum("oi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
 
     def _look(self, times: Array) -> Look:
