@@ -272,15 +272,17 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert "leave out device=" in message(prior="channels", engine="dense", device="cpu")
     assert "use latent='se'" in message(prior="channels", latent="matern-7/2")
     assert "'latent' or 'channels'" in message(prior="paper")
-    assert "'dense', 'spectral' or 'modal'" in message(engine="fast")
+    assert "'dense', 'spectral', 'modal' or 'markov'" in message(engine="fast")
     assert "tolerance" in message(tolerance=0.0)
     assert "tolerance" in message(tolerance=True)
     rough = lk.LODEGP(HEATING.system, latent="matern-7/2", restarts=1).fit(times, table)
     assert rough.engine_ == "dense: 30 measurements; exact, and fast up to 200"
     case = Case(size=300, latents=(Matern(3),))
     assert str(choose("auto", case)) == "dense: 300 measurements; matern-7/2 has a spectrum too wide for waves"
+    many = replace(case, size=50_000)
+    assert str(choose("auto", many)) == "markov: 50 000 measurements; matern-7/2 has a spectrum too wide for waves"
     with pytest.raises(lk.LodekitError, match=r"dense not, because 50 000 measurements are too many .*; spectral not"):
-        choose("auto", replace(case, size=50_000))
+        choose("auto", replace(many, latents=(Matern(20),)))
 
 
 def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:

@@ -43,9 +43,10 @@ class LODEGP:
         equations: canonical, with hyperparameters in the channels' units.
     noise : {"channel", "shared"}
         One learned level of noise for each observable, or one number for all of them, each in its own unit.
-    engine : {"auto", "dense", "spectral", "modal"}
-        How the log evidence is computed: by Cholesky, or on waves at a cost that does not depend on the number of
-        measurements; ``engine_`` says what was used, and why.
+    engine : {"auto", "dense", "spectral", "modal", "markov"}
+        How the log evidence is computed: by Cholesky; on waves, at a cost that does not depend on the number of
+        measurements; on modes alone; or on states, in time that grows as the measurements do. ``engine_`` says what was
+        used, and why.
     tolerance : float
         Of the spectral engine: the largest error of the covariance, relative to itself and to the noise.
     restarts : int

@@ -87,7 +87,9 @@ def test_the_toy_takes_part_in_fits_and_messages() -> None:
     times = np.linspace(0, 3, 7)
     table = {"x": np.exp(-times), "u": np.zeros(7)}
     system = lk.System("x' = -a*x + u", parameters={"a": lk.Parameter(positive=True, start=1)})
-    with pytest.raises(lk.LodekitError, match="expected engine='auto', 'dense', 'spectral' or 'modal', got 'textbook'"):
+    with pytest.raises(
+        lk.LodekitError, match="expected engine='auto', 'dense', 'spectral', 'modal' or 'markov', got 'textbook'"
+    ):
         lk.LODEGP(system, engine="textbook").fit(times, table)
     with registered(TOY):
         gp = lk.LODEGP(system, engine="textbook", restarts=1, random_state=0).fit(times, table, noise_std=0.05)
@@ -98,7 +100,7 @@ def test_the_toy_takes_part_in_fits_and_messages() -> None:
         assert gp.parameters_["a"].value == pytest.approx(dense.parameters_["a"].value, rel=1e-2)
         # Nobody gets it unasked, and its name and its refusal stand in the messages.
         assert lk.LODEGP(system, restarts=1).fit(times, table, noise_std=0.05).engine_.startswith("dense")
-        with pytest.raises(lk.LodekitError, match="'dense', 'spectral', 'modal' or 'textbook', got 'cloud'"):
+        with pytest.raises(lk.LodekitError, match="'dense', 'spectral', 'modal', 'markov' or 'textbook', got 'cloud'"):
             lk.LODEGP(system, engine="cloud").fit(times, table)
         many = np.linspace(0, 3, 60)
         with pytest.raises(lk.LodekitError, match="engine='textbook' cannot be used: a textbook has few pages"):

@@ -30,7 +30,7 @@ class Case:
     inputs: dict[str, str]
     outputs: tuple[str, ...]
     values: dict[str, float]
-    engines: tuple[str, ...] = ("dense", "modal")
+    engines: tuple[str, ...] = ("dense", "modal", "markov")
     latent: str = "se"
 
 
@@ -60,6 +60,14 @@ CASES = {
         ("x", "y"),
         {"c": 0.3, "k": 4.0, "b": 2.0},
         ("dense", "spectral"),
+    ),
+    "a rough free function beside the input": Case(
+        "x'' + c*x' + k*x = b*u + f; y = x + f",
+        {"u": "hold"},
+        ("x", "y"),
+        {"c": 0.3, "k": 4.0, "b": 2.0},
+        ("dense", "markov"),
+        "matern-7/2",
     ),
 }
 
@@ -117,8 +125,9 @@ def test_engines_agree(name: str) -> None:
         found.append(
             (evidence.value, gradient, posterior.mean(observables, times), posterior.variance(observables, times))
         )
-    for first, second in zip(*found, strict=True):
-        np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-9 * np.abs(first).max())
+    for first, *others in zip(*found, strict=True):
+        for second in others:
+            np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-9 * np.abs(first).max())
 
 
 def test_waves_take_many_measurements_under_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

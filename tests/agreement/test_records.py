@@ -71,10 +71,11 @@ def test_log_evidences_of_records_add(names: str, prior: str) -> None:
     assert setup.engine.posterior(hyper).value == pytest.approx(alone, abs=1e-9)
 
 
-@pytest.mark.parametrize("engine", ["dense", "spectral"])
+@pytest.mark.parametrize("engine", ["dense", "spectral", "markov"])
 def test_the_gradient_of_several_records_is_that_of_the_sum(engine: str) -> None:
     pool = make_pool(measure(FIRST, "xu", 1), measure(SECOND - 40.0, "x", 2), measure(SECOND, "u", 3))
-    setup = prepare(RINGING, Arguments(engine=engine), pool)
+    latent = "matern-5/2" if engine == "markov" else "se"
+    setup = prepare(RINGING, Arguments(engine=engine, latent=latent), pool)
     x = setup.layout.pack(some_point(setup))
     value, gradient = setup.objective.evaluate(x)
     assert value == pytest.approx(setup.objective.value(x), abs=1e-8)

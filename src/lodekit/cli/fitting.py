@@ -83,7 +83,7 @@ def fit(
     deviation: DeviationOption = None,
     given: InputOption = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal.")
+        str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
     ] = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,

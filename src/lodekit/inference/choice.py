@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from lodekit.errors import LodekitError
 from lodekit.inference.dense import DenseKind
 from lodekit.inference.engine import Case, Kind
+from lodekit.inference.markov import MarkovKind
 from lodekit.inference.modal import ModalKind
 from lodekit.inference.spectral import SpectralKind
 
 __all__ = ["KINDS", "Choice", "check_engine", "choose", "registered"]
 
 #: All engines, by the names that users write.
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (DenseKind(), SpectralKind(), ModalKind())}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (DenseKind(), SpectralKind(), ModalKind(), MarkovKind())}
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class Evaluation:
         if sum(frequencies.counts) > most:
             raise OutOfReachError(
                 f"the spectral engine needs more waves here than it takes ({most}): the window is very long against "
-                "the lengthscales; take a shorter window"
+                "the lengthscales; take a shorter window, or latent='matern-7/2'"
             )
         return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 

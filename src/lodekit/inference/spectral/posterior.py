@@ -88,7 +88,7 @@ class SpectralPosterior:
         if len(hyper.lengthscales) and float(np.min(hyper.lengthscales)) < 1.01 * workspace.limits.shortest:
             found.append(
                 "a lengthscale sits at the shortest one that the spectral engine resolves; fit shorter pieces of the "
-                "data, or use engine='dense'"
+                "data, or use engine='dense' or latent='matern-7/2'"
             )
         return found
 

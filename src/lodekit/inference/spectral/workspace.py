@@ -140,7 +140,8 @@ class Workspace:
         if needed > self.data.finest:
             raise OutOfReachError(
                 f"sums over the data resolve {fastest / np.pi:.0f} half oscillations or a decay by {steepest:.0f} "
-                "e-foldings in the window only in part; take a shorter window, or at most a few thousand measurements"
+                "e-foldings in the window only in part; take a shorter window, at most a few thousand measurements, or "
+                "engine='markov' with latent='matern-7/2'"
             )
         rounded = 64.0 * 2.0 ** (np.ceil(4.0 * np.log2(max(needed, 128.0) / 64.0)) / 4.0)
         return int(min(np.ceil(rounded), self.data.finest))

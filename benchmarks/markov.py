@@ -1,0 +1,195 @@
+"""Claim: the Markov engine takes time in proportion to the number of rows, and little more for a gradient.
+
+Two free functions of three states each and two outputs, at regular and at irregular times, with values missing; then
+one Matern-3/2 process with one output, beside tinygp's quasiseparable solver, celerite2 and a Kalman filter of
+statsmodels where these are installed. Times are processor times, the best of some; everything is a ratio within one
+run, in one thread. Memory is what is allocated at most beyond the data, for each row.
+
+    python benchmarks/markov.py [--rows N] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import time
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.inference.engine import Engine
+from lodekit.preparing import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+
+Array = NDArray[np.float64]
+COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
+ALONE = lk.System("x' = v")
+
+
+def make(
+    system: lk.System, rows: int, latent: str, *, regular: bool = True, missing: float = 0.0, names: str = "xy"
+) -> tuple[Engine, Hyperparameters]:
+    """Return an engine on noisy waves, a hundred rows for each unit of time, and hyperparameters that suit them."""
+    generator = np.random.default_rng(0)
+    times = 0.01 * np.arange(rows) if regular else np.sort(generator.uniform(0.0, 0.01 * rows, rows))
+    data = Observations()
+    for number, name in enumerate(names):
+        values = np.sin((1.0 - 0.3 * number) * times) + 0.1 * generator.standard_normal(rows)
+        values[generator.random(rows) < missing] = np.nan
+        data = data.add(times, name, values)
+    setup = prepare(system, Arguments(engine="markov", latent=latent, noise="shared"), Measurements.of(data))
+    prior, count = setup.prior, setup.prior.processes
+    lengths = np.full(count, 2.0) / prior.units.span
+    theta = np.array([1.0, 0.5])[: len(setup.layout.names)]
+    levels = np.full(prior.noise.count, 0.1)
+    engine = setup.engine.first  # type: ignore[attr-defined]
+    return engine, Hyperparameters(theta, lengths, np.ones(count), np.ones(len(prior.groups)), levels)
+
+
+def best(action: Callable[[], object], often: int = 3) -> float:
+    """Return the least processor time of some runs, after one to warm up."""
+    action()
+    found = []
+    for _ in range(often):
+        start = time.process_time()
+        action()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def peak(action: Callable[[], object]) -> int:
+    """Return how many bytes are allocated at most, beyond what is there."""
+    tracemalloc.start()
+    action()
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+def growth(most: int) -> list[dict[str, Any]]:
+    """Return times for more and more rows, regular and not."""
+    found: list[dict[str, Any]] = []
+    kinds: dict[str, dict[str, Any]] = {
+        "regular": {},
+        "irregular": {"regular": False},
+        "10 % missing": {"missing": 0.1},
+    }
+    for kind, options in kinds.items():
+        rows = 10_000
+        while rows <= most:
+            engine, hyper = make(COUPLED, rows, "matern-5/2", **options)
+            value, gradient = best(partial(engine.value, hyper)), best(partial(engine.evaluate, hyper))
+            bytes_each = peak(partial(engine.evaluate, hyper)) / rows
+            found.append({"kind": kind, "rows": rows, "value": value, "gradient": gradient, "bytes a row": bytes_each})
+            print(
+                f"{kind:>13} {rows:>9} rows: evidence {value:.3f} s, with gradient {gradient:.3f} s "
+                f"({gradient / value:.1f} times), {bytes_each:.0f} bytes a row",
+                flush=True,
+            )
+            rows *= 10
+        own = [each for each in found if each["kind"] == kind and each["rows"] >= 100_000]
+        if len(own) > 1:
+            steps = np.log([own[-1]["rows"] / own[-2]["rows"], own[-1]["value"] / own[-2]["value"]])
+            print(f"{kind:>13} growth exponent {steps[1] / steps[0]:.2f}")
+    return found
+
+
+def with_tinygp(times: Array, values: Array) -> tuple[Callable[[], object], Callable[[], object], float]:
+    """Return the log density of a Matern-3/2 process by tinygp, alone and with its gradient, and its value."""
+    jax, jnp, tinygp = (importlib.import_module(name) for name in ("jax", "jax.numpy", "tinygp"))
+
+    jax.config.update("jax_enable_x64", True)
+
+    def log_density(p: Any) -> Any:
+        kernel = jnp.exp(2 * p[1]) * tinygp.kernels.quasisep.Matern32(scale=jnp.exp(p[0]))
+        return tinygp.GaussianProcess(kernel, times, diag=jnp.exp(2 * p[2])).log_probability(values)
+
+    value, slopes = jax.jit(log_density), jax.jit(jax.value_and_grad(log_density))
+    start = jnp.log(jnp.array([2.0, 1.0, 0.1]))
+
+    def run() -> None:
+        value(start).block_until_ready()
+
+    def run_with_gradient() -> None:
+        slopes(start)[1].block_until_ready()
+
+    return run, run_with_gradient, float(value(start))
+
+
+def with_celerite(times: Array, values: Array) -> tuple[Callable[[], object], None, float]:
+    """Return the log density of a Matern-3/2 process by celerite2, which approximates it by two exponentials."""
+    celerite2 = importlib.import_module("celerite2")
+
+    def run() -> float:
+        process = celerite2.GaussianProcess(celerite2.terms.Matern32Term(sigma=1.0, rho=2.0))
+        process.compute(times, yerr=np.full(len(times), 0.1))
+        return float(process.log_likelihood(values))
+
+    return run, None, run()
+
+
+def with_statsmodels(times: Array, values: Array) -> tuple[Callable[[], object], None, float]:
+    """Return the log density of a Matern-3/2 process at regular times by the Kalman filter of statsmodels."""
+    kalman_filter = importlib.import_module("statsmodels.tsa.statespace.kalman_filter")
+
+    rate, step = np.sqrt(3.0) / 2.0, times[1] - times[0]
+    moved = np.exp(-rate * step) * np.array([[1 + rate * step, step], [-(rate**2) * step, 1 - rate * step]])
+    start = np.diag([1.0, rate**2])
+    own = kalman_filter.KalmanFilter(k_endog=1, k_states=2)
+    own.bind(values[:, None].copy())
+    own["design"], own["transition"], own["selection"] = np.array([[1.0, 0.0]]), moved, np.eye(2)
+    own["obs_cov"], own["state_cov"] = np.array([[0.01]]), start - moved @ start @ moved.T
+    own.initialize_known(np.zeros(2), start)
+    return own.loglike, None, float(own.loglike())
+
+
+OTHERS = {"tinygp": with_tinygp, "celerite2": with_celerite, "statsmodels": with_statsmodels}
+
+
+def compare(rows: int) -> dict[str, Any]:
+    """Return times of one Matern-3/2 process with one output, beside those of others."""
+    found: dict[str, Any] = {}
+    engine, hyper = make(ALONE, rows, "matern-3/2", names="x")
+    # The free function is the channel itself, and in its own unit it has deviation one.
+    scale = float(engine.prior.units.scales[0])
+    times, values = engine.data.times, engine.data.values * scale  # type: ignore[attr-defined]
+    free = float(engine.prior.observables.evaluate(hyper.theta).free[0, 0, 0]) * scale
+    hyper = Hyperparameters(hyper.theta, hyper.lengthscales, hyper.deviations / abs(free), *hyper.parts[3:])
+    found["lodekit"] = best(lambda: engine.value(hyper)), best(lambda: engine.evaluate(hyper)), engine.value(hyper)
+    for name, prepare_it in OTHERS.items():
+        if importlib.util.find_spec(name) is None:
+            print(f"{name} is not installed")
+            continue
+        value, gradient, expected = prepare_it(times, values)
+        found[name] = best(value), None if gradient is None else best(gradient), expected
+    for name, (value, gradient, expected) in found.items():
+        more = "" if gradient is None else f", with gradient {gradient:.3f} s"
+        print(f"Matern-3/2, {rows} rows, {name}: log density {expected:.6f}, {value:.3f} s{more}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="the most rows")
+    parser.add_argument("--json", type=Path, help="where results go")
+    arguments = parser.parse_args()
+    with threadpool_limits(1):
+        found = {"growth": growth(arguments.rows), "others": compare(min(arguments.rows, 100_000))}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

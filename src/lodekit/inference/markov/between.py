@@ -1,0 +1,188 @@
+"""Between blocks only the state is carried: a square-root filter forward, scores and their information backward.
+
+A block says of the state x at its start what ``c = R x + noise`` says, with noise of unit variance, and moves it by
+``T x + g + noise``. Covariances are kept as roots: noise may be a millionth of the signal, and states without noise
+have singular covariances. Backward go the derivative r of the log evidence in the mean of a state, and the
+information N that all later data have of it; both are sums without subtractions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+__all__ = ["Carried", "Smoothed", "carry", "inform", "smooth"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+#: Roots that change by no more than rounding have settled.
+_SETTLED = 4e-16
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What does not depend on values, for each block, shapes (b, s, s).
+
+    Parameters
+    ----------
+    root : array
+        Of the covariance of the state at the start of a block, given all blocks before it.
+    later : array
+        The same, given this block, too.
+    gain : array
+        What ``c - R m`` is multiplied by to be added to the mean.
+    share : array
+        R times `later`: a root of what the block knows already, ``R P R' (1 + R P R')^-1``.
+    unseen : array
+        A root E of what it does not know, ``E E' = (1 + R P R')^-1``.
+    closed : array
+        How the mean at the start of a block moves to the next one, ``T (1 - gain R)``.
+    half_log : array, shape (b,)
+        Half the logarithm of the determinant of ``1 + R P R'``.
+    """
+
+    root: Array
+    later: Array
+    gain: Array
+    share: Array
+    unseen: Array
+    closed: Array
+    half_log: Array
+
+
+def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carried:
+    """Return the filter of covariances through all blocks.
+
+    Parameters
+    ----------
+    start : array, shape (s, s)
+        A root of the covariance at the start of the first block.
+    patterns : array of int, shape (b,)
+        The pattern of each block.
+    R, T, V : arrays, shapes (u, s, s)
+        Of each pattern: what it says of the state, how it moves it, and a root of the noise of that.
+    """
+    blocks, size = len(patterns), len(start)
+    roots, which = np.empty((blocks, size, size)), np.zeros(blocks, dtype=np.intp)
+    now, last, settled, count = start, -1, False, 0
+    stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
+    unit, upper, turned = np.eye(size), np.triu(np.ones((size, size))), V.swapaxes(-1, -2)
+    for b, u in enumerate(patterns.tolist() if size else ()):
+        settled = settled and u == last
+        if not settled:
+            roots[count] = now
+            count += 1
+            stacked[:size], stacked[size:] = R[u] @ now, unit
+            factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
+            later = lapack.dtrtrs(factor[:size], now.T, trans=1)[0].T
+            moved[:size], moved[size:] = (T[u] @ later).T, turned[u]
+            following = (lapack.dgeqrf(moved, overwrite_a=1)[0][:size] * upper).T
+            settled = u == last and _is_same(following, now)
+            now, last = following, u
+        which[b] = count - 1
+    return _finish(roots[which] if count < blocks else roots, which, patterns, R, T)
+
+
+def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array) -> Carried:
+    """Return all that follows from roots at the start of all blocks; equal ones have the same number."""
+    blocks, size = roots.shape[:2]
+    if not size:
+        none = np.zeros((blocks, 0, 0))
+        return Carried(none, none, none, none, none, none, np.zeros(blocks))
+    _, first = np.unique(which, return_index=True)
+    own, unit = R[patterns[first]], np.eye(size)
+    both = np.concatenate([own @ roots[first], np.broadcast_to(unit, own.shape)], axis=1)
+    # [R P^(1/2), 1] = Q U: the lower part of Q is the inverse of U, and what is orthogonal to Q is not seen.
+    Q, U = np.linalg.qr(both, mode="complete")
+    later = roots[first] @ Q[:, size:, :size]
+    share, unseen = Q[:, :size, :size], Q[:, :size, size:]
+    gain = later @ share.swapaxes(-1, -2)
+    closed = T[patterns[first]] @ (unit - gain @ own)
+    half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
+    return Carried(roots, later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
+
+
+def _is_same(first: Array, second: Array) -> bool:
+    """Return whether two roots are those of the same covariance, to rounding."""
+    P, Q = first @ first.T, second @ second.T
+    scales = np.sqrt(np.abs(np.diag(Q)))
+    return bool((np.abs(P - Q) <= _SETTLED * np.outer(scales, scales)).all())
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """What depends on values, for each block and k sets of values at once.
+
+    Parameters
+    ----------
+    seen : array, shape (b, s, k)
+        ``c - R m``.
+    updated : array, shape (b, s, k)
+        The mean of the state at the start of a block, given this and all blocks before it.
+    scores : array, shape (b + 1, s, k)
+        Derivative of the log evidence in the mean of the state at the start of each block; zeros after the last.
+    means : array, shape (b, s, k)
+        Of the state at the start of each block, given everything.
+    told : array, shape (b, s, k)
+        Derivatives of the log evidence in the mean of ``c``; what blocks add to the state is left out.
+    """
+
+    seen: Array
+    updated: Array
+    scores: Array
+    means: Array
+    told: Array
+
+
+def smooth(carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g: Array) -> Smoothed:
+    """Return means through all blocks and back.
+
+    Parameters
+    ----------
+    carried : Carried
+    patterns, R, T
+        As in `carry`.
+    c, g : arrays, shape (b, s, k)
+        What each block says of the state, and what it adds to it.
+    """
+    blocks, size, count = c.shape
+    seen, updated = np.empty(c.shape), np.empty(c.shape)
+    mean = np.zeros((size, count))
+    own_R, own_T, gain = list(R), list(T), carried.gain
+    for b, u in enumerate(patterns.tolist()):
+        d = c[b] - own_R[u] @ mean
+        after = mean + gain[b] @ d
+        seen[b], updated[b] = d, after
+        mean = own_T[u] @ after + g[b]
+    weighed = carried.unseen @ (carried.unseen.swapaxes(-1, -2) @ seen)
+    told = R[patterns].swapaxes(-1, -2) @ weighed
+    scores = np.zeros((blocks + 1, size, count))
+    back = carried.closed.swapaxes(-1, -2)
+    for b in range(blocks - 1, -1, -1):
+        scores[b] = told[b] + back[b] @ scores[b + 1]
+    ahead = T[patterns].swapaxes(-1, -2) @ scores[1:]
+    changes = carried.later.swapaxes(-1, -2) @ ahead
+    # Small numbers that differences of values and means would not have: noise may be far below both.
+    return Smoothed(seen, updated, scores, updated + carried.later @ changes, weighed - carried.share @ changes)
+
+
+def inform(carried: Carried, patterns: Numbers, R: Array) -> Array:
+    """Return the information that all later data have of the state at the start of each block, shape (b + 1, s, s).
+
+    Parameters
+    ----------
+    carried : Carried
+    patterns, R
+        As in `carry`.
+    """
+    blocks, size = len(patterns), R.shape[-1]
+    half = carried.unseen.swapaxes(-1, -2) @ R[patterns]
+    own = half.swapaxes(-1, -2) @ half
+    found = np.zeros((blocks + 1, size, size))
+    closed = carried.closed
+    for b in range(blocks - 1, -1, -1):
+        found[b] = own[b] + closed[b].T @ found[b + 1] @ closed[b]
+    return found

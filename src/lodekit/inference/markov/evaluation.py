@@ -1,0 +1,293 @@
+"""The log evidence by blocks, and its gradient in closed form: the adjoint of the same recursions.
+
+With r the derivative in the mean of the state at the end of a block, N the information of all that follows, P and m
+covariance and mean at its start given the block itself, and everything whitened, the derivative of the log evidence in
+the joint covariance of measurements and state at the end is half of ``q q' - I``, where ``q = (z - W x - G'r, r)``, x
+the mean of the state at the start given everything, and I the information of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.engine import Evidence
+from lodekit.inference.markov.between import Smoothed, inform, smooth
+from lodekit.inference.markov.filtering import Filter, make_filter
+from lodekit.inference.markov.inside import InsideSlopes, Motion
+from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
+from lodekit.inference.markov.states import Slopes, Space, make_space
+from lodekit.inference.markov.whitening import Alone, White, apart, together
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+
+__all__ = ["Solved", "evaluate", "residual_of", "solve"]
+
+Array = NDArray[np.float64]
+#: The relative error of an entry of a covariance and of its factorization, in practice.
+_ROUNDING = 2e-15
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The log evidence at some hyperparameters, and what it was made of.
+
+    Parameters
+    ----------
+    filter : Filter
+    coefficients : Coefficients
+        Of the measured observables.
+    residual : array, shape (m,)
+        The measurements without all that is known, scaled.
+    smoothed : Smoothed
+    value : float
+        The log evidence in the user's units.
+    error : float
+        About how large an error rounding makes in it.
+    """
+
+    filter: Filter
+    coefficients: Coefficients
+    residual: Array
+    smoothed: Smoothed
+    value: float
+    error: float
+
+
+def residual_of(data: MarkovData, coefficients: Coefficients) -> Array:
+    """Return the measurements without all that is known, scaled, shape (m,).
+
+    Parameters
+    ----------
+    data : MarkovData
+    coefficients : Coefficients
+        Of the measured observables.
+    """
+    observables = data.prior.observables
+    if not observables.has_mean:
+        return data.values
+    means, _ = observables.means(coefficients, data.times, slopes=False)
+    return np.asarray(data.values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)]))
+
+
+def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+    """Return the log evidence; None where something is not finite.
+
+    Parameters
+    ----------
+    data : MarkovData
+    hyper : Hyperparameters
+    layout : Layout
+        The measurements in blocks.
+    """
+    with np.errstate(all="ignore"):
+        return _solve(data, hyper, layout)
+
+
+def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+    values = data.prior.observables.evaluate(hyper.theta)
+    space = make_space(data.prior, hyper, values)
+    residual = residual_of(data, values)
+    if not np.isfinite(residual).all():
+        return None
+    made = make_filter(
+        space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None], swept=True
+    )
+    if made is None:
+        return None
+    found, projected = made
+    said = projected.said
+    smoothed = smooth(found.carried, layout.patterns, found.told, found.moved, said, projected.added)
+    told = found.carried.unseen.swapaxes(-1, -2) @ smoothed.seen
+    half_log = float((found.half_logs[layout.patterns] + found.carried.half_log).sum())
+    square = float(projected.rest.sum()) + float(np.sum(told**2))
+    value = -(0.5 * square + half_log + 0.5 * data.size * float(np.log(2.0 * np.pi))) + data.log_jacobian
+    if not np.isfinite(value):
+        return None
+    # Whitened values err in proportion to themselves: what that does, through their derivatives.
+    lost = float(np.sqrt(projected.lost) + np.linalg.norm(smoothed.told * said))
+    error = _ROUNDING * (projected.doubt + lost + data.size)
+    return Solved(found, values, residual, smoothed, value, error if np.isfinite(error) else np.inf)
+
+
+def evaluate(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Evidence:
+    """Return the log evidence and its gradient; minus infinity where something is not finite.
+
+    Parameters
+    ----------
+    data : MarkovData
+    hyper : Hyperparameters
+    layout : Layout
+        The measurements in blocks.
+    """
+    with np.errstate(all="ignore"):
+        solved = _solve(data, hyper, layout)
+        if solved is None:
+            return Evidence.impossible(hyper)
+        gradient = _gradient(data, hyper, solved)
+    if not all(np.isfinite(part).all() for part in gradient.parts):
+        return Evidence.impossible(hyper)
+    return Evidence(solved.value, gradient, solved.error)
+
+
+def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyperparameters:
+    own, layout = solved.filter, solved.filter.layout
+    information = inform(own.carried, layout.patterns, own.told)
+    y = layout.spread(solved.residual, 0.0)[:, :, None]
+    total = _Total(own.space)
+    alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
+    for number, chunk in enumerate(layout.chunks):
+        if chunk.is_rare:
+            blocks = chunk.blocks.ravel()
+            alpha[blocks], in_noise[blocks] = _pull_alone(solved, chunk.alone, y, information, total)
+            continue
+        scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
+        alpha[chunk.blocks] = apart(scores, chunk)
+        # All blocks of a pattern have the same noise: the first one stands for all.
+        in_noise[chunk.blocks[:, 0]] = diagonal
+    score = solved.smoothed.scores[0]
+    in_start = 0.5 * (score @ score.T - information[0])
+    slopes = Slopes(total.matrix, total.density, total.readings, in_start)
+    found = own.space.pull(slopes, float(layout.times[0, 0]))
+    noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
+    theta = found.theta
+    if len(theta) and data.prior.observables.has_mean:
+        flat = layout.gather(alpha, data.size)[:, 0]
+        weights = [
+            np.asarray(np.bincount(index, part, minlength=len(data.times)), dtype=float)
+            for index, part in zip(data.index, np.split(flat, data.edges[1:-1]), strict=True)
+        ]
+        theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
+    return Hyperparameters(theta, found.lengthscales, found.deviations, found.mode_deviations, noise)
+
+
+class _Total:
+    """Derivatives in the system itself, summed up over chunks.
+
+    Parameters
+    ----------
+    space : Space
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.matrix, self.density = np.zeros_like(space.matrix), np.zeros_like(space.density)
+        self.readings = np.zeros_like(space.readings)
+
+    def add(self, motion: Motion, slopes: InsideSlopes) -> None:
+        """Add those of a chunk.
+
+        Parameters
+        ----------
+        motion : Motion
+            Its steps.
+        slopes : InsideSlopes
+        """
+        in_matrix, in_density = motion.pull(slopes)
+        self.matrix += in_matrix
+        self.density += in_density
+        # The last row is that of nothing.
+        self.readings += slopes.readings[:-1]
+
+
+@dataclass(frozen=True)
+class _Small:
+    """Small matrices of a chunk, summed up over all blocks of a pattern.
+
+    Parameters
+    ----------
+    x, r, told : arrays, shape (u, s, often)
+        Means of the states at the start; derivatives in those at the end, and in what is said of those at the start.
+    after : array, shape (u, s, s)
+        The information that later blocks have of the state at the end.
+    across, ahead : arrays, shape (u, s, s)
+        That times how the state at the start moves and is uncertain: in states, and in the basis of the design.
+    design, twice : arrays, shape (u, s, s)
+        Minus the design times the covariance of the state at the start given everything, and that times the design.
+    """
+
+    x: Array
+    r: Array
+    told: Array
+    after: Array
+    across: Array
+    ahead: Array
+    design: Array
+    twice: Array
+
+    @classmethod
+    def of(cls, solved: Solved, chunk: Chunk, information: Array) -> _Small:
+        """Return the matrices of a chunk.
+
+        Parameters
+        ----------
+        solved : Solved
+        chunk : Chunk
+        information : array, shape (b + 1, s, s)
+        """
+        blocks, carried = chunk.blocks, solved.filter.carried
+        after, later, share = information[blocks + 1], carried.later[blocks], carried.share[blocks]
+        moved = solved.filter.moved[chunk.patterns][:, None] @ later
+        ahead = after @ moved
+        inner = moved.swapaxes(-1, -2) @ ahead - np.eye(later.shape[-1])
+        # What the design times a covariance is: in the basis of the design, where nothing is large.
+        back_later, back_share = later.swapaxes(-1, -2), share.swapaxes(-1, -2)
+        return cls(
+            together(solved.smoothed.means, chunk),
+            together(solved.smoothed.scores, Chunk(chunk.patterns, blocks + 1)),
+            together(solved.smoothed.told, chunk),
+            after.sum(axis=1),
+            (ahead @ back_later).sum(axis=1),
+            (ahead @ back_share).sum(axis=1),
+            (share @ inner @ back_later).sum(axis=1),
+            (share @ inner @ back_share).sum(axis=1),
+        )
+
+
+def _pull_shared(
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: _Total
+) -> tuple[Array, Array]:
+    """Add what the blocks of a chunk say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
+
+    Sums over all blocks of a pattern are those of small matrices.
+    """
+    small, n = _Small.of(solved, chunk, information), white.gain.shape[1]
+    x, r, after, ahead, across = small.x, small.r, small.after, small.ahead, small.across
+    G, inverse, basis = white.gain, white.inverse, white.basis[:, : y.shape[1]]
+    q = white.scores(y, small.told, r)
+    turned, G_turned = basis.swapaxes(-1, -2), G.swapaxes(-1, -2)
+    mixed = G_turned @ ahead[:, :n] @ turned
+    known = mixed + mixed.swapaxes(-1, -2) + basis @ small.twice @ turned + G_turned @ after[:, :n, :n] @ G
+    known += chunk.blocks.shape[1] * np.eye(y.shape[1])
+    back = inverse.swapaxes(-1, -2)
+    in_covariance = back @ (0.5 * (q @ q.swapaxes(-1, -2) - known)) @ inverse
+    in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + ahead @ turned)[:, :n] @ inverse
+    in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ small.design + G_turned @ across[:, :n])
+    in_transition = r @ x.swapaxes(-1, -2) - across
+    in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
+    inner = InsideSlopes.of(white.inside.motion)
+    white.inside.pull(inner, in_covariance, in_design, in_transition, in_noise, in_cross)
+    total.add(white.inside.motion, inner)
+    return back @ q, np.einsum("uii->ui", in_covariance)
+
+
+def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, total: _Total) -> tuple[Array, Array]:
+    """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
+    own = solved.filter
+    n, size = own.space.noisy, own.space.size
+    small = _Small.of(solved, chunk, information)
+    blocks = Alone.of(own.space, own.layout, chunk, own.variance, y, keep=True)
+    count, places, width = blocks.swept.observed.shape
+    m = places * width
+    e = (blocks.left + blocks.basis @ small.told)[:, :m]
+    in_design = e @ small.x.swapaxes(-1, -2) + blocks.basis[:, :m] @ small.design
+    in_white = np.concatenate([in_design, -e], axis=2).reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
+    in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
+    in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
+    in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
+    inner = InsideSlopes.of(blocks.swept.motion)
+    found = blocks.swept.pull(inner, in_white, in_last, in_transition[:, n:, n:].transpose(1, 2, 0))
+    total.add(blocks.swept.motion, inner)
+    scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
+    return -scores[:, :, None], in_variance

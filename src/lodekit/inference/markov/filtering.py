@@ -1,0 +1,193 @@
+"""All blocks at some hyperparameters: measurements whitened inside blocks, and the filter between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.markov.between import Carried, carry
+from lodekit.inference.markov.layout import Chunk, Layout
+from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
+
+__all__ = ["Filter", "Projected", "make_filter"]
+
+Array = NDArray[np.float64]
+#: Numbers of blocks that are kept for the way back; others are made again.
+_KEPT = 4_000_000
+
+
+@dataclass(frozen=True)
+class Filter:
+    """All blocks at some hyperparameters, without the values of measurements.
+
+    Parameters
+    ----------
+    space : Space
+    layout : Layout
+    variance : array, shape (m,)
+        Of the noise of each measurement.
+    told, moved : arrays, shapes (u, s, s)
+        As in `White`, of all patterns.
+    half_logs : array, shape (u,)
+    carried : Carried
+    kept : dict of int to White
+        Chunks that were kept, where they are few.
+    """
+
+    space: Space
+    layout: Layout
+    variance: Array
+    told: Array
+    moved: Array
+    half_logs: Array
+    carried: Carried
+    kept: dict[int, White]
+
+    def white(self, number: int) -> White:
+        """Return the whitened blocks of a chunk."""
+        found = self.kept.get(number)
+        return found or self.make(self.layout.chunks[number])
+
+    def make(self, chunk: Chunk) -> White:
+        """Return the whitened blocks of any chunk."""
+        return whiten(self.space, self.layout, chunk, self.variance)
+
+    def project(self, values: Array) -> Projected:
+        """Return what values of all measurements say of states.
+
+        Parameters
+        ----------
+        values : array, shape (b, m, k)
+            In blocks.
+        """
+        found = Projected.empty(values, self.space.size)
+        for number, chunk in enumerate(self.layout.chunks):
+            found.add(chunk, self.white(number), values)
+        return found
+
+
+@dataclass
+class Projected:
+    """What values of all measurements say of states, in each block and for k sets of values.
+
+    Parameters
+    ----------
+    said, added : arrays, shape (b, s, k)
+        Of the state at the start of a block, and what they add to it until the next one.
+    rest : array, shape (b, k)
+        What is left of whitened values, squared and summed up.
+    doubt, lost : float
+        What relative errors of covariances inside blocks do to the log evidence, and those of what is left, squared.
+    """
+
+    said: Array
+    added: Array
+    rest: Array
+    doubt: float = 0.0
+    lost: float = 0.0
+
+    @classmethod
+    def empty(cls, values: Array, size: int) -> Projected:
+        """Return zeros.
+
+        Parameters
+        ----------
+        values : array, shape (b, m, k)
+        size : int
+            How many states there are.
+        """
+        blocks, _, count = values.shape
+        said, added = np.zeros((2, blocks, size, count))
+        return cls(said, added, np.zeros((blocks, count)))
+
+    def add_alone(self, chunk: Chunk, own: Alone) -> None:
+        """Add blocks that share nothing.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        own : Alone
+            Its blocks.
+        """
+        blocks = chunk.blocks.ravel()
+        self.said[blocks] = own.said
+        self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, own.told.shape[-1]].T[:, :, None]
+        self.rest[blocks] = np.sum(own.left**2, axis=1)
+        self.lost += float(np.sum((own.left[:, : own.z.shape[1]] * own.z) ** 2))
+        self.doubt += own.swept.doubt
+
+    def add(self, chunk: Chunk, white: White, values: Array) -> None:
+        """Add the blocks of a chunk.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        white : White
+            Its blocks.
+        values : array, shape (b, m, k)
+            Of all blocks.
+        """
+        z = white.inverse @ together(values, chunk)
+        own, left = white.project(z)
+        self.said[chunk.blocks] = apart(own, chunk)
+        self.added[chunk.blocks, : white.gain.shape[1]] = apart(white.gain @ z, chunk)
+        self.rest[chunk.blocks] = apart(np.sum(left**2, axis=1, keepdims=True), chunk)[:, :, 0]
+        self.lost += float(np.sum((left[:, : z.shape[1]] * z) ** 2))
+        # Entries of a covariance err in proportion to the variances.
+        sizes = np.einsum("uii->ui", white.inside.covariance)
+        alpha = white.inverse.swapaxes(-1, -2) @ left[:, : z.shape[1]]
+        inverse = chunk.blocks.shape[1] * np.sum(white.inverse**2, axis=1)
+        self.doubt += 0.5 * float(np.sum(sizes * (np.sum(alpha**2, axis=2) + inverse)))
+
+
+def make_filter(
+    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False
+) -> tuple[Filter, Projected] | None:
+    """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
+
+    Parameters
+    ----------
+    space : Space
+    layout : Layout
+    variance : array, shape (m,)
+        Of the noise of each measurement.
+    values : array, shape (b, m, k)
+        Of all measurements, in blocks.
+    swept : bool
+        Whether blocks that share nothing are filtered inside, too; k is one then.
+    """
+    if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
+        return None
+    start = space.root_at(float(layout.times[0, 0]))
+    if not np.isfinite(start).all():
+        return None
+    count = int(layout.patterns.max()) + 1
+    told, moved, noise = np.zeros((3, count, space.size, space.size))
+    half_logs, kept, used = np.zeros(count), {}, 0
+    projected = Projected.empty(values, space.size)
+    for number, chunk in enumerate(layout.chunks):
+        try:
+            if swept and chunk.is_rare:
+                own = Alone.of(space, layout, chunk, variance, values, keep=False)
+                first = chunk.alone.patterns
+                told[first], moved[first] = own.told, own.swept.transition
+                noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
+                half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
+                projected.add_alone(chunk, own)
+                continue
+            white = whiten(space, layout, chunk, variance)
+        except np.linalg.LinAlgError:
+            return None
+        told[chunk.patterns], moved[chunk.patterns], noise[chunk.patterns] = white.told, white.moved, white.noise
+        half_logs[chunk.patterns] = white.half_log
+        projected.add(chunk, white, values)
+        used += white.inside.carried.size + 2 * white.inverse.size
+        if used <= _KEPT:
+            kept[number] = white
+    if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
+        return None
+    carried = carry(start, layout.patterns, told, moved, noise)
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept), projected

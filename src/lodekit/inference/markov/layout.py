@@ -1,0 +1,326 @@
+"""Measurements cut into blocks of consecutive times; blocks that are alike share all that does not depend on values.
+
+Two blocks are alike where their steps, what was measured at each time, and whose noise it has are the same. Regular
+data have a handful of different blocks, however long they are; with irregular times each block is one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.noise import MeasurementNoise
+from lodekit.data.observations import Series
+from lodekit.prior.prior import Prior
+from lodekit.prior.responses.lengths import Lengths
+
+__all__ = ["Chunk", "Layout", "MarkovData", "cut"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+#: Measurements in a block: for the evidence, and where covariances of all its states are asked for.
+_USUAL, _ASKED = 128, 48
+#: Blocks that are no more often than this share nothing, and are worked on by themselves.
+_RARE = 3
+#: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
+_TOGETHER, _AT_ONCE = 2_000_000, 512
+#: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
+_FULL = 0.5
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Different blocks that are worked on together; each occurs equally often.
+
+    Parameters
+    ----------
+    patterns : array of int, shape (u,)
+        The numbers of the patterns.
+    blocks : array of int, shape (u, k)
+        The blocks of each pattern.
+    """
+
+    patterns: Numbers
+    blocks: Numbers
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether its blocks occur so seldom that they share nothing."""
+        return bool(self.blocks.shape[1] <= _RARE)
+
+    @property
+    def alone(self) -> Chunk:
+        """The same blocks, each by itself."""
+        return Chunk(np.repeat(self.patterns, self.blocks.shape[1]), self.blocks.reshape(-1, 1))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Times cut into blocks of equally many places, with what was measured there.
+
+    Parameters
+    ----------
+    times : array, shape (b, n)
+        Scaled time of each place; places that fill up the last block repeat its last time.
+    steps : array of int, shape (b, n + 1)
+        The number of the length of the step to each place from the one before it, and to the block that follows.
+    lengths : array
+        All different lengths of steps; the first is zero.
+    observed : array of int, shape (b, n, w)
+        The numbers of the observables; -1 for nothing.
+    numbers : array of int, shape (b, n, w)
+        Those of the measurements; -1 for nothing.
+    patterns : array of int, shape (b,)
+        The number of the pattern of each block.
+    chunks : tuple of Chunk
+    """
+
+    times: Array
+    steps: Numbers
+    lengths: Array
+    observed: Numbers
+    numbers: Numbers
+    patterns: Numbers
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.patterns)
+
+    @property
+    def places(self) -> int:
+        """How many places a block has."""
+        return int(self.times.shape[1])
+
+    @cached_property
+    def counts(self) -> Numbers:
+        """How many measurements each block has."""
+        return np.asarray((self.numbers >= 0).sum(axis=(1, 2)), dtype=np.intp)
+
+    def spread(self, values: Array, rest: float) -> Array:
+        """Return something of each measurement at its place, shape (b, n w, ...); `rest` where there is none.
+
+        Parameters
+        ----------
+        values : array, shape (m, ...)
+        rest : float
+        """
+        padded = np.concatenate([values, np.full((1, *values.shape[1:]), rest)])
+        return padded[self.numbers.reshape(self.blocks, -1)]
+
+    def gather(self, values: Array, size: int) -> Array:
+        """Return the way back from `spread`: something of each measurement in their order, shape (m, ...).
+
+        Parameters
+        ----------
+        values : array, shape (b, n w, ...)
+        size : int
+            m.
+        """
+        found = np.zeros((size, *values.shape[2:]))
+        rows = self.numbers.reshape(-1)
+        there = rows >= 0
+        found[rows[there]] = values.reshape(len(rows), *values.shape[2:])[there]
+        return found
+
+
+def cut(times: Array, observed: Numbers, numbers: Numbers, kinds: Numbers, length: int, resolution: float) -> Layout:
+    """Return places in ascending time cut into blocks.
+
+    Parameters
+    ----------
+    times : array, shape (n,)
+        Scaled times of all places.
+    observed, numbers : arrays of int, shape (n, w)
+        As in `Layout`.
+    kinds : array of int, shape (n, w)
+        Numbers that are the same where the noise is.
+    length : int
+        Of a block.
+    resolution : float
+        What the clock resolves, in scaled time: steps that differ by no more are the same.
+    """
+    count, width = len(times), observed.shape[1]
+    blocks = -(-count // length)
+    total = blocks * length
+
+    def filled(values: Numbers) -> Numbers:
+        found = np.full((total, width), -1, dtype=np.intp)
+        found[:count] = values
+        return found.reshape(blocks, length, width)
+
+    whole = Lengths.of(np.diff(times), resolution)
+    # Number zero is no step at all.
+    lengths = np.concatenate([[0.0], np.maximum(whole.distinct, 0.0)])
+    steps = np.zeros((blocks, length + 1), dtype=np.intp)
+    inner = np.zeros(total, dtype=np.intp)
+    inner[1:count] = whole.which + 1
+    steps[:, :length] = inner.reshape(blocks, length)
+    steps[:-1, length] = steps[1:, 0]
+    steps[:, 0] = 0
+    places = np.concatenate([times, np.full(total - count, times[-1] if count else 0.0)]).reshape(blocks, length)
+    seen = filled(observed)
+    key = np.concatenate([steps, seen.reshape(blocks, -1), filled(kinds).reshape(blocks, -1)], axis=1)
+    patterns = _number(key)
+    size = length * width
+    chunks = _chunk(patterns, max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length)))
+    return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks)
+
+
+def _number(key: Numbers) -> Numbers:
+    """Return the same number for equal rows."""
+    flat = np.ascontiguousarray(key).view(np.dtype((np.void, key.dtype.itemsize * key.shape[1]))).ravel()
+    _, inverse = np.unique(flat, return_inverse=True)
+    return np.asarray(inverse, dtype=np.intp)
+
+
+def _chunk(patterns: Numbers, most: int) -> tuple[Chunk, ...]:
+    """Return the patterns in chunks of at most so many; those of a chunk occur equally often."""
+    counts = np.bincount(patterns)
+    order = np.argsort(patterns, kind="stable")
+    members = np.split(order, np.cumsum(counts)[:-1])
+    found = []
+    for often in np.unique(counts):
+        own = np.flatnonzero(counts == often)
+        step = most if often > _RARE else _AT_ONCE // int(often)
+        for start in range(0, len(own), step):
+            part = own[start : start + step]
+            found.append(Chunk(part, np.stack([members[number] for number in part]).astype(np.intp)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class MarkovData:
+    """Measurements in memory with their prior, as the Markov engine sees them.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of the measured observables.
+    times : array, shape (n,)
+        All different times, in the user's units, ascending.
+    index : list of int arrays
+        For each observable, which times it was measured at.
+    values : array, shape (m,)
+        All measurements, scaled, observable after observable.
+    noise : MeasurementNoise
+        Of all measurements.
+    log_jacobian : float
+        The number that is added to a log density in scaled units to have it in the user's.
+    length : int, optional
+        How many measurements a block should have; what is fast otherwise.
+    """
+
+    prior: Prior
+    times: Array
+    index: list[Numbers]
+    values: Array
+    noise: MeasurementNoise
+    log_jacobian: float
+    length: int | None = None
+    _layouts: dict[int, Layout] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, prior: Prior, series: Sequence[Series], length: int | None = None) -> MarkovData:
+        """Return measurements in memory with their prior.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        series : sequence of Series
+            One for each observable of the prior, in its order.
+        length : int, optional
+            How many measurements a block should have.
+        """
+        times = np.unique(np.concatenate([item.times for item in series]))
+        index = [np.searchsorted(times, item.times) for item in series]
+        scaled = [item.values / scale for item, scale in zip(series, prior.units.scales, strict=True)]
+        jacobian = prior.units.log_jacobian([len(item.times) for item in series])
+        noise = MeasurementNoise.of(prior.noise, series)
+        return cls(prior, times, index, np.concatenate(scaled), noise, jacobian, length)
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return len(self.values)
+
+    @cached_property
+    def edges(self) -> Numbers:
+        """Where the measurements of each observable begin among all, and the end."""
+        return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
+
+    @cached_property
+    def scaled_times(self) -> Array:
+        """All different times, scaled."""
+        return self.prior.units.scaled_times(self.times)
+
+    @cached_property
+    def resolution(self) -> float:
+        """What the clock resolves, in scaled time."""
+        far = float(np.abs(self.times).max(initial=0.0)) + abs(self.prior.units.start)
+        return 4.0 * float(np.spacing(far)) / self.prior.units.span
+
+    @cached_property
+    def _kinds(self) -> Numbers:
+        """A number of the noise of each measurement: its level, or which known variance."""
+        _, known = np.unique(self.noise.known, return_inverse=True)
+        groups = int(self.noise.group.max(initial=0)) + 1
+        return np.where(self.noise.learned, self.noise.group, groups + known).astype(np.intp)
+
+    @cached_property
+    def table(self) -> tuple[Array, Numbers, Numbers]:
+        """Scaled times of all places, and which measurements of which observables, (n, w): -1 for none."""
+        count, width = len(self.times), len(self.index)
+        numbers = np.repeat(np.arange(width), np.diff(self.edges))
+        where = np.concatenate(self.index) if width else np.zeros(0, dtype=np.intp)
+        is_twice = any(len(np.unique(index)) < len(index) for index in self.index)
+        if is_twice or self.size < _FULL * count * width:
+            order = np.lexsort((numbers, where))
+            return self.scaled_times[where[order]], numbers[order][:, None], order[:, None]
+        rows = np.full((count, width), -1, dtype=np.intp)
+        rows[where, numbers] = np.arange(self.size)
+        return self.scaled_times, np.where(rows >= 0, np.arange(width), -1), rows
+
+    def layout(self, length: int | None = None) -> Layout:
+        """Return the measurements in blocks.
+
+        Parameters
+        ----------
+        length : int, optional
+            How many measurements a block should have; what is usual where nobody says.
+        """
+        wanted = length or self.length or _USUAL
+        if wanted not in self._layouts:
+            self._layouts[wanted] = self._make(wanted, np.zeros(0))[0]
+        return self._layouts[wanted]
+
+    def with_times(self, times: Array, length: int | None = None) -> tuple[Layout, Numbers]:
+        """Return a layout that has places for more times, and the numbers of these places.
+
+        Parameters
+        ----------
+        times : array, shape (k,)
+            Scaled, ascending.
+        length : int, optional
+            As in `layout`.
+        """
+        return self._make(length or self.length or _ASKED, times)
+
+    def _make(self, length: int, more: Array) -> tuple[Layout, Numbers]:
+        times, observed, rows = self.table
+        width = observed.shape[1]
+        kinds = np.where(rows >= 0, np.append(self._kinds, -1)[rows], -1)
+        empty = np.full((len(more), width), -1, dtype=np.intp)
+        every = np.concatenate([times, more])
+        order = np.argsort(every, kind="stable")
+        both = [np.concatenate([part, empty])[order] for part in (observed, rows, kinds)]
+        place = np.empty(len(every), dtype=np.intp)
+        place[order] = np.arange(len(every))
+        found = cut(every[order], both[0], both[1], both[2], max(1, length // width), self.resolution)
+        return found, place[len(times) :]

@@ -1,0 +1,252 @@
+"""States at any times, given all measurements: means, covariances and draws.
+
+Times that are asked for are places without measurements, in blocks like all others. Given the state x at the start of
+its block and the measurements y there, the state at a place is ``B x + C y + noise``; what later blocks know comes back
+through its covariance with the state at the end of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.markov.between import Smoothed, inform, smooth
+from lodekit.inference.markov.filtering import Filter, Projected
+from lodekit.inference.markov.inside import Motion
+from lodekit.inference.markov.layout import Chunk
+from lodekit.inference.markov.whitening import White, roots_of
+
+__all__ = ["Look", "Seen"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+#: Numbers that covariances of states in blocks which are worked on together may have.
+_TOGETHER = 2_000_000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """States at places of one block, given all measurements.
+
+    Parameters
+    ----------
+    block : int
+    asked : array of int, shape (a,)
+        Which of the times that were asked for.
+    start : array, shape (a, s, s)
+        How they follow from the state at the start of the block, given its measurements.
+    end : array, shape (a, s, s)
+        Their covariance with the state at its end, given these and all before.
+    covariance : array, shape (a, s, a, s)
+        Given everything.
+    """
+
+    block: int
+    asked: Numbers
+    start: Array
+    end: Array
+    covariance: Array
+
+
+@dataclass(frozen=True)
+class Look:
+    """Places at which states are asked for, among all blocks.
+
+    Parameters
+    ----------
+    filter : Filter
+        On a layout with these places.
+    places : array of int, shape (a,)
+        Their numbers.
+    values : array, shape (n, 1)
+        The measurements without all that is known.
+    projected : Projected
+        What these say of states.
+    """
+
+    filter: Filter
+    places: Numbers
+    values: Array
+    projected: Projected
+
+    @cached_property
+    def information(self) -> Array:
+        """What all later data know of the state at the start of each block, shape (b + 1, s, s)."""
+        own = self.filter
+        return inform(own.carried, own.layout.patterns, own.told)
+
+    @cached_property
+    def _asked(self) -> list[tuple[Numbers, list[Numbers], list[Numbers]]]:
+        """Blocks with places that are asked for, some at once; which places, and which of those asked for."""
+        layout = self.filter.layout
+        blocks, inner = np.divmod(self.places, layout.places)
+        order = np.argsort(blocks, kind="stable")
+        different, starts = np.unique(blocks[order], return_index=True)
+        members = np.split(order, starts[1:])
+        width = layout.places * max(layout.observed.shape[2], self.filter.space.noisy, 1)
+        most = max(1, _TOGETHER // (3 * width * width))
+        found = []
+        for start in range(0, len(different), most):
+            own = members[start : start + most]
+            found.append((different[start : start + most], [inner[part] for part in own], own))
+        return found
+
+    def _groups(self) -> Iterator[tuple[Numbers, list[Numbers], list[Numbers], White]]:
+        for blocks, inner, asked in self._asked:
+            yield blocks, inner, asked, self.filter.make(Chunk(self.filter.layout.patterns[blocks], blocks[:, None]))
+
+    def smooth(self, values: Array) -> tuple[Array, Smoothed]:
+        """Return values in blocks, (b, m, k), and what they say of states.
+
+        Parameters
+        ----------
+        values : array, shape (n, k)
+            Of all measurements.
+        """
+        own = self.filter
+        y = own.layout.spread(values, 0.0)
+        found = self.projected if values is self.values else own.project(y)
+        return y, smooth(own.carried, own.layout.patterns, own.told, own.moved, found.said, found.added)
+
+    def means(self, values: Array) -> Array:
+        """Return the means of the states that were asked for, given values of all measurements, shape (a, s, k).
+
+        Parameters
+        ----------
+        values : array, shape (n, k)
+            Of all measurements.
+        """
+        own, n = self.filter, self.filter.space.noisy
+        y, smoothed = self.smooth(values)
+        found = np.zeros((len(self.places), own.space.size, values.shape[1]))
+        for blocks, inner, asked, white in self._groups():
+            x, r = smoothed.means[blocks], smoothed.scores[blocks + 1]
+            scores = white.inverse.swapaxes(-1, -2) @ white.scores(y[blocks], smoothed.told[blocks], r)
+            states = self._states(white, x, scores, r[:, :n])
+            for row, (here, which) in enumerate(zip(inner, asked, strict=True)):
+                found[which] = states[row, here]
+        return found
+
+    def _states(self, white: White, x: Array, scores: Array, r: Array) -> Array:
+        """Return the means of the states at all places of some blocks, shape (u, p, s, k).
+
+        Parameters
+        ----------
+        white : White
+        x : array, shape (u, s, k)
+            Means of the states at the start.
+        scores : array, shape (u, m, k)
+            Derivatives of the log evidence in the means of the measurements.
+        r : array, shape (u, n, k)
+            Those in the means of the states at the end.
+        """
+        inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
+        count, places, width = inside.observed.shape
+        rows = motion.readings[inside.observed][..., :n].swapaxes(-1, -2)
+        from_rows = rows @ scores.reshape(count, places, width, -1)
+        found = np.zeros((count, places, x.shape[1], x.shape[2]))
+        both = np.concatenate([x[:, :n], scores], axis=1)
+        # What was measured later goes backward from place to place.
+        later = r
+        for i in range(places - 1, -1, -1):
+            later = motion.noisy.transitions[inside.steps[:, i + 1]].swapaxes(-1, -2) @ later + from_rows[:, i]
+            found[:, i, :n] = inside.carried[:, i] @ both + inside.own[:, i] @ later
+            found[:, i, n:] = inside.quiet[:, i] @ x[:, n:]
+        return found
+
+    def covariances(self) -> Iterator[Seen]:
+        """Yield covariances of the states that were asked for, block after block."""
+        own, n, size = self.filter, self.filter.space.noisy, self.filter.space.size
+        for blocks, inner, asked, white in self._groups():
+            inside = white.inside
+            joint = self._joint(white)
+            count, places, width = inside.observed.shape
+            rows = inside.motion.readings[inside.observed][..., :n]
+            # Of the states at all places, and at the end, with all measurements: whitened.
+            with_y = np.einsum("uajb,ujwb->uajw", joint[..., :-1, :].reshape(count, (places + 1) * n, places, n), rows)
+            cross = with_y.reshape(count, places + 1, n, places * width) @ white.inverse[:, None].swapaxes(-1, -2)
+            for row, (block, here, which) in enumerate(zip(blocks.tolist(), inner, asked, strict=True)):
+                A = np.zeros((len(here), size, size))
+                A[:, :n, :n], A[:, n:, n:] = inside.carried[row, here, :, :n], inside.quiet[row, here]
+                C = cross[row, here]
+                start = A.copy()
+                start[:, :n] -= C @ white.design[row]
+                later = own.carried.later[block]
+                spread = start @ later
+                end = spread @ (white.moved[row] @ later).T
+                end[:, :n, :n] += joint[row, here][:, :, -1] - C @ white.gain[row].T
+                after = self.information[block + 1]
+                total = np.einsum("aik,bjk->aibj", spread, spread) - np.einsum("aik,kl,bjl->aibj", end, after, end)
+                total[:, :n, :, :n] += joint[row, here][:, :, here] - np.einsum("aim,bjm->aibj", C, C)
+                yield Seen(block, which, start, end, total)
+
+    def _joint(self, white: White) -> Array:
+        """Return the covariance of states at all places and the end, given the start, (u, p + 1, n, p + 1, n)."""
+        inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
+        count, places, _ = inside.observed.shape
+        joint = np.zeros((count, places + 1, n, places + 1, n))
+        for i in range(1, places + 1):
+            Phi = motion.noisy.transitions[inside.steps[:, i]]
+            moved = Phi @ joint[:, i - 1, :, :i].reshape(count, n, i * n)
+            joint[:, i, :, :i] = moved.reshape(count, n, i, n)
+            joint[:, :i, :, i] = joint[:, i, :, :i].transpose(0, 2, 3, 1)
+            joint[:, i, :, i] = inside.own[:, i]
+        return joint
+
+    def between(self, first: int, last: int) -> Array:
+        """Return what takes covariances with the start of one block to the start of a later one, shape (s, s).
+
+        Parameters
+        ----------
+        first, last : int
+            Numbers of blocks.
+        """
+        found = np.eye(self.filter.space.size)
+        for b in range(first, last):
+            found = found @ self.filter.carried.closed[b].T
+        return found
+
+    def draw(self, size: int, generator: np.random.Generator) -> tuple[Array, Array]:
+        """Return draws from the prior: measurements without noise, (n, k), and states that are asked for, (a, s, k).
+
+        Parameters
+        ----------
+        size : int
+            k.
+        generator : numpy.random.Generator
+        """
+        own, layout, n, s = self.filter, self.filter.layout, self.filter.space.noisy, self.filter.space.size
+        motion = Motion(own.space, layout.lengths)
+        roots = roots_of(motion.noisy.noises)
+        count, places = layout.blocks, layout.places
+        path = np.zeros((count, places + 1, s, size))
+        for i in range(1, places + 1):
+            steps = layout.steps[:, i]
+            path[:, i, :n] = motion.noisy.transitions[steps] @ path[:, i - 1, :n]
+            path[:, i, :n] += roots[steps] @ generator.standard_normal((count, n, size))
+        whole = np.zeros((len(own.told), s, s))
+        for number, chunk in enumerate(layout.chunks):
+            whole[chunk.patterns] = own.white(number).inside.transition
+        start = own.space.root_at(float(layout.times[0, 0])) @ generator.standard_normal((s, size))
+        now = np.zeros((count, s, size))
+        for b, u in enumerate(layout.patterns.tolist()):
+            now[b] = start
+            start = whole[u] @ start + path[b, -1]
+        # Noise begins anew in each block; what its start brings is added.
+        for i in range(places):
+            if i:
+                steps = layout.steps[:, i]
+                moved = (
+                    motion.noisy.transitions[steps] @ now[:, :n],
+                    motion.quiet.transitions[steps] @ now[:, n:],
+                )
+                now = np.concatenate(moved, axis=1)
+            path[:, i] += now
+        observed = np.where(layout.observed >= 0, layout.observed, len(motion.readings) - 1)
+        seen = (motion.readings[observed] @ path[:, :-1]).reshape(count, -1, size)
+        flat = path[:, :-1].reshape(count * places, s, size)
+        return layout.gather(seen, len(own.variance)), flat[self.places]

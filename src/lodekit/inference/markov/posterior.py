@@ -1,0 +1,191 @@
+"""The posterior of the Markov engine: means, covariances and samples of any observable, strict by construction.
+
+Everything is computed for states; observables are exact combinations of these. So the equations hold to rounding.
+Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import AccuracyError, DataError, LodekitError
+from lodekit.inference.markov.evaluation import Solved
+from lodekit.inference.markov.filtering import make_filter
+from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.markov.looking import Look
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.observables import Observables
+
+__all__ = ["MarkovPosterior"]
+
+Array = NDArray[np.float64]
+#: Numbers that draws which are made at once may have.
+_TOGETHER = 4_000_000
+
+
+@dataclass(frozen=True)
+class MarkovPosterior:
+    """The posterior at given hyperparameters.
+
+    Parameters
+    ----------
+    data : MarkovData
+        Measurements with their prior.
+    hyper : Hyperparameters
+    solved : Solved
+        At these hyperparameters.
+    length : int, optional
+        How many measurements a block has, where it matters.
+    """
+
+    data: MarkovData
+    hyper: Hyperparameters
+    solved: Solved
+    length: int | None = None
+    _looks: dict[bytes, Look] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_looks": {}}
+
+    @property
+    def value(self) -> float:
+        """The log evidence in the user's units."""
+        return self.solved.value
+
+    @property
+    def error(self) -> float:
+        """About how large an error rounding makes in the log evidence."""
+        return self.solved.error
+
+    @property
+    def rounding(self) -> float:
+        """About how large an error rounding makes in the mean, relative to the data: states do not cancel."""
+        return float(np.finfo(float).eps)
+
+    def warnings(self) -> list[str]:
+        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        return []
+
+    def check_exact_values(self) -> None:
+        """Raise where values that were said to be exact are not met: they contradict each other or the equations."""
+        data = self.data
+        exact = data.noise.exact
+        if not exact.any():
+            return
+        numbers = np.repeat(np.arange(len(data.index)), np.diff(data.edges))[exact]
+        times = data.times[np.concatenate(data.index)[exact]]
+        with np.errstate(all="ignore"):
+            met = self.mean(data.prior.observables, times)[np.arange(len(times)), numbers]
+        missed = np.abs(met - data.values[exact])
+        row = int(np.argmax(np.where(np.isfinite(missed), missed, np.inf)))
+        if not missed[row] < 1e-3:
+            raise DataError(
+                f"the exact values contradict each other or the equations, for example at t = {times[row]:g}; give "
+                "them a noise_std above zero"
+            )
+
+    def mean(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior mean, shape (n, o).
+
+        Parameters
+        ----------
+        observables : Observables
+            Compiled, o of them; their units are those of the answer.
+        times : array, shape (n,)
+            In the user's units.
+        """
+        look = self._look(times)
+        states = look.means(look.values)
+        return self._combine(observables, times, states)[:, :, 0]
+
+    def variance(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
+        rows = self._rows(observables)
+        found = np.zeros((len(times), observables.count))
+        for part in self._look(times).covariances():
+            own = np.einsum("aiaj->aij", part.covariance)
+            found[part.asked] = np.einsum("oi,aij,oj->ao", rows, own, rows)
+        # Rounding can leave a tiny negative number where the variance is zero.
+        return np.maximum(found, 0.0)
+
+    def covariance(self, observables: Observables, times: Array) -> Array:
+        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
+        rows, look, count = self._rows(observables), self._look(times), observables.count
+        found = np.zeros((len(times), count, len(times), count))
+        carried, information = look.filter.carried, look.information
+        size, every = look.filter.space.size, np.arange(count)
+        # What was asked for in earlier blocks, and its covariance with the state at the start of the next one.
+        earlier, known, at = np.zeros(0, dtype=np.intp), np.zeros((0, size)), 0
+        for part in look.covariances():
+            here, b = part.asked, part.block
+            inner = np.einsum("oi,aibj,pj->aobp", rows, part.covariance, rows)
+            found[here[:, None, None, None], every[:, None, None], here[:, None], every] = inner
+            known = known @ look.between(at, b)
+            told = look.filter.told[look.filter.layout.patterns[b]]
+            open_ = np.eye(size) - carried.gain[b] @ told
+            start = rows @ part.start @ open_
+            end = rows @ part.end
+            # (a, o, s): how they follow from the state at the start of this block, given everything.
+            seen = start - end @ information[b + 1] @ carried.closed[b]
+            cross = (known @ seen.reshape(-1, size).T).reshape(len(earlier), count, len(here), count)
+            found[earlier[:, None, None, None], every[:, None, None], here[:, None], every] = cross
+            turned = cross.transpose(2, 3, 0, 1)
+            found[here[:, None, None, None], every[:, None, None], earlier[:, None], every] = turned
+            earlier = np.concatenate([earlier, here])
+            known = np.concatenate([known @ carried.closed[b].T, end.reshape(-1, size)])
+            at = b + 1
+        return found
+
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
+        """
+        look, deviations = self._look(times), np.sqrt(self.data.noise.variance(self.hyper.noise))
+        layout = look.filter.layout
+        most = max(1, _TOGETHER // (layout.blocks * (layout.places + 1) * max(1, look.filter.space.size)))
+        found = []
+        for start in range(0, size, most):
+            seen, states = look.draw(min(most, size - start), generator)
+            noise = deviations[:, None] * generator.standard_normal(seen.shape)
+            found.append(states + look.means(look.values - seen - noise))
+        every = np.concatenate(found, axis=2) if found else np.zeros((len(times), look.filter.space.size, 0))
+        return self._combine(observables, times, every).transpose(2, 0, 1)
+
+    def _rows(self, observables: Observables) -> Array:
+        if getattr(observables, "intervals", None) is not None:
+            raise LodekitError("the Markov engine has no means or totals over intervals; use engine='dense'")
+        return self.solved.filter.space.readings_of(observables, observables.evaluate(self.hyper.theta))
+
+    def _combine(self, observables: Observables, times: Array, states: Array) -> Array:
+        """Return observables of states in their units, all that is known added, shape (n, o, k)."""
+        values = observables.evaluate(self.hyper.theta)
+        means, _ = observables.means(values, times, slopes=False)
+        rows = self._rows(observables)
+        return np.asarray(np.einsum("oi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
+
+    def _look(self, times: Array) -> Look:
+        """Return places for times among the blocks; the last ones are kept."""
+        key = np.ascontiguousarray(times).tobytes()
+        if key not in self._looks:
+            layout, places = self.data.with_times(self.data.prior.units.scaled_times(times), self.length)
+            values, own = self.solved.residual[:, None], self.solved.filter
+            with np.errstate(all="ignore"):
+                made = make_filter(own.space, layout, own.variance, layout.spread(values, 0.0), swept=True)
+            if made is None:
+                raise AccuracyError(
+                    "the states are not finite at these values and times; ask for times closer to the data"
+                )
+            self._looks.clear()
+            self._looks[key] = Look(made[0], places, values, made[1])
+        return self._looks[key]

@@ -1,0 +1,221 @@
+"""Measurements inside blocks, whitened given the state at the start of their block: by a matrix, or one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
+from lodekit.inference.markov.layout import Chunk, Layout
+from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.sweeping import Swept, sweep
+
+__all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class White:
+    """Blocks of a chunk with their measurements whitened, given the state at the start of each.
+
+    Parameters
+    ----------
+    inside : Inside
+    inverse : array, shape (u, m, m)
+        The inverse of the Cholesky factor of the covariance with noise.
+    half_log : array, shape (u,)
+        Half the logarithm of its determinant.
+    design : array, shape (u, m, s)
+        What measurements say of the state at the start.
+    gain : array, shape (u, n, m)
+        What measurements say of the noise that states have at the end.
+    basis : array, shape (u, m, s)
+        Orthonormal columns that span those of the design; rows of zeros are added where these are more.
+    told, moved, noise : arrays, shape (u, s, s)
+        The design in that basis; how the state moves to the next block, given the measurements; a root of the noise of
+        that.
+    """
+
+    inside: Inside
+    inverse: Array
+    half_log: Array
+    design: Array
+    gain: Array
+    basis: Array
+    told: Array
+    moved: Array
+    noise: Array
+
+    def scores(self, y: Array, told: Array, r: Array) -> Array:
+        """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
+
+        Parameters
+        ----------
+        y : array, shape (u, m, k)
+            The measurements.
+        told : array, shape (u, s, k)
+            Derivatives in the means of what they say of the state at the start.
+        r : array, shape (u, s, k)
+            Derivatives in the mean of the state at the end.
+        """
+        m = y.shape[1]
+        _, left = self.project(self.inverse @ y)
+        return (left + self.basis @ told)[:, :m] - self.gain.swapaxes(-1, -2) @ r[:, : self.gain.shape[1]]
+
+    def project(self, z: Array) -> tuple[Array, Array]:
+        """Return whitened values in the basis of the design, (u, s, k), and what is left of them, (u, m, k).
+
+        Parameters
+        ----------
+        z : array, shape (u, m, k)
+        """
+        return _project(self.basis, z)
+
+
+def _project(basis: Array, z: Array) -> tuple[Array, Array]:
+    missing = basis.shape[1] - z.shape[1]
+    if missing:
+        z = np.concatenate([z, np.zeros((len(z), missing, z.shape[2]))], axis=1)
+    turned = basis.swapaxes(-1, -2)
+    own = turned @ z
+    left = z - basis @ own
+    # Once more: exact values are huge in units of their noise, and rounding would leave some of them.
+    more = turned @ left
+    return own + more, left - basis @ more
+
+
+def _basis_of(design: Array) -> tuple[Array, Array]:
+    """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R."""
+    count, rows, size = design.shape
+    padded = np.zeros((count, max(rows, size), size))
+    padded[:, :rows] = design
+    if not size:
+        return padded, np.zeros((count, 0, 0))
+    found = np.linalg.qr(padded)
+    return np.asarray(found.Q, dtype=float), np.asarray(found.R, dtype=float)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Blocks that share nothing, with their measurements whitened one after the other.
+
+    Parameters
+    ----------
+    swept : Swept
+    basis, told : arrays, shapes (u, m, s) and (u, s, s)
+        As in `White`.
+    z, said, left : arrays, shapes (u, m, 1), (u, s, 1) and (u, m, 1)
+        Whitened measurements, these in the basis, and what is left of them.
+    """
+
+    swept: Swept
+    basis: Array
+    told: Array
+    z: Array
+    said: Array
+    left: Array
+
+    @classmethod
+    def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array, *, keep: bool) -> Alone:
+        """Return the blocks of a chunk.
+
+        Parameters
+        ----------
+        space : Space
+        layout : Layout
+        chunk : Chunk
+        variance : array, shape (n,)
+            Of the noise of each measurement.
+        values : array, shape (b, m, 1)
+            Of all measurements, in blocks.
+        keep : bool
+            Whether derivatives will be wanted.
+        """
+        blocks = chunk.blocks.ravel()
+        observed = layout.observed[blocks]
+        own = np.append(variance, 1.0)[layout.numbers[blocks]]
+        motion, steps = _motion(space, layout, blocks)
+        swept = sweep(motion, steps, observed, values[blocks].reshape(observed.shape), own, keep=keep)
+        size = space.size + 1
+        white = swept.white[:, :, :size].transpose(3, 0, 1, 2).reshape(len(blocks), -1, size)
+        basis, told = _basis_of(white[..., :-1])
+        z = white[..., -1:]
+        return cls(swept, basis, told, z, *_project(basis, z))
+
+
+def together(values: Array, chunk: Chunk) -> Array:
+    """Return something of each block, (b, m, k), with the blocks of a pattern as columns: (u, m, often k).
+
+    Parameters
+    ----------
+    values : array, shape (b, m, k)
+    chunk : Chunk
+    """
+    own = values[chunk.blocks].swapaxes(1, 2)
+    return own.reshape(*own.shape[:2], own.shape[2] * own.shape[3])
+
+
+def apart(values: Array, chunk: Chunk) -> Array:
+    """Return the way back from `together`, shape (u, often, m, k).
+
+    Parameters
+    ----------
+    values : array, shape (u, m, often k)
+    chunk : Chunk
+    """
+    count, size, width = values.shape
+    often = chunk.blocks.shape[1]
+    return values.reshape(count, size, often, width // often).swapaxes(1, 2)
+
+
+def _motion(space: Space, layout: Layout, blocks: Numbers) -> tuple[Motion, Numbers]:
+    """Return a system over the different steps of some blocks, and the numbers of these steps, shape (u, p + 1)."""
+    steps = layout.steps[blocks]
+    numbers, which = np.unique(steps, return_inverse=True)
+    return Motion(space, layout.lengths[numbers]), which.reshape(steps.shape)
+
+
+def whiten(space: Space, layout: Layout, chunk: Chunk, variance: Array) -> White:
+    """Return the blocks of a chunk by their matrices.
+
+    Parameters
+    ----------
+    space : Space
+    layout : Layout
+    chunk : Chunk
+    variance : array, shape (n,)
+        Of the noise of each measurement.
+    """
+    first = chunk.blocks[:, 0]
+    inside = go_through(*_motion(space, layout, first), layout.observed[first])
+    K = inside.covariance.copy()
+    np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.numbers[first].reshape(len(first), -1)]
+    L = np.asarray(np.linalg.cholesky(K), dtype=float)
+    half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
+    inverse = invert_triangles(L)
+    design = inverse @ inside.design
+    gain = inside.cross @ inverse.swapaxes(-1, -2)
+    count, size, n = len(first), space.size, space.noisy
+    basis, told = _basis_of(design)
+    moved = inside.transition
+    moved[:, :n] -= gain @ design
+    noise = np.zeros((count, size, size))
+    noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
+    return White(inside, inverse, half_log, design, gain, basis, told, moved, noise)
+
+
+def roots_of(V: Array) -> Array:
+    """Return roots of covariances that may be singular, shape (u, n, n); states have units of their own.
+
+    Parameters
+    ----------
+    V : array, shape (u, n, n)
+    """
+    scales = np.sqrt(np.maximum(np.einsum("uii->ui", V), 0.0))
+    safe = np.where(scales > 0, scales, 1.0)
+    values, vectors = np.linalg.eigh(V / (safe[:, :, None] * safe[:, None, :]))
+    return np.asarray(scales[:, :, None] * vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])

@@ -1,0 +1,247 @@
+"""The Markov engine says what the dense one says, and what a textbook filter says in fifty digits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.errors import AccuracyError, DataError
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.engine import Engine
+from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.layout import MarkovData
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, prior_of, series_of
+
+Array = NDArray[np.float64]
+#: In the data, between them, before and behind them, two almost at the same time, in no order.
+TIMES = np.array([0.1, 0.55, 0.5500001, 2.0, 3.3, 4.6, 1.0])
+#: Rough ones, and a smooth one where the observables need eight derivatives.
+LATENTS = {"heating": "matern-5/2", "free_decay": "matern-1/2", "mass_chain": "matern-17/2"}
+
+
+def compare(first: Engine, second: Engine, hyper: Hyperparameters, tolerance: float = 1e-9) -> None:
+    """Evidence, gradient, mean, deviation and covariance, each relative to its largest entry."""
+    one, other = first.evaluate(hyper), second.evaluate(hyper)
+    assert other.value == pytest.approx(one.value, rel=tolerance, abs=tolerance)
+    assert second.value(hyper) == pytest.approx(one.value, rel=tolerance, abs=tolerance)
+    observables = first.prior.observables
+    times = observables.units.user_times((TIMES - 0.5) / 3.5)
+    posteriors = first.posterior(hyper), second.posterior(hyper)
+    pairs = [(gradient_vector(one), gradient_vector(other))]
+    pairs.append((posteriors[0].mean(observables, times), posteriors[1].mean(observables, times)))
+    pairs.append((posteriors[0].variance(observables, times), posteriors[1].variance(observables, times)))
+    pairs.append((posteriors[0].covariance(observables, times), posteriors[1].covariance(observables, times)))
+    for a, b in pairs:
+        np.testing.assert_allclose(b, a, rtol=0, atol=tolerance * np.abs(a).max())
+
+
+def both(prior: Prior, measurements: Measurements, length: int | None = None) -> tuple[DenseEngine, MarkovEngine]:
+    dense = DenseEngine(DenseData.of(prior, measurements.series))
+    return dense, MarkovEngine(MarkovData.of(prior, measurements.series, length))
+
+
+def hyper_of(prior: Prior, theta: tuple[float, ...], noise: float = 0.1) -> Hyperparameters:
+    count, groups = len(prior.latents), len(prior.groups)
+    lengths, deviations = np.linspace(0.3, 0.5, count), np.linspace(0.8, 1.2, count)
+    levels = noise * prior.noise.units[: prior.noise.count]
+    return Hyperparameters(np.array(theta), lengths, deviations, np.linspace(0.7, 1.3, groups), levels)
+
+
+@pytest.mark.parametrize("name", [*EXAMPLES, *EXTRA])
+def test_every_system_is_as_the_dense_engine_says(name: str) -> None:
+    """Irregular times, a quarter of the values missing, blocks of a few measurements.
+
+    Tolerance: rounding times the condition of the covariance, below 1e6 with noise of 20 %.
+    """
+    latent = LATENTS.get(name, "matern-9/2")
+    _, data, _, hyper = make_case(name, count=9, missing=True, latent=latent, noise="channel")
+    compare(DenseEngine(data), MarkovEngine(MarkovData.of(data.prior, series_of(data), 7)), hyper)
+
+
+def test_the_length_of_blocks_changes_nothing() -> None:
+    """Tolerance: rounding times the condition inside blocks, below 1e5."""
+    _, data, _, hyper = make_case("two_room", count=16, missing=True, latent="matern-5/2")
+    engines = [MarkovEngine(MarkovData.of(data.prior, series_of(data), length)) for length in (500, 1, 8)]
+    for engine in engines[1:]:
+        compare(engines[0], engine, hyper, 1e-10)
+
+
+@pytest.mark.parametrize(
+    "equations",
+    [
+        "x'' = u",
+        "x' = 0.9*x + u",
+        "x'' + 2*a*x' + a^2*x = 0; y' = x + u",
+        "x'' + a*x' + 9*x = 0; y' = -y + x + u",
+        "x'' + 0.2*x' + 9*x = 0; y' = -y + x + u",
+        "x'' - a*x' = 0; y' = x + u",
+    ],
+)
+def test_several_rates_and_repeated_values(equations: str) -> None:
+    """Integrators, unstable systems, repeated and complex roots; one channel is rare, one value stands twice."""
+    system = lk.System(equations, parameters=["a"] if "a" in equations else [])
+    generator = np.random.default_rng(4)
+    fast, slow = np.arange(24) * 0.13, np.arange(5) * 0.61 + 0.05
+    data = Observations().add(fast, "x", generator.standard_normal(24)).add(slow, "u", generator.standard_normal(5))
+    data = data.add([fast[3], fast[4]], "x", [0.2, 0.3], 0.2).add([0.0], "x'", [0.4], 0.05)
+    measurements = Measurements.of(data)
+    prior = prior_of(system, measurements, latent="matern-5/2", noise="channel")
+    hyper = hyper_of(prior, (0.7,) if "a" in equations else ())
+    for length in (None, 4):
+        compare(*both(prior, measurements, length), hyper)
+
+
+def test_exact_initial_values_are_met() -> None:
+    """In units of their noise such values are 1e7; what is computed from them has all digits still."""
+    system = lk.System("x'' + a*x' + 9*x = u", parameters=["a"])
+    times = np.arange(1, 25) * 0.13
+    data = Observations().add([0.0], "x", [1.0], 0.0).add([0.0], "x'", [0.4], 0.0)
+    measurements = Measurements.of(data.add(times, "x", np.cos(3.0 * times)))
+    prior = prior_of(system, measurements, latent="matern-7/2", noise="channel")
+    hyper = hyper_of(prior, (0.7,))
+    dense, markov = both(prior, measurements)
+    compare(dense, markov, hyper)
+    compare(dense, both(prior, measurements, 5)[1], hyper)
+    posterior = markov.posterior(hyper)
+    posterior.check_exact_values()
+    found = posterior.mean(prior.observables, np.zeros(1)) * prior.units.scales
+    np.testing.assert_allclose(found, [[1.0, 0.4]], atol=1e-6)
+    wrong = Measurements.of(data.add([0.0], "x", [2.0], 0.0).add(times, "x", np.cos(3.0 * times)))
+    with pytest.raises(DataError, match="contradict"):
+        MarkovEngine(MarkovData.of(prior, wrong.series)).posterior(hyper).check_exact_values()
+
+
+def test_regular_blocks_share_one_factorization() -> None:
+    """The same numbers where only three different blocks are factorized, and each of them."""
+    times, generator = np.arange(300) * 0.1, np.random.default_rng(0)
+    data = Observations().add(times, "x", np.sin(times)).add(times, "u", generator.standard_normal(300))
+    measurements = Measurements.of(data)
+    prior = prior_of(lk.System("x' = -a*x + u", parameters=["a"]), measurements, latent="matern-3/2")
+    hyper = replace(hyper_of(prior, (0.6,)), lengthscales=np.array([0.05]))
+    dense, markov = both(prior, measurements, 40)
+    layout = markov.data.layout()
+    assert (layout.blocks, len(np.unique(layout.patterns))) == (15, 2)
+    compare(dense, markov, hyper)
+
+
+def textbook(
+    free: Array, times: list[float], seen: list[dict[int, float]], noise: float, rate: float, scale: float
+) -> tuple[mpmath.mpf, list[mpmath.matrix], list[mpmath.matrix]]:
+    """A Kalman filter and a smoother of Rauch, Tung and Striebel, as in textbooks, for a Matern process with p = 2."""
+    F = mpmath.matrix([[0, 1, 0], [0, 0, 1], [-(rate**3), -3 * rate**2, -3 * rate]])
+    k = mpmath.mpf(scale) ** 2
+    start = mpmath.matrix([[k, 0, -k * rate**2 / 3], [0, k * rate**2 / 3, 0], [-k * rate**2 / 3, 0, k * rate**4]])
+    m, P, value = mpmath.zeros(3, 1), start, mpmath.mpf(0)
+    before, after, steps = [], [], []
+    for i, t in enumerate(times):
+        Phi = mpmath.expm(F * (mpmath.mpf(t) - mpmath.mpf(times[i - 1] if i else t)))
+        m, P = Phi * m, Phi * P * Phi.T + (start - Phi * start * Phi.T)
+        before.append((m, P))
+        for o, y in seen[i].items():
+            H = mpmath.matrix([[mpmath.mpf(float(c)) for c in free[o]]])
+            S = (H * P * H.T)[0] + mpmath.mpf(noise) ** 2
+            rest = mpmath.mpf(y) - (H * m)[0]
+            value -= (rest**2 / S + mpmath.log(2 * mpmath.pi * S)) / 2
+            gain = P * H.T / S
+            m, P = m + gain * rest, P - gain * H * P
+        after.append((m, P))
+        steps.append(Phi)
+    means, covariances = [after[-1][0]], [after[-1][1]]
+    for i in range(len(times) - 2, -1, -1):
+        C = after[i][1] * steps[i + 1].T * before[i + 1][1] ** -1
+        means.insert(0, after[i][0] + C * (means[0] - before[i + 1][0]))
+        covariances.insert(0, after[i][1] + C * (covariances[0] - before[i + 1][1]) * C.T)
+    return value, means, covariances
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-6])
+def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
+    """Tolerance: rounding times the condition inside blocks; deviations of the size of the noise are differences."""
+    times, asked = [0.0, 0.07, 0.2, 0.21, 0.5, 0.77, 1.0], [0.33, 0.9]
+    generator = np.random.default_rng(2)
+    x, u = generator.standard_normal((2, 7))
+    data = Observations().add(times, "x", x).add(times[::2], "u", u[::2])
+    measurements = Measurements.of(data)
+    prior = prior_of(lk.System("x' = -2*x + u"), measurements, latent="matern-5/2")
+    hyper = Hyperparameters(np.zeros(0), np.array([0.4]), np.array([1.3]), np.zeros(0), np.array([noise]))
+    # In the user's own units, so that nothing but time is scaled, and that is not either.
+    plain = replace(prior.observables, units=replace(prior.units, scales=np.ones(2)))
+    prior = replace(prior, observables=plain, noise=replace(prior.noise, scales=np.ones(2)))
+    engine = MarkovEngine(MarkovData.of(prior, measurements.series))
+    every = sorted([*times, *asked])
+    seen = [
+        {o: row[times.index(t)] for o, row in enumerate((x, u)) if t in times and (o == 0 or times.index(t) % 2 == 0)}
+        for t in every
+    ]
+    free = prior.observables.evaluate(hyper.theta).free[:, 0]
+    free = np.pad(free, ((0, 0), (0, 3 - free.shape[1])))
+    with mpmath.workdps(50):
+        value, means, covariances = textbook(free, every, seen, noise, mpmath.sqrt(5) / mpmath.mpf(0.4), 1.3)
+        rows = [mpmath.matrix([[mpmath.mpf(float(c)) for c in row]]) for row in free]
+        mean = np.array([[float((H * m)[0]) for H in rows] for m in means])
+        variance = np.array([[float((H * P * H.T)[0]) for H in rows] for P in covariances])
+    posterior = engine.posterior(hyper)
+    assert posterior.value == pytest.approx(float(value), rel=1e-11)
+    found = posterior.mean(prior.observables, np.array(every))
+    np.testing.assert_allclose(found, mean, rtol=0, atol=1e-10 * np.abs(mean).max())
+    found = posterior.variance(prior.observables, np.array(every))
+    np.testing.assert_allclose(np.sqrt(found), np.sqrt(variance), rtol=1e-9, atol=2e-8 if noise < 0.1 else 0)
+
+
+def test_curves_solve_the_equations() -> None:
+    """Means and samples: the equation as an observable is zero to rounding, at any time."""
+    reader, data, _, hyper = make_case("two_room", count=12, latent="matern-7/2")
+    posterior = MarkovEngine(MarkovData.of(data.prior, series_of(data))).posterior(hyper)
+    system, times = reader.system, np.linspace(0.0, 5.0, 30)
+    sides = [side.split("=") for side in system.equations]
+    texts = [f"({left}) - ({right})" for left, right in sides]
+    observables = reader.compile_plain([*texts, *(f"{name}'" for name in system.channels)], data.prior.units)
+    drawn = posterior.sample(observables, times, 3, np.random.default_rng(0))
+    for curve in (posterior.mean(observables, times)[None], drawn):
+        assert np.abs(curve[:, :, : len(texts)]).max() <= 1e-12 * np.abs(curve).max()
+        assert np.abs(curve[:, :, len(texts) :]).max() > 0.1
+
+
+def test_samples_have_the_mean_and_the_covariance() -> None:
+    """4000 draws: a mean errs by 1/60 of its deviation, a correlation by 1/60; five times that is never seen."""
+    _, data, _, hyper = make_case("growth", count=8, missing=True, latent="matern-3/2")
+    posterior = MarkovEngine(MarkovData.of(data.prior, series_of(data), 5)).posterior(hyper)
+    observables = data.prior.observables
+    drawn = posterior.sample(observables, TIMES, 4000, np.random.default_rng(0)).reshape(4000, -1)
+    expected = posterior.covariance(observables, TIMES).reshape(drawn.shape[1], -1)
+    deviations = np.sqrt(np.diag(expected))
+    assert np.abs((drawn.mean(axis=0) - posterior.mean(observables, TIMES).ravel()) / deviations).max() < 0.09
+    found = np.cov(drawn.T)
+    assert np.abs((found - expected) / np.outer(deviations, deviations)).max() < 0.12
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_absurd_values_are_impossible_and_no_accident(regular: bool) -> None:
+    """A search tries such values: noise that floats do not see beside the signal, rates that overflow."""
+    times = np.arange(200) * 0.1 if regular else np.sort(np.random.default_rng(0).uniform(0.0, 20.0, 200))
+    measurements = Measurements.of(Observations().add(times, "x", np.sin(times)).add(times, "u", np.cos(times)))
+    prior = prior_of(lk.System("x' = -a*x + u", parameters=["a"]), measurements, latent="matern-5/2")
+    engine = MarkovEngine(MarkovData.of(prior, measurements.series, 40))
+    hyper = hyper_of(prior, (0.6,))
+    for changes in (
+        {"lengthscales": 1e-6, "deviations": 1e14, "noise": 1e-9},
+        {"theta": np.inf},
+        {"deviations": 1e300},
+    ):
+        absurd = replace(hyper, **{name: np.array([value]) for name, value in changes.items()})
+        found = engine.evaluate(absurd)
+        assert not np.isnan(found.value)
+        assert all(np.isfinite(part).all() for part in found.gradient.parts)
+        assert engine.value(absurd) == found.value or np.isneginf(found.value)
+    with pytest.raises(AccuracyError, match="not finite"):
+        engine.posterior(replace(hyper, theta=np.array([np.inf])))

@@ -1,0 +1,76 @@
+"""Parts of the Markov engine by themselves: steps of noisy systems, blocks that are alike, inverses."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+from lodekit.inference.markov.layout import cut
+from lodekit.inference.markov.steps import NoisySteps
+
+#: A fast and a slow state that are coupled, an integrator driven by both, complex roots.
+F = np.array([[-40.0, 1.0, 0.0, 0.0], [0.5, -0.3, 2.0, 0.0], [0.0, -2.0, -0.1, 0.0], [1.0, 0.2, 0.0, 0.0]])
+B = np.outer([1.0, 0.0, 0.5, 0.0], [1.0, 0.0, 0.5, 0.0])
+
+
+def exact(length: float) -> tuple[np.ndarray, np.ndarray]:
+    """Transition and noise by Van Loan's block exponential, in so many digits that nothing overflows."""
+    size = len(F)
+    with mpmath.workdps(300):
+        block = mpmath.zeros(2 * size)
+        for i in range(size):
+            for j in range(size):
+                block[i, j], block[size + i, size + j] = -mpmath.mpf(F[i, j]), mpmath.mpf(F[j, i])
+                block[i, size + j] = mpmath.mpf(B[i, j])
+        whole = mpmath.expm(block * mpmath.mpf(length))
+        Phi = whole[size:, size:].T
+        Q = Phi * whole[:size, size:]
+        return tuple(np.array(part.tolist(), dtype=float) for part in (Phi, Q))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("length", [1e-6, 0.003, 0.7, 12.0])
+def test_steps_are_those_of_many_digits(length: float) -> None:
+    """Tolerance: every entry by itself for short steps, where the noise of an integrator begins with their cube."""
+    steps = NoisySteps(F, B, np.array([0.0, length]))
+    Phi, Q = exact(length)
+    sizes = np.sqrt(np.outer(np.diag(Q), np.diag(Q)))
+    np.testing.assert_allclose(steps.transitions[1], Phi, rtol=1e-12, atol=1e-14)
+    assert (np.abs(steps.noises[1] - Q) <= 3e-14 * sizes).all()
+    np.testing.assert_array_equal(steps.transitions[0], np.eye(4))
+    assert not steps.noises[0].any()
+
+
+def test_derivatives_of_steps_are_those_of_differences() -> None:
+    """Tolerance: central differences with steps of 1e-6 err by about 1e-9 of the largest entry."""
+    generator, lengths = np.random.default_rng(0), np.array([0.01, 0.3, 4.0])
+    weights, others = generator.standard_normal((2, 3, 4, 4))
+    others = others + others.swapaxes(-1, -2)
+
+    def value(matrix: np.ndarray, density: np.ndarray) -> float:
+        found = NoisySteps(matrix, density, lengths)
+        return float(np.sum(weights * found.transitions) + np.sum(others * found.noises))
+
+    in_F, in_B = NoisySteps(F, B, lengths).pull(weights, others)
+    direction = generator.standard_normal((4, 4))
+    symmetric = direction + direction.T
+    by_F = (value(F + 1e-6 * direction, B) - value(F - 1e-6 * direction, B)) / 2e-6
+    by_B = (value(F, B + 1e-6 * symmetric) - value(F, B - 1e-6 * symmetric)) / 2e-6
+    assert np.sum(in_F * direction) == pytest.approx(by_F, rel=1e-7)
+    assert np.sum(in_B * symmetric) == pytest.approx(by_B, rel=1e-7)
+
+
+def test_blocks_that_are_alike_have_one_pattern() -> None:
+    """A gap and a missing value make patterns of their own; other noise, too; what follows is regular again."""
+    times = np.delete(np.arange(101) * 0.01, 37)
+    observed = np.zeros((100, 1), dtype=np.intp)
+    rows, kinds = np.arange(100)[:, None], np.zeros((100, 1), dtype=np.intp)
+    observed[52], rows[52], kinds[71] = -1, -1, 1
+    layout = cut(times, observed, rows, kinds, 10, 1e-15)
+    shared = np.bincount(layout.patterns).max()
+    # Blocks 3, 5 and 7 are special, and the last one ends nowhere.
+    assert (layout.blocks, shared, len(np.unique(layout.patterns))) == (10, 6, 5)
+    assert layout.counts.tolist() == [10, 10, 10, 10, 10, 9, 10, 10, 10, 10]
+    values = np.random.default_rng(0).standard_normal(100)
+    values[52] = 0.0
+    np.testing.assert_array_equal(layout.gather(layout.spread(values[:, None], 0.0), 100)[:, 0], values)
