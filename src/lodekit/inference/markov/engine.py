@@ -164,7 +164,7 @@ class MarkovKind:
             return f"{finest} has too many states; use latent='matern-{2 * _SMOOTHEST + 1}/2' or rougher"
         if not case.in_memory:
             return "the data are streamed"
-        if getattr(case, "averaged", False):
+        if case.averaged:
             return "it has no means or totals over intervals; use engine='dense'"
         return ""
 

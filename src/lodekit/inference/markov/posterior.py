@@ -163,7 +163,7 @@ class MarkovPosterior:
         return self._combine(observables, times, every).transpose(2, 0, 1)
 
     def _rows(self, observables: Observables) -> Array:
-        if getattr(observables, "intervals", None) is not None:
+        if observables.intervals is not None:
             raise LodekitError("the Markov engine has no means or totals over intervals; use engine='dense'")
         return self.solved.filter.space.readings_of(observables, observables.evaluate(self.hyper.theta))
 
