@@ -74,9 +74,14 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
         ({"u": 1.0}, "middle", "expected start="),
         ({"u": 1.0}, {"x": "high"}, "expected a finite number"),
         ({"u": "hold"}, "rest", "expected .times, values. or a number"),
+        ({"u": [1.0, 2.0]}, "rest", "got values without times"),
+        ({"u": 1.0}, {"x": 1.0, "v": 0.0, "v'": 3.0}, "do not let the system start at x = 1, v = 0, v' = 3;"),
+        ({"u": 1.0}, {"u": 2.0}, "do not let the system start at u = 2;"),
     ):
         with pytest.raises(LodekitError, match=text):
             gp.simulate([0.0, 1.0], inputs, start=start)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected finite times, got nan"):
+        gp.simulate([0.0, np.nan], {"u": 1.0})
     with pytest.raises(DataError, match="after the end of the record"):
         gp.simulate([0.0], {"u": ([0.0, 1.0], [1.0, 2.0])}, start="end")
     plain = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})

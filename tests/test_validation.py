@@ -105,6 +105,13 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert "the model holds here" in right.splitlines()[0]
 
 
+def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:
+    found = gp.validate([0.0, 0.4, 0.8], {"y": [1.0, 1.0, 1.0], "u": [0.5, 0.5, 0.5]})
+    assert np.isnan(found["y"].fit_percent)
+    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert read["channels"]["y"]["fit_percent"] is None
+
+
 def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None:
     times, data = record(2, 3.0)
     found = gp.validate(times, data, start=20, ahead=())

@@ -101,7 +101,7 @@ class Validation:
         raise KeyError(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return plain values, ready for JSON; what is no number, such as the fit percentage of a constant, is None."""
         return {
             "verdict": list(self.sentences),
             "start": self.start,
@@ -109,11 +109,13 @@ class Validation:
             "channels": {
                 item.name: {
                     "count": len(item.times),
-                    "fit_percent": item.fit_percent,
-                    "rmse": item.rmse,
+                    "fit_percent": _plain(item.fit_percent),
+                    "rmse": _plain(item.rmse),
                     "coverage": item.coverage,
-                    "log_density": item.log_density,
-                    "ahead": {str(k): {"fit_percent": p, "rmse": r} for k, (p, r) in item.ahead.items()},
+                    "log_density": _plain(item.log_density),
+                    "ahead": {
+                        str(k): {"fit_percent": _plain(p), "rmse": _plain(r)} for k, (p, r) in item.ahead.items()
+                    },
                 }
                 for item in self.channels
             },
@@ -164,6 +166,10 @@ class Validation:
         if new:
             figure.align_ylabels(panels)
         return figure
+
+
+def _plain(number: float) -> float | None:
+    return number if np.isfinite(number) else None
 
 
 def _judge(item: ChannelValidation) -> str:
