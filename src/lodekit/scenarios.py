@@ -242,7 +242,7 @@ class _Anew:
         design = np.concatenate(basis) * roots
         wanted = self.values - known
         weights = np.linalg.pinv(design, rcond=_ROUNDING) @ wanted
-        size = np.abs(self.values) + np.abs(known) + np.abs(design) @ np.abs(weights)
+        size = np.abs(self.values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
         return roots * weights, np.abs(design @ weights - wanted) > _MISSED * size
 
     def spread(self) -> Array:
