@@ -80,6 +80,16 @@ def test_predictions_ahead_of_long_records_come_in_pieces(gp: lk.LODEGP, monkeyp
     assert np.abs(pieces[:50] - whole[:50]).max() < 1e-8
 
 
+def test_predictions_ahead_of_precise_records_are_not_lost_in_rounding() -> None:
+    times, data = record(1, 0.5)
+    decay = np.exp(-STEP / 3.0)
+    exact = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.5], 2.0 * (1 - decay) * data["u"][:-1]]))
+    noise = 1e-6 * np.random.default_rng(0).standard_normal(ROWS)
+    system = lk.System("tau*y' + y = K*u", parameters={"tau": lk.Parameter(fixed=3.0), "K": lk.Parameter(fixed=2.0)})
+    precise = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times, {"y": exact + noise, "u": data["u"]})
+    assert precise.predict(observable="y", ahead=1)[1:] == pytest.approx(exact[1:], abs=5e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
