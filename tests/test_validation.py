@@ -120,6 +120,7 @@ def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:
     assert np.isnan(found["y"].fit_percent)
     read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert read["channels"]["y"]["fit_percent"] is None
+    assert repr(found).startswith("The measurements of y do not change")
 
 
 def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None:

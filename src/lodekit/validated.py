@@ -177,9 +177,9 @@ def _judge(item: ChannelValidation) -> str:
     share, fit = item.coverage, item.fit_percent
     band = f"the 95 % band holds {share:.0%} of the measurements"
     if np.isnan(fit):
-        return f"{item.name} does not change in this record; {band}"
+        return f"the measurements of {item.name} do not change in this record; {band}"
     if fit <= 0:
-        return f"{item.name} is not predicted: its own mean would be as good; {band}"
+        return f"the free run does not predict {item.name}: its own mean would be as good; {band}"
     text = f"the free run explains {fit:.0f} % of {item.name}"
     if share >= _KEPT:
         return f"{text}, and {band}: the model holds here"
