@@ -31,7 +31,6 @@ _WIDE = 10_000.0
 _FIRST, _OTHERS = 16, 32
 #: Modes that are closer to each other than this look alike for ever.
 _ALIKE = 1e-12
-
 #: Modes that are faster than this, in the time of a record, are gone at once.
 _FASTEST = 1e15
 

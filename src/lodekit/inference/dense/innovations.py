@@ -96,7 +96,7 @@ def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] 
     if pair is None:
         return None
     # Any root of the covariance will do: a QR factorization of its rows is a triangular one, in the order of time.
-    upper = np.linalg.qr(pair[0][order].T, mode="r")
+    upper = np.asarray(np.linalg.qr(pair[0][order].T, mode="r"))
     root = upper.T * np.sign(np.diag(upper))
     found = solve_triangular(root, pair[1][order], lower=True, check_finite=False)
     if not np.isfinite(found).all():
