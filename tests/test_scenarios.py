@@ -74,9 +74,14 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
         ({"u": 1.0}, "middle", "expected start="),
         ({"u": 1.0}, {"x": "high"}, "expected a finite number"),
         ({"u": "hold"}, "rest", "expected .times, values. or a number"),
+        ({"u": [1.0, 2.0]}, "rest", "got values without times"),
+        ({"u": 1.0}, {"x": 1.0, "v": 0.0, "v'": 3.0}, "do not let the system start at x = 1, v = 0, v' = 3;"),
+        ({"u": 1.0}, {"u": 2.0}, "do not let the system start at u = 2;"),
     ):
         with pytest.raises(LodekitError, match=text):
             gp.simulate([0.0, 1.0], inputs, start=start)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected finite times, got nan"):
+        gp.simulate([0.0, np.nan], {"u": 1.0})
     with pytest.raises(DataError, match="after the end of the record"):
         gp.simulate([0.0], {"u": ([0.0, 1.0], [1.0, 2.0])}, start="end")
     plain = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
@@ -94,3 +99,20 @@ def test_on_the_command_line(gp: lk.LODEGP, tmp_path: Path) -> None:
     found = np.array([[float(cell) for cell in line.split(",")] for line in lines[1:]])
     expected = gp.simulate(found[:, 0], {"u": ([0.0, 5.0, 10.0], [1.0, 0.0, 0.0])}, start={"x": 1.0, "v": 0.0})
     np.testing.assert_allclose(found[:, [1, 3, 5]], expected, atol=1e-12)
+
+
+def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: Path) -> None:
+    model, inputs = str(tmp_path / "model.lodekit"), str(tmp_path / "inputs.csv")
+    gp.save(model)
+    Path(inputs).write_text("t,u\n60,1\n65,0\n")
+    assert run("simulate", model, inputs, "--start", "end", "--record", "0").returncode == 0
+    for arguments, text in (
+        ((), "expected a file of inputs beside the fitted model"),
+        ((inputs, "--noise", "0.1"), "expected no --noise"),
+        ((inputs, "--from", "70", "--to", "60"), "expected --from before --to"),
+        ((inputs, "--record", "b.csv"), "expected one of the records"),
+    ):
+        result = run("simulate", model, *arguments)
+        assert (result.returncode, text in result.stderr) == (2, True), result.stderr
+    result = run("validate", model, inputs, "--plot", str(tmp_path / "run.jpg"))
+    assert (result.returncode, "expected a PNG file" in result.stderr) == (2, True)

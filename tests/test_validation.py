@@ -80,6 +80,16 @@ def test_predictions_ahead_of_long_records_come_in_pieces(gp: lk.LODEGP, monkeyp
     assert np.abs(pieces[:50] - whole[:50]).max() < 1e-8
 
 
+def test_predictions_ahead_of_precise_records_are_not_lost_in_rounding() -> None:
+    times, data = record(1, 0.5)
+    decay = np.exp(-STEP / 3.0)
+    exact = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.5], 2.0 * (1 - decay) * data["u"][:-1]]))
+    noise = 1e-6 * np.random.default_rng(0).standard_normal(ROWS)
+    system = lk.System("tau*y' + y = K*u", parameters={"tau": lk.Parameter(fixed=3.0), "K": lk.Parameter(fixed=2.0)})
+    precise = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times, {"y": exact + noise, "u": data["u"]})
+    assert precise.predict(observable="y", ahead=1)[1:] == pytest.approx(exact[1:], abs=5e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -103,6 +113,14 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     right = repr(gp.validate(times, data))
     assert "of y, and the 95 % band holds" in right
     assert "the model holds here" in right.splitlines()[0]
+
+
+def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:
+    found = gp.validate([0.0, 0.4, 0.8], {"y": [1.0, 1.0, 1.0], "u": [0.5, 0.5, 0.5]})
+    assert np.isnan(found["y"].fit_percent)
+    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert read["channels"]["y"]["fit_percent"] is None
+    assert repr(found).startswith("The measurements of y do not change")
 
 
 def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None:

@@ -95,8 +95,10 @@ def read_times(t: ArrayLike) -> Array:
     times = read_numbers("times", t)
     if times.ndim == 2 and times.shape[1] == 1:  # as scikit-learn has them
         times = times[:, 0]
-    if times.ndim != 1 or not np.isfinite(times).all():
-        raise DataError(f"expected one row of finite times, got shape {times.shape}")
+    if times.ndim != 1:
+        raise DataError(f"expected one row of times, got shape {times.shape}")
+    if not np.isfinite(times).all():
+        raise DataError(f"expected finite times, got {times[~np.isfinite(times)][0]}")
     return times
 
 

@@ -165,7 +165,11 @@ def _sample(
 
 
 def simulate_columns(
-    gp: LODEGP, times: NDArray[np.float64], inputs: Mapping[str, Any], start: str | Mapping[str, float] = "rest"
+    gp: LODEGP,
+    times: NDArray[np.float64],
+    inputs: Mapping[str, Any],
+    start: str | Mapping[str, float] = "rest",
+    record: str | None = None,
 ) -> dict[str, Any]:
     """Return how a model responds to new inputs, with standard deviations, as columns.
 
@@ -174,11 +178,11 @@ def simulate_columns(
     gp : LODEGP
         Fitted.
     times : array, shape (n,)
-    inputs, start
+    inputs, start, record
         As in `LODEGP.simulate`.
     """
     names = list(gp.system.plain_channels)
-    mean, std = gp.simulate(times, inputs, start, names, return_std=True)
+    mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     for number, name in enumerate(names):
         own = {name: mean[:, number].tolist()}

@@ -359,6 +359,8 @@ class Fit:
             every = [part.inputs[name] for part in parts_of(self.measurements)]
             samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
             found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
+            if not any(part.inputs[name].changes(*part.window) for part in parts_of(self.measurements)):
+                found[name]["changes"] = False
             if name in self.preference:
                 found[name]["advantage"] = float(self.preference[name])
         return found

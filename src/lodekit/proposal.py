@@ -10,6 +10,7 @@ from lodekit.data.looking import Column, Look
 from lodekit.data.tables.advice import Advice
 from lodekit.data.tables.columns import find_columns, is_time_name
 from lodekit.errors import DataError, EquationError, LodekitError
+from lodekit.intervals import Interval, read_interval
 from lodekit.system.dimensions import check_units
 from lodekit.system.names import list_names
 from lodekit.system.system import System
@@ -83,7 +84,8 @@ def _name_columns(columns: Sequence[Column], has_header: bool) -> list[str]:
     for column in columns:
         letter = "u" if column.stepped else "y"
         plain = re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", column.name) if has_header else ""
-        name = re.sub(r"\W+", "_", plain).strip("_")
+        average = _average(column)
+        name = re.sub(r"\W+", "_", plain if average is None else average.expression).strip("_")
         try:
             (name,) = list_names([name], "channel")
         except EquationError:
@@ -93,6 +95,15 @@ def _name_columns(columns: Sequence[Column], has_header: bool) -> list[str]:
             name += "_"
         found.append(name)
     return found
+
+
+def _average(column: Column) -> Interval | None:
+    """Return which average of a channel a column holds as its name says, ``mean(T, 300) [degC]``; None for values."""
+    try:
+        found = read_interval(re.sub(r"\s*\[[^\[\]]*\]\s*$", "", column.name))
+    except EquationError:
+        return None
+    return found if found is not None and found.expression.isidentifier() else None
 
 
 def guess_equations(guesses: Sequence[Guess]) -> tuple[str, dict[str, str]]:
@@ -177,7 +188,8 @@ def propose_file(
 
 def _units(look: Look, guesses: Sequence[Guess], equations: str, parameters: Sequence[str]) -> dict[str, str]:
     """Return the units that names of columns tell; none where equations contradict them."""
-    units = {guess.channel: guess.column.unit for guess in guesses if guess.column.unit}
+    own = [guess for guess in guesses if (average := _average(guess.column)) is None or not average.is_total]
+    units = {guess.channel: guess.column.unit for guess in own if guess.column.unit}
     if look.time is not None and look.time.unit:
         units["t"] = look.time.unit
     if equations:
@@ -197,7 +209,7 @@ def _columns(look: Look, guesses: Sequence[Guess], mapping: Mapping[str, str]) -
         name, column = guess.channel, guess.column
         if name in mapping:
             found[name] = mapping[name]
-        elif not _is_told(look, name, column):
+        elif _average(column) is None and not _is_told(look, name, column):
             found[name] = column.name if _has_name(look, column) else column.number
     return found
 

@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 _STEP = 0.1
 #: Relative to the largest, what given values say about modes below this is rounding.
 _ROUNDING = 1e-12
+#: Relative to its size, a value at the start that is missed by more is contradicted.
+_MISSED = 1e-6
 
 
 def simulate_inputs(
@@ -135,6 +137,12 @@ def _start_anew(
     reader = ObservableReader(fit.system, new)
     given = _read_start(reader, {} if start == "rest" else start, units)
     anew = _Anew(fit, reader.compile_plain(texts, units), times, first, *given)
+    if not anew.meets_start():
+        wanted = ", ".join(f"{name} = {value:g}" for name, value in start.items())
+        raise LodekitError(
+            f"the equations and the inputs do not let the system start at {wanted}; expected values of what they leave "
+            "open there: leave some out"
+        )
     mean = anew.mean(fit.hyperparameters)
     return mean, anew.spread() if uncertain else np.zeros_like(mean)
 
@@ -163,8 +171,10 @@ def _signal(fit: Fit, name: str, given: Any) -> InputSignal:
         return given
     if _is_number(given):
         return InputSignal([fit.measurements.window[0]], [float(given)], kind)
-    if not isinstance(given, Sequence) or len(given) != 2:
-        raise LodekitError(f"expected (times, values) or a number for the input {name}, got {type(given).__name__}")
+    # Two numbers would be a time and a value, where two values may be meant.
+    if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
+        got = type(given).__name__ if not isinstance(given, list | tuple) else "values without times"
+        raise LodekitError(f"expected (times, values) or a number for the input {name}, got {got}")
     return InputSignal(fit.times(given[0]), given[1], kind)
 
 
@@ -213,16 +223,27 @@ class _Anew:
         mean = np.stack(means, axis=1)
         if self.given is None or not groups:
             return mean
-        there, at = self.given.evaluate(hyper.theta), np.array([self.first])
-        known, _ = self.given.means(there, at, slopes=False)
-        basis, _ = self.given.mode_basis(there, groups, self.given.units.scaled_times(at), slopes=False)
-        # The smallest modes, in units of their deviations, that bring the values about.
-        roots = self.fit.prior.mode_roots(hyper.mode_deviations)
-        design = np.concatenate(basis) * roots
-        weights = roots * (np.linalg.pinv(design, rcond=_ROUNDING) @ (self.values - np.concatenate(known)))
+        weights, _ = self._begin(self.given, hyper)
         scaled = self.observables.units.scaled_times(self.times)
         modes, _ = self.observables.mode_basis(own, groups, scaled, slopes=False)
         return np.asarray(mean + np.stack([part @ weights for part in modes], axis=1))
+
+    def meets_start(self) -> bool:
+        """Return whether the given values can all be met."""
+        return self.given is None or not self._begin(self.given, self.fit.hyperparameters)[1].any()
+
+    def _begin(self, given: Observables, hyper: Hyperparameters) -> tuple[Array, NDArray[np.bool_]]:
+        """Return the weights of the modes that bring the given values about, and which values they miss."""
+        groups, there, at = self.fit.prior.groups, given.evaluate(hyper.theta), np.array([self.first])
+        known = np.concatenate(given.means(there, at, slopes=False)[0])
+        basis, _ = given.mode_basis(there, groups, given.units.scaled_times(at), slopes=False)
+        # The smallest modes, in units of their deviations, that bring the values about.
+        roots = self.fit.prior.mode_roots(hyper.mode_deviations)
+        design = np.concatenate(basis) * roots
+        wanted = self.values - known
+        weights = np.linalg.pinv(design, rcond=_ROUNDING) @ wanted
+        size = np.abs(self.values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
+        return roots * weights, np.abs(design @ weights - wanted) > _MISSED * size
 
     def spread(self) -> Array:
         """Return the variance that the uncertainty of all that was learned gives to the mean, shape (n, o)."""

@@ -101,7 +101,7 @@ class Validation:
         raise KeyError(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return plain values, ready for JSON; what is no number, such as the fit percentage of a constant, is None."""
         return {
             "verdict": list(self.sentences),
             "start": self.start,
@@ -109,11 +109,13 @@ class Validation:
             "channels": {
                 item.name: {
                     "count": len(item.times),
-                    "fit_percent": item.fit_percent,
-                    "rmse": item.rmse,
+                    "fit_percent": _plain(item.fit_percent),
+                    "rmse": _plain(item.rmse),
                     "coverage": item.coverage,
-                    "log_density": item.log_density,
-                    "ahead": {str(k): {"fit_percent": p, "rmse": r} for k, (p, r) in item.ahead.items()},
+                    "log_density": _plain(item.log_density),
+                    "ahead": {
+                        str(k): {"fit_percent": _plain(p), "rmse": _plain(r)} for k, (p, r) in item.ahead.items()
+                    },
                 }
                 for item in self.channels
             },
@@ -166,14 +168,18 @@ class Validation:
         return figure
 
 
+def _plain(number: float) -> float | None:
+    return number if np.isfinite(number) else None
+
+
 def _judge(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence."""
     share, fit = item.coverage, item.fit_percent
     band = f"the 95 % band holds {share:.0%} of the measurements"
     if np.isnan(fit):
-        return f"{item.name} does not change in this record; {band}"
+        return f"the measurements of {item.name} do not change in this record; {band}"
     if fit <= 0:
-        return f"{item.name} is not predicted: its own mean would be as good; {band}"
+        return f"the free run does not predict {item.name}: its own mean would be as good; {band}"
     text = f"the free run explains {fit:.0f} % of {item.name}"
     if share >= _KEPT:
         return f"{text}, and {band}: the model holds here"

@@ -63,6 +63,16 @@ def test_equations_go_with_data(log: Path) -> None:
     assert "[inputs]\n" not in absent.stdout.replace("# [inputs]", "")
 
 
+def test_records_may_have_names_and_columns_may_be_means(tmp_path: Path) -> None:
+    rows = [f"{run_},{k},{k // 4 % 2},{np.sin(0.1 * k):.4f}" for run_ in ("mon", "tue") for k in range(40)]
+    (tmp_path / "a.csv").write_text('run,t,u,"mean(T, 2) [degC]"\n' + "\n".join(rows))
+    done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
+    assert "records: column run changes where times start anew" in done.stderr
+    file = read_system_file(tmp_path / "a.toml")
+    assert (file.records, file.columns, file.units["T"]) == ("run", {}, "degC")
+    assert file.system.plain_channels == ("T", "u")
+
+
 def test_a_file_without_header_and_with_several_records(tmp_path: Path) -> None:
     rows = [f"{run_} {k} {k // 4 % 2} {np.sin(0.1 * k + run_):.4f}" for run_ in (1, 2) for k in range(40)]
     (tmp_path / "a.dat").write_text("run t u y\n" + "\n".join(rows))

@@ -184,3 +184,19 @@ def test_sums_over_data_hold_no_inputs() -> None:
     sums = Measurements.of(data).statistics
     with pytest.raises(DataError, match="known inputs need all rows in memory"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(sums)
+
+
+def test_means_of_an_input_that_overlap_are_refused() -> None:
+    times = np.arange(2.0, 20.0, 2.0)
+    log = lk.Observations().add(times, "y", times).add(times, "mean(u, 4)", times)
+    system = lk.System("tau*y' + y = u", parameters=["tau"])
+    with pytest.raises(DataError, match="logged every 2, so its intervals overlap"):
+        lk.LODEGP(system, inputs={"u": "hold"}).fit(log)
+
+
+def test_an_input_without_samples_during_the_record_is_told() -> None:
+    times = np.arange(8.0)
+    log = lk.Observations().add(times, "y", np.sin(times)).add(times + 100.0, "u", times)
+    system = lk.System("tau*y' + y = u", parameters={"tau": lk.Parameter(fixed=2.0)})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(log)
+    assert "u: known, held between 8 samples; it does not change while anything was measured" in gp.summary()

@@ -161,3 +161,14 @@ def test_open_modes_survive_a_file_and_older_files_stay_as_they_were(
     members = {"model.json": json.dumps(state).encode(), "sha256": b""}
     repack(tmp_path / "learned.lodekit", tmp_path / "old.lodekit", **members)
     assert lk.LODEGP.load(tmp_path / "old.lodekit").get_params()["mode_deviation"] == "learned"
+
+
+def test_inputs_that_begin_far_from_zero_cost_nothing() -> None:
+    """An offset of the input is one of the output: with that taken back, the evidence is the same."""
+    record, found = make_record(3), []
+    for offset in (0.0, 1000.0):
+        values = {"tau": 2.0, "K": 1.5, "y0": -1.5 * offset}
+        system = lk.System("tau*y' + y - y0 = K*u", parameters={n: lk.Parameter(fixed=v) for n, v in values.items()})
+        shifted = {"y": record["y"], "u": record["u"] + offset}
+        found.append(lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(record["t"], shifted).log_evidence_)
+    assert found[1] == pytest.approx(found[0], abs=0.1)

@@ -60,4 +60,4 @@ def test_few_residuals_are_drawn_without_tests() -> None:
     few = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
     texts = [text.get_text() for panel in few.plot_residuals().axes for text in panel.texts]
     assert texts == ["too few to tell", "too few to tell"]
-    assert few.diagnose().sentences == ("x has too few residuals to tell whether they are independent",)
+    assert few.diagnose().sentences == ("residuals of x are too few to tell whether they are independent",)

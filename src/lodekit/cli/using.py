@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,12 @@ from lodekit.columns import (
 from lodekit.errors import LodekitError
 from lodekit.system import catalog as examples
 from lodekit.workflow import check_parameters, read_model
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lodekit.system.system import System
 
 __all__ = ["check", "predict", "sample", "simulate"]
 
@@ -145,6 +151,9 @@ def simulate(
     state: Annotated[
         str, typer.Option("--start", help="Of a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
+    record: Annotated[
+        str | None, typer.Option("--record", help="Of a MODEL with several records: the one that it starts from.")
+    ] = None,
     out: OutOption = None,
 ) -> None:
     """Make data to try things on: the solution of a catalog example, or a draw from the prior of a system, as CSV.
@@ -155,52 +164,77 @@ def simulate(
     lodekit simulate log-fit inputs.csv --start y=20
     """
     if inputs is not None:
-        deliver(format_columns(_respond(source, inputs, state, start, stop, count)), out)
+        if noise or values or lengthscale is not None or param:
+            raise LodekitError(
+                "a fitted model has learned its values; expected no --noise, --set, --lengthscale, --param"
+            )
+        deliver(format_columns(_respond(source, inputs, (state, record), (start, stop, count))), out)
         return
+    if Path(source).is_dir() or Path(source).suffix == ".lodekit":
+        raise LodekitError(
+            f"expected a file of inputs beside the fitted model, such as lodekit simulate {source} inputs.csv, got none"
+        )
     import numpy as np
-
-    from lodekit.simulation import simulate as draw
 
     if not math.isfinite(noise) or noise < 0:
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else start
-    high = low + 10.0 if stop is None else stop
-    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
-        raise LodekitError(f"expected --from before --to, got {low} and {high}")
-    times, generator = np.linspace(low, high, count), np.random.default_rng(seed)
-    numbers = read_numbers(values or [], "--set")
+    times = np.linspace(*_range(low, low + 10.0 if stop is None else stop), count)
+    generator, numbers = np.random.default_rng(seed), read_numbers(values or [], "--set")
     example = examples.find_example(source)
-    if example is not None:
-        if numbers or lengthscale is not None or param:
-            raise LodekitError(
-                f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale"
-            )
-        system, table = example.system, example.solution_at(times)
-    else:
+    if example is None:
         system = read_source(source, read_names(param), [])
-        check_parameters(system, numbers)
-        for name, own in system.parameters.items():
-            if name not in numbers and own.fixed is None and own.start is None:
-                raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")
-        table = draw(system, times, numbers, lengthscale=lengthscale, random_state=seed)[0]
+        table = _draw(system, times, numbers, lengthscale, seed)
+    elif numbers or lengthscale is not None or param:
+        raise LodekitError(f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale")
+    else:
+        system, table = example.system, example.solution_at(times)
     table = table + noise * generator.standard_normal(table.shape)
     columns: dict[str, Any] = {"t": times.tolist()}
     add_columns(columns, {name: table[:, k].tolist() for k, name in enumerate(system.plain_channels)})
     deliver(format_columns(columns), out)
 
 
-def _respond(model: str, path: Path, state: str, first: float | None, last: float | None, count: int) -> dict[str, Any]:
+def _draw(
+    system: System, times: NDArray[np.float64], values: dict[str, float], lengthscale: float | None, seed: int
+) -> NDArray[np.float64]:
+    """Return a draw from the prior of a system, (n, channels)."""
+    from lodekit.simulation import simulate as draw
+
+    check_parameters(system, values)
+    for name, own in system.parameters.items():
+        if name not in values and own.fixed is None and own.start is None:
+            raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")
+    found: NDArray[np.float64] = draw(system, times, values, lengthscale=lengthscale, random_state=seed)[0]
+    return found
+
+
+def _respond(
+    model: str, path: Path, begin: tuple[str, str | None], grid: tuple[float | None, float | None, int]
+) -> dict[str, Any]:
     """Return what a model does under the inputs of a file, as columns."""
     import numpy as np
 
     from lodekit.rereading import read_inputs
 
     gp = read_model(model)
-    begin: str | dict[str, float] = read_numbers([state], "--start") if "=" in state else state
+    state, record = begin
+    if state in ("begin", "end") and record is None and len(gp.records_) > 1:
+        raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has a state of its own")
+    start: str | dict[str, float] = read_numbers([state], "--start") if "=" in state else state
     signals = read_inputs(gp, path)
+    first, last, count = grid
     if first is None and last is None:
         times = np.unique(np.concatenate([times for times, _ in signals.values()]))
     else:
-        low, high = min(t[0] for t, _ in signals.values()), max(t[-1] for t, _ in signals.values())
-        times = np.linspace(low if first is None else first, high if last is None else last, count)
-    return simulate_columns(gp, times, signals, begin)
+        low = min(t[0] for t, _ in signals.values()) if first is None else first
+        high = max(t[-1] for t, _ in signals.values()) if last is None else last
+        times = np.linspace(*_range(low, high), count)
+    return simulate_columns(gp, times, signals, start, record)
+
+
+def _range(low: float, high: float) -> tuple[float, float]:
+    """Return the first and the last time, or raise."""
+    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
+        raise LodekitError(f"expected --from before --to, got {low} and {high}")
+    return low, high

@@ -44,6 +44,8 @@ def validate(
     from lodekit.plotting import to_png
     from lodekit.rereading import read_record
 
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
         read_record(gp, data, read_mapping(mapping or []), dt),

@@ -106,6 +106,22 @@ class InputSignal:
         pieces = np.concatenate([[0.0], np.diff(self.values) / np.diff(self.times), [0.0]])
         return np.asarray(pieces[np.searchsorted(self.times, asked, side="right")])
 
+    def changes(self, first: float, last: float) -> bool:
+        """Return whether the signal changes between two times.
+
+        Parameters
+        ----------
+        first, last : float
+
+        Examples
+        --------
+        >>> valve = InputSignal([0.0, 5.0], [1.0, 2.0], "hold")
+        >>> valve.changes(0.0, 4.0), valve.changes(0.0, 6.0), valve.changes(-9.0, -1.0)
+        (False, True, False)
+        """
+        within = self.values[(self.times > first) & (self.times < last)]
+        return bool(np.ptp(np.concatenate([self.at([first, last]), within])) > 0.0)
+
     def taken_as(self, kind: str) -> Self:
         """Return the same samples with something else between them.
 

@@ -114,7 +114,7 @@ def look_at(path: str | Path, header: bool | None = None) -> Look:
         raise DataError(f"{place}: expected columns of numbers, got {list_columns(source.names)}")
     has_header = list(source.names) != [str(number) for number in range(1, len(source.names) + 1)]
     time, why = _find_time(source, found)
-    record = "" if time is None else _find_record(found, time)
+    record = "" if time is None else _find_record(source, found, time)
     columns, left_out = [], {}
     for number, (name, values) in enumerate(found.items(), 1):
         if name in (time, record):
@@ -177,7 +177,7 @@ def _holds_dates(source: TableSource, name: str) -> bool:
     return bool(texts) and all(is_date(text) for text in texts)
 
 
-def _find_record(found: Mapping[str, Array | None], time: str) -> str:
+def _find_record(source: TableSource, found: Mapping[str, Array | None], time: str) -> str:
     """Return a column that changes exactly where times go back; empty where there is none."""
     times = found[time]
     if times is None:
@@ -186,6 +186,15 @@ def _find_record(found: Mapping[str, Array | None], time: str) -> str:
     if not back.any():
         return ""
     for name, values in found.items():
-        if name != time and values is not None and len(values) == len(times) and ((np.diff(values) != 0) == back).all():
+        own = _read_texts(source, name) if values is None else values
+        if name != time and len(own) == len(times) and ((own[1:] != own[:-1]) == back).all():
             return name
     return ""
+
+
+def _read_texts(source: TableSource, name: str) -> NDArray[np.object_]:
+    """Return the cells of a column that holds no numbers; none where it holds no texts."""
+    block = next(source.blocks([name]), None)
+    column = None if block is None else block.read()[0][name]
+    is_text = column is not None and str(getattr(column, "dtype", "")) == "String"
+    return np.array(clean(column).to_list() if is_text else [], dtype=object)

@@ -16,6 +16,8 @@ from lodekit.intervals import read_interval, window_of
 __all__ = ["Observations", "Series", "at_middle", "read_observations", "samples_of"]
 
 Array = NDArray[np.float64]
+#: Clocks are not exact: intervals may overlap by this share of their length.
+_OVERLAP = 0.1
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,12 @@ def samples_of(series: Sequence[Series], name: str, kind: str) -> tuple[str, Ser
             raise DataError(
                 f"{item.observable} says what the input {name} was on average, and not how it changed; expected "
                 f'inputs={{"{name}": "hold"}}, or samples of {name}'
+            )
+        closest = float(np.min(np.diff(np.unique(item.times)), initial=np.inf))
+        if closest < (1.0 - _OVERLAP) * average.length:
+            raise DataError(
+                f"{item.observable} was logged every {closest:g}, so its intervals overlap, and what the input {name} "
+                f"was held at cannot be told; expected intervals that follow each other, or samples of {name}"
             )
         times, values = item.times - average.length, item.values / float(average.factor)
         return item.observable, replace(item, observable=name, times=times, values=values)

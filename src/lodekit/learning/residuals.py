@@ -120,7 +120,7 @@ class Check:
         """
         found = self.whiteness
         if found is None:
-            return f"{self.title} has too few residuals to tell whether they are independent"
+            return f"residuals of {self.title} are too few to tell whether they are independent"
         kind = "innovations" if found.innovations else "residuals"
         if self.is_quiet:
             text = f"{kind} of {self.title} are far smaller than the noise that was said ({self.size:.1g} of it)"

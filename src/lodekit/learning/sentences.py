@@ -176,7 +176,9 @@ def find_warnings(
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
 
 
-def input_sentence(name: str, kind: str, samples: int, missing: int, advantage: float | None = None) -> str:
+def input_sentence(
+    name: str, kind: str, samples: int, missing: int, advantage: float | None = None, *, changes: bool = True
+) -> str:
     """Return what is known of an input.
 
     Parameters
@@ -187,11 +189,15 @@ def input_sentence(name: str, kind: str, samples: int, missing: int, advantage: 
         How many there are, and how many were left out.
     advantage : float, optional
         By how much the log evidence exceeds that of the other kind, where it was chosen.
+    changes : bool
+        Whether it does while anything was measured.
 
     Examples
     --------
     >>> input_sentence("u", "hold", 12, 0)
     'u: known, held between 12 samples'
+    >>> input_sentence("u", "hold", 1, 0, changes=False)
+    'u: known, held between 1 sample; it does not change while anything was measured, so nothing tells what it does'
     """
     between = "held" if kind == "hold" else "straight lines"
     text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
@@ -201,4 +207,6 @@ def input_sentence(name: str, kind: str, samples: int, missing: int, advantage: 
     if advantage is not None:
         other = "straight lines" if kind == "hold" else "held values"
         text += f"; more likely than {other} by {advantage:.1f} nats"
+    if not changes:
+        text += "; it does not change while anything was measured, so nothing tells what it does"
     return text

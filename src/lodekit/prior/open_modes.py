@@ -24,13 +24,13 @@ from lodekit.prior.observables import Observables
 __all__ = ["OpenModes"]
 
 Array = NDArray[np.float64]
-#: How many times larger than the data modes may be.
-_WIDE = 30.0
+#: How many times larger than the data modes may be: an input that is far from zero at the beginning, such as a pressure
+#: in Pa, asks for modes that are far larger than all that happens in the record.
+_WIDE = 10_000.0
 #: How many times of a record tell what modes make of it: so many at its start, and so many of all others.
 _FIRST, _OTHERS = 16, 32
 #: Modes that are closer to each other than this look alike for ever.
 _ALIKE = 1e-12
-
 #: Modes that are faster than this, in the time of a record, are gone at once.
 _FASTEST = 1e15
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.evidence import factorize
+from lodekit.inference.dense.evidence import factorize, prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 
 __all__ = ["Turns", "find_innovations", "take_in_turn"]
@@ -89,20 +89,42 @@ def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] 
     first : set of int
         Numbers of observables whose measurements all come before the others.
     """
-    state = factorize(data, hyper)
-    if state is None or not state.error < _HARMLESS * data.size:
-        return None
     numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
     times = np.concatenate([data.times[index] for index in data.index])
     order = np.lexsort((numbers, times, ~np.isin(numbers, list(first))))
-    # The factor that is there has another order: a QR factorization of its rows is one of the same matrix, reordered.
-    _, upper = np.linalg.qr(np.tril(state.cholesky)[order].T)
+    pair = _modal_root(data, hyper) if not data.latents and data.prior.channels is None else _dense_root(data, hyper)
+    if pair is None:
+        return None
+    # Any root of the covariance will do: a QR factorization of its rows is a triangular one, in the order of time.
+    upper = np.asarray(np.linalg.qr(pair[0][order].T, mode="r"))
     root = upper.T * np.sign(np.diag(upper))
-    found = solve_triangular(root, state.residual[order], lower=True, check_finite=False)
+    found = solve_triangular(root, pair[1][order], lower=True, check_finite=False)
     if not np.isfinite(found).all():
         return None
     scales = np.asarray(data.observables.units.scales)[numbers[order]]
     return Turns(times[order], numbers[order], scales[:, None] * root, found)
+
+
+def _modal_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:
+    """Return a root of the covariance where only modes and noise are random, and the measurements without their means.
+
+    It is made of modes and deviations themselves: squares of modes that are far larger than the noise would hide it.
+    """
+    with np.errstate(all="ignore"):
+        prepared = prepare(data, hyper, slopes=False)
+    if prepared is None:
+        return None
+    modes = np.concatenate([part[index] for part, index in zip(prepared.basis, data.index, strict=True)])
+    whole = np.hstack([modes * data.prior.mode_roots(hyper.mode_deviations), np.diag(np.sqrt(prepared.noise))])
+    return (whole, prepared.residual) if np.isfinite(whole).all() else None
+
+
+def _dense_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:
+    """Return a root of the covariance, and measurements without their means; None where rounding hides the noise."""
+    state = factorize(data, hyper)
+    if state is None or not state.error < _HARMLESS * data.size:
+        return None
+    return np.tril(state.cholesky), state.residual
 
 
 def find_innovations(data: DenseData, hyper: Hyperparameters) -> list[Array] | None:
