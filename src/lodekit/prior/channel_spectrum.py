@@ -228,7 +228,7 @@ class ChannelSpectrum:
         count = point.free.shape[1]
         band = float(fine.panels.highs[-1])
         most = int(max(_FEW, _RATIO * count * (0.5 * band * length + 12.0)) / count)
-        share = min(self.tolerance * float(np.min(noise / fine.variances, initial=1.0)), 1e-2)
+        share = min(self.tolerance / float(np.max(fine.variances / noise, initial=1.0)), 1e-2)
         if share < _ROUNDING / _HELD:
             return None
         if last is not None and not isinstance(last, GaussFrequencies) and last.missed < np.inf:

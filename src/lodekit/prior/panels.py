@@ -217,8 +217,10 @@ class Look:
 
     def missed(self, totals: tuple[Array, Array], which: NDArray[np.bool_]) -> float:
         """Return the share of a variance that some panels may miss, with `totals` as in `coarse`."""
-        hidden = np.max(self.hidden[:, which].sum(axis=1) / totals[1], initial=0.0)
-        return float(hidden + np.max(self.tails[:, which].sum(axis=1) / totals[0], initial=0.0))
+        parts = zip((self.tails, self.hidden), totals, strict=True)
+        # Channels that no free function moves have no variance, and miss none of it.
+        shares = [part[:, which].sum(axis=1) / np.where(total > 0, total, 1.0) for part, total in parts]
+        return float(sum(np.max(share, initial=0.0) for share in shares))
 
 
 def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels | None:
