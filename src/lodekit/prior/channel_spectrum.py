@@ -33,9 +33,9 @@ _SPARE = 2.0**0.25
 #: Errors of sums of waves, relative to the variance; covariances below the second one are taken for rounding.
 _ROUNDING, _LONGEST_LAG = 1e-15, 1e-14
 #: Equidistant waves may miss so many times the tolerance, and be so many, by themselves or against those of a rule.
-_HELD, _FEW, _RATIO = 50.0, 64, 1.5
-#: After so many points that needed a rule, equidistant waves are tried again.
-_AGAIN = 10
+_HELD, _FEW, _RATIO = 50.0, 128, 2.0
+#: After so many points that needed a rule, equidistant waves are tried again; always where a rule would have more waves.
+_AGAIN, _DEAR = 10, 100.0
 #: Lags at which waves are held against the fine rule, relative to the window: both ends, and some in no order.
 _LAGS = np.concatenate([[0.0, 1.0], np.modf(np.arange(1, 25) * (0.5 * (np.sqrt(5.0) - 1.0)))[0]])
 
@@ -177,7 +177,8 @@ class ChannelSpectrum:
         if isinstance(last, GaussFrequencies) and last.is_at(point, noise):
             return last
         tries = self.kept.get(("tries", *key), 0)
-        if isinstance(last, GaussFrequencies) and tries % _AGAIN:
+        is_dear = _expected(fine, length) > _DEAR
+        if isinstance(last, GaussFrequencies) and tries % _AGAIN and not is_dear:
             found = None
         else:
             found = self._equidistant(fine, last, point, noise, length)
@@ -227,7 +228,7 @@ class ChannelSpectrum:
         """Return equidistant waves, the last ones where they serve; None where they are wrong, or too many."""
         count = point.free.shape[1]
         band = float(fine.panels.highs[-1])
-        most = int(max(_FEW, _RATIO * count * (0.5 * band * length + 12.0)) / count)
+        most = int(max(_FEW, _RATIO * _expected(fine, length)) / count)
         share = min(self.tolerance / float(np.max(fine.variances / noise, initial=1.0)), 1e-2)
         if share < _ROUNDING / _HELD:
             return None
@@ -298,6 +299,11 @@ class ChannelSpectrum:
 
 #: What stands for waves that are more than there may be.
 _TOO_MANY = Frequencies((1.0,), (MOST_WAVES + 1,), (0.0,))
+
+
+def _expected(fine: Fine, length: float) -> float:
+    """Return about how many waves a Gauss rule has, for a length."""
+    return len(fine.own.roots) * (0.5 * float(fine.panels.highs[-1]) * length + 12.0)
 
 
 def _extent(frequencies: Frequencies, coefficients: ComplexArray, eps: float) -> tuple[float, float]:
