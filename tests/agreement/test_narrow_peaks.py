@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +17,7 @@ from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.inference.spectral.evaluation import Evaluation
 from lodekit.prior import panels
 from lodekit.prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
+from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.points import Point
 from tests.channel_witness import channel_evidence, has_extended_precision
@@ -113,6 +115,21 @@ def test_a_peak_on_a_background_is_found_by_the_determinant(width: float) -> Non
     found = panels.make_panels(narrow(width), 1.0)
     assert found is not None
     assert float(np.min(found.highs - found.lows)) < 10.0 * width
+
+
+@pytest.mark.parametrize("longest", [20.0, 5e3, 5e7])
+def test_a_channel_that_hardly_changes_keeps_its_variance(longest: float) -> None:
+    """Its density is a peak at zero that no other frequency shows; against the same integral over the logarithm."""
+    channels = np.array([[[14.0, 0.0, 0.0]], [[0.0, 0.6, 0.0]], [[13.0, 0.7, 0.015]]])
+    point = Point(channels, channels, np.array([0.1, 0.12, longest]), np.array([0.02, 9.0, 9.0]))
+    found = panels.make_panels(point, 1.0)
+    assert found is not None
+    u = np.linspace(np.log(1e-10 / longest), np.log(300.0), 4001)
+    expected = np.sum(Conditioned(np.exp(u), point).powers * np.exp(u), axis=1) * (u[1] - u[0]) / np.pi
+    np.testing.assert_allclose(Conditioned(found.frequencies, point).powers @ found.weights, expected, rtol=1e-8)
+    before = panels.make_panels(replace(point, lengthscales=np.array([0.1, 0.12, 1.0])), 1.0)
+    assert before is not None
+    assert not before.serves(Conditioned(before.frequencies, point), panels.Allowed(np.ones(3)))
 
 
 def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
