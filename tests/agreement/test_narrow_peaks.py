@@ -10,6 +10,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
+from lodekit.errors import LodekitError
 from lodekit.inference.accurate import TRUSTED
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
@@ -100,6 +101,28 @@ def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None
         step = 1e-5 * max(1.0, abs(hyper.theta[k])) if k < len(hyper.theta) else 1e-5
         difference = (spectral.value(shifted(hyper, k, step)) - spectral.value(shifted(hyper, k, -step))) / (2 * step)
         assert gradient[k] == pytest.approx(difference, abs=2e-6 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize(("name", "is_forgotten"), [("rlc_circuit", True), ("two_mass", False)])
+def test_far_beyond_the_data_waves_say_what_a_matrix_says(
+    name: str,
+    is_forgotten: bool,
+    monkeypatch: pytest.MonkeyPatch,  # noqa: FBT001
+) -> None:
+    """A system that forgets has its prior there; one that does not is refused in words, where it asks for too much."""
+    dense, spectral, _, hyper = engines(name, 25)
+    hyper = drawn(hyper, 2)
+    observables, times = dense.prior.observables, np.array([-3.0, 6.0, 15.0] + [400.0, 1e5] * is_forgotten)
+    first, second = dense.posterior(hyper), spectral.posterior(hyper)
+    for time in times:
+        expected = first.variance(observables, np.array([time]))
+        np.testing.assert_allclose(second.variance(observables, np.array([time])), expected, rtol=1e-7)
+        apart = second.mean(observables, np.array([time])) - first.mean(observables, np.array([time]))
+        assert np.abs(apart / np.sqrt(expected)).max() < 1e-5
+    if not is_forgotten:
+        monkeypatch.setattr("lodekit.prior.channel_spectrum._MOST_OF_RULE", 100)
+        with pytest.raises(LodekitError, match="expected times closer to the data"):
+            second.mean(observables, np.array([1e5]))
 
 
 def narrow(width: float) -> Point:
