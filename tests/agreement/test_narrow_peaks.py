@@ -107,7 +107,7 @@ def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None
 def test_far_beyond_the_data_waves_say_what_a_matrix_says(
     name: str,
     is_forgotten: bool,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A system that forgets has its prior there; one that does not is refused in words, where it asks for too much."""
     dense, spectral, _, hyper = engines(name, 25)
