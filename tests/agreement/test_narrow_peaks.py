@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
+from lodekit.errors import LodekitError
 from lodekit.inference.accurate import TRUSTED
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
@@ -16,6 +18,7 @@ from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.inference.spectral.evaluation import Evaluation
 from lodekit.prior import panels
 from lodekit.prior.channel_spectrum import ChannelSpectrum, GaussFrequencies
+from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.points import Point
 from tests.channel_witness import channel_evidence, has_extended_precision
@@ -100,6 +103,28 @@ def test_the_gradient_on_a_gauss_rule_is_that_of_the_evidence(name: str) -> None
         assert gradient[k] == pytest.approx(difference, abs=2e-6 * np.abs(gradient).max())
 
 
+@pytest.mark.parametrize(("name", "is_forgotten"), [("rlc_circuit", True), ("two_mass", False)])
+def test_far_beyond_the_data_waves_say_what_a_matrix_says(
+    name: str,
+    is_forgotten: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A system that forgets has its prior there; one that does not is refused in words, where it asks for too much."""
+    dense, spectral, _, hyper = engines(name, 25)
+    hyper = drawn(hyper, 2)
+    observables, times = dense.prior.observables, np.array([-3.0, 6.0, 15.0] + [400.0, 1e5] * is_forgotten)
+    first, second = dense.posterior(hyper), spectral.posterior(hyper)
+    for time in times:
+        expected = first.variance(observables, np.array([time]))
+        np.testing.assert_allclose(second.variance(observables, np.array([time])), expected, rtol=1e-7)
+        apart = second.mean(observables, np.array([time])) - first.mean(observables, np.array([time]))
+        assert np.abs(apart / np.sqrt(expected)).max() < 1e-5
+    if not is_forgotten:
+        monkeypatch.setattr("lodekit.prior.channel_spectrum._MOST_OF_RULE", 100)
+        with pytest.raises(LodekitError, match="expected times closer to the data"):
+            second.mean(observables, np.array([1e5]))
+
+
 def narrow(width: float) -> Point:
     """An undamped oscillator over a background: the peak lies between the nodes of every panel of the first round."""
     channels = np.array([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], [[81.0, 0.0, 1.0], [0.0, 0.0, 0.0]]])
@@ -113,6 +138,21 @@ def test_a_peak_on_a_background_is_found_by_the_determinant(width: float) -> Non
     found = panels.make_panels(narrow(width), 1.0)
     assert found is not None
     assert float(np.min(found.highs - found.lows)) < 10.0 * width
+
+
+@pytest.mark.parametrize("longest", [20.0, 5e3, 5e7])
+def test_a_channel_that_hardly_changes_keeps_its_variance(longest: float) -> None:
+    """Its density is a peak at zero that no other frequency shows; against the same integral over the logarithm."""
+    channels = np.array([[[14.0, 0.0, 0.0]], [[0.0, 0.6, 0.0]], [[13.0, 0.7, 0.015]]])
+    point = Point(channels, channels, np.array([0.1, 0.12, longest]), np.array([0.02, 9.0, 9.0]))
+    found = panels.make_panels(point, 1.0)
+    assert found is not None
+    u = np.linspace(np.log(1e-10 / longest), np.log(300.0), 4001)
+    expected = np.sum(Conditioned(np.exp(u), point).powers * np.exp(u), axis=1) * (u[1] - u[0]) / np.pi
+    np.testing.assert_allclose(Conditioned(found.frequencies, point).powers @ found.weights, expected, rtol=1e-8)
+    before = panels.make_panels(replace(point, lengthscales=np.array([0.1, 0.12, 1.0])), 1.0)
+    assert before is not None
+    assert not before.serves(Conditioned(before.frequencies, point), panels.Allowed(np.ones(3)))
 
 
 def test_coarser_panels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,11 @@ _SPARE = 2.0**0.25
 #: Errors of sums of waves, relative to the variance; covariances below the second one are taken for rounding.
 _ROUNDING, _LONGEST_LAG = 1e-15, 1e-14
 #: Equidistant waves may miss so many times the tolerance, and be so many, by themselves or against those of a rule.
-_HELD, _FEW, _RATIO = 50.0, 64, 1.5
-#: After so many points that needed a rule, equidistant waves are tried again.
-_AGAIN = 10
+_HELD, _FEW, _RATIO = 50.0, 128, 2.0
+#: A rule of more waves would take longer than anyone waits.
+_MOST_OF_RULE = 1200
+#: After so many points that needed a rule, equidistant waves are tried again; always where it would have more waves.
+_AGAIN, _DEAR = 10, 100.0
 #: Lags at which waves are held against the fine rule, relative to the window: both ends, and some in no order.
 _LAGS = np.concatenate([[0.0, 1.0], np.modf(np.arange(1, 25) * (0.5 * (np.sqrt(5.0) - 1.0)))[0]])
 
@@ -64,24 +66,42 @@ class Fine:
 
     @cached_property
     def covariances(self) -> Array:
-        """Covariances of all pairs of observables at some lags, shape (o, o, lags)."""
-        return _sum_waves(self.own.coefficients * np.sqrt(self.panels.weights), self.turned)
+        """Covariances of all pairs of observables and channels at some lags, shape (o + c, o + c, lags)."""
+        return _sum_waves(_seen(self.own) * np.sqrt(self.panels.weights), self.turned)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """The deviations of observables and channels, shape (o + c,); one where there is none."""
+        found = np.einsum("iil->il", self.covariances)[:, 0]
+        return np.asarray(np.where(found > 0, np.sqrt(np.abs(found)), 1.0))
+
+    def forgets(self, share: float) -> bool:
+        """Return whether a share of the variance is all that is left of covariances beyond half the length."""
+        late = self.covariances[..., _LAGS >= 0.5] / self.sizes[:, None, None] / self.sizes[:, None]
+        return bool(np.abs(late).max() <= share)
 
     def misses(self, waves: ComplexArray, turned: ComplexArray, noise: Array) -> float:
-        """Return what other waves miss of covariances, in units of the noise.
+        """Return what other waves miss of covariances, in units of the noise; of channels, of themselves.
+
+        Channels may not be among the observables, and are predicted all the same.
 
         Parameters
         ----------
-        waves : array, shape (o, q, f)
-            What the observables see of them.
+        waves : array, shape (o + c, q, f)
+            What the observables and the channels see of them.
         turned : array, shape (f, lags)
             The waves at the lags.
         noise : array, shape (o,)
             Variances.
         """
-        sizes = np.sqrt(noise)
+        sizes = np.concatenate([np.sqrt(noise), self.sizes[len(noise) :]])
         apart = np.abs(self.covariances - _sum_waves(waves, turned)).max(axis=-1) / sizes[:, None] / sizes
         return float(apart.max() + (_ROUNDING + self.panels.missed) * np.max(self.variances / noise))
+
+
+def _seen(own: Conditioned) -> ComplexArray:
+    """Return what the observables and the channels see of whitened waves, shape (o + c, q, f)."""
+    return np.concatenate([own.coefficients, own.channels])
 
 
 def _sum_waves(waves: ComplexArray, turned: ComplexArray) -> Array:
@@ -177,7 +197,8 @@ class ChannelSpectrum:
         if isinstance(last, GaussFrequencies) and last.is_at(point, noise):
             return last
         tries = self.kept.get(("tries", *key), 0)
-        if isinstance(last, GaussFrequencies) and tries % _AGAIN:
+        is_dear = _expected(fine, length) > _DEAR
+        if isinstance(last, GaussFrequencies) and tries % _AGAIN and not is_dear:
             found = None
         else:
             found = self._equidistant(fine, last, point, noise, length)
@@ -207,6 +228,8 @@ class ChannelSpectrum:
 
     def _condensed(self, fine: Fine, point: Point, noise: Array, length: float) -> Frequencies:
         """Return the waves of a Gauss rule."""
+        if _expected(fine, length) > _MOST_OF_RULE:
+            return _TOO_MANY
         variances = np.where(fine.variances > 0, fine.variances, 1.0)
         shares = self.tolerance * np.minimum(noise / variances, 1.0)
         rule = make_gauss_rule(fine.own, fine.panels.weights, length, shares, MOST_WAVES)
@@ -216,9 +239,11 @@ class ChannelSpectrum:
         sizes = np.sqrt(np.sum(np.abs(channels) ** 2, axis=(1, 2)))
         amplitudes = find_amplitudes(point.channels, rule.frequencies, rule.gather(channels), sizes)
         missed = float(np.max((rule.missed + fine.panels.missed) * variances / noise))
-        count = len(rule.frequencies)
+        count, reach = len(rule.frequencies), np.inf
+        if fine.forgets(max(float(shares.min()), _LONGEST_LAG)):
+            reach = 0.5 * length
         return GaussFrequencies(
-            (0.0,), (count,), (np.inf,), missed, rule=rule, amplitudes=amplitudes, fine=fine, noise=noise
+            (0.0,), (count,), (reach,), missed, rule=rule, amplitudes=amplitudes, fine=fine, noise=noise
         )
 
     def _equidistant(
@@ -227,8 +252,8 @@ class ChannelSpectrum:
         """Return equidistant waves, the last ones where they serve; None where they are wrong, or too many."""
         count = point.free.shape[1]
         band = float(fine.panels.highs[-1])
-        most = int(max(_FEW, _RATIO * count * (0.5 * band * length + 12.0)) / count)
-        share = min(self.tolerance * float(np.min(noise / fine.variances, initial=1.0)), 1e-2)
+        most = int(max(_FEW, _RATIO * _expected(fine, length)) / count)
+        share = min(self.tolerance / float(np.max(fine.variances / noise, initial=1.0)), 1e-2)
         if share < _ROUNDING / _HELD:
             return None
         if last is not None and not isinstance(last, GaussFrequencies) and last.missed < np.inf:
@@ -248,7 +273,7 @@ class ChannelSpectrum:
         own = self._conditioned(frequencies, point)
         count = frequencies.counts[0]
         turned = np.exp(1j * np.outer(frequencies.values[:count], length * _LAGS))
-        return fine.misses(own.coefficients * np.sqrt(frequencies.weights[:count]), turned, noise)
+        return fine.misses(_seen(own) * np.sqrt(frequencies.weights[:count]), turned, noise)
 
     def _search(self, point: Point, eps: float, length: float, most: int) -> Frequencies:
         """Return equidistant waves with a period that exceeds window and memory, as far as a grid can tell."""
@@ -259,7 +284,8 @@ class ChannelSpectrum:
             step = 2.0 * np.pi / period
             number = int(np.ceil(limit / step)) + 1
             trial = Frequencies((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
-            band, reach = _extent(trial, self.coefficients(trial, point), eps)
+            seen = _seen(self._conditioned(trial, point))
+            band, reach = _extent(trial, seen.reshape(len(seen), -1) * np.sqrt(trial.weights), eps)
             if reach < 0.45 * period or int(band / step) > 4 * most - 2:
                 break
             period *= 2.0
@@ -298,6 +324,11 @@ class ChannelSpectrum:
 
 #: What stands for waves that are more than there may be.
 _TOO_MANY = Frequencies((1.0,), (MOST_WAVES + 1,), (0.0,))
+
+
+def _expected(fine: Fine, length: float) -> float:
+    """Return about how many waves a Gauss rule has, for a length."""
+    return len(fine.own.roots) * (0.5 * float(fine.panels.highs[-1]) * length + 12.0)
 
 
 def _extent(frequencies: Frequencies, coefficients: ComplexArray, eps: float) -> tuple[float, float]:

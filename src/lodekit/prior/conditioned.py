@@ -146,8 +146,9 @@ def find_amplitudes(channels: Array, frequencies: Array, seen: ComplexArray, siz
     seen : array, shape (c, m)
         What the channels see of each wave.
     sizes : array, shape (c,)
-        What rounding errors of each channel go with.
+        What rounding errors of each channel go with; zero for those that no free function moves.
     """
+    sizes = np.where(sizes > 0, sizes, 1.0)
     count, width, length = channels.shape
     flat = channels.reshape(-1, length).astype(complex)
     B = (flat @ _turned_powers(frequencies, length)).reshape(count, width, -1)

@@ -27,6 +27,8 @@ ComplexArray = NDArray[np.complex128]
 #: What may be missed of waves of the whole window, which gradients ask for, and of channels over half the window:
 #: relative to their size. Covariances ask for waves of half the window, and miss the square of what these lack.
 _SLOPES, _UNSEEN = 1e-6, 1e-6
+#: After so many steps what is left of the waves is looked at: so many at once cost little more than one.
+_LOOK = 4
 #: So many steps without gain are too many.
 _PATIENCE, _TURNING = 12, 0.05
 #: A direction of less than this is rounding.
@@ -84,7 +86,7 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
     if count == 1:
         rest = np.concatenate([rest.real, rest.imag], axis=1)
     store = np.empty((len(w), most + count), dtype=block.dtype, order="F")
-    total, worst, steps, at = 0, np.inf, 0, 0
+    total, taken, worst, steps, at = 0, 0, np.inf, 0, 0
     # Where rounding keeps the basis from what it must hold, more steps do not help; what is missed tells.
     while (worst > 1.0 and steps - at < _PATIENCE) or steps < own.point.channels.shape[-1]:
         found = _orthonormal(block, store[:, :total])
@@ -94,17 +96,18 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
             return None
         store[:, total : total + found.shape[1]] = found
         total += found.shape[1]
-        rest = rest - found @ (_adjoint(found) @ rest)
-        left = _norms(rest)
-        if count == 1:
-            left = np.hypot(*np.split(left, 2))
+        steps, block = steps + 1, w * found
+        if steps % _LOOK:
+            continue
+        rest, taken = _without(rest, store[:, taken:total]), total
+        left = _left(rest, len(allowed))
         ratio = float(np.max(left / allowed))
         # As long as waves turn more than polynomials of the degree can, nothing is gained yet.
         if not ratio > 0.5 * worst or ratio <= 1.0 or left.max() > _TURNING:
             worst, at = ratio, steps
-        steps, block = steps + 1, w * found
     basis = store[:, :total]
-    if not total or not np.isfinite(rest).all():
+    left = _left(_without(rest, store[:, taken:total]), len(allowed))
+    if not total or not np.isfinite(left).all():
         return None
     values, vectors = np.linalg.eigh(_adjoint(basis) @ (w * basis))
     return GaussRule(values, (basis @ vectors).reshape(count, -1, total), left[: len(shares)] ** 2)
@@ -123,7 +126,18 @@ def _targets(own: Conditioned, roots: Array, length: float, shares: Array) -> tu
     return np.asarray(found / np.where(sizes > 0, sizes, 1.0)), np.concatenate(limits)
 
 
+def _without(columns: ComplexArray, basis: ComplexArray) -> ComplexArray:
+    return np.asarray(columns - basis @ (_adjoint(basis) @ columns))
+
+
+def _left(rest: ComplexArray, count: int) -> Array:
+    """Return the sizes of targets, (count,), of which real and imaginary parts may be columns of their own."""
+    return np.asarray(np.sqrt(np.sum(_norms(rest).reshape(-1, count) ** 2, axis=0)))
+
+
 def _norms(columns: ComplexArray) -> Array:
+    if np.isrealobj(columns):
+        return np.asarray(np.sqrt(np.einsum("ij,ij->j", columns, columns)))
     return np.asarray(np.sqrt(np.sum(columns.real**2 + columns.imag**2, axis=0)))
 
 
@@ -136,9 +150,8 @@ def _orthonormal(block: ComplexArray, basis: ComplexArray) -> ComplexArray | Non
     """Return what a block adds to a basis, orthonormal; None where that is nothing but rounding."""
     sizes = _norms(block)
     block = block / np.where(sizes > 0, sizes, 1.0)
-    over = _adjoint(basis)
     for _ in range(2):
-        block = block - basis @ (over @ block)
+        block = _without(block, basis)
     if block.shape[1] == 1:
         norm = float(_norms(block)[0])
         return block / norm if norm > _NOTHING else None
@@ -146,5 +159,4 @@ def _orthonormal(block: ComplexArray, basis: ComplexArray) -> ComplexArray | Non
     Q = Q[:, np.abs(np.diag(R)) > _NOTHING]
     if not Q.shape[1]:
         return None
-    Q = Q - basis @ (over @ Q)
-    return np.asarray(np.linalg.qr(Q)[0])
+    return np.asarray(np.linalg.qr(_without(Q, basis))[0])

@@ -43,6 +43,9 @@ _ROUNDING = 1e-15
 _MOST = 5000
 #: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
 _HIGHEST = 1e5
+#: Where the first panel ends at most, times the longest lengthscale: the density of a process that hardly changes in
+#: the window is a peak at zero, whose logarithm is a polynomial and shows nowhere else. And the longest one there is.
+_FIRST, _LONGEST = 16.0, 1e8
 
 _NODES, _WEIGHTS = legendre.leggauss(_ORDER)
 #: The mean and the last three coefficients of a Legendre series from values on the nodes, shape (order, 4).
@@ -156,6 +159,8 @@ class Panels:
             The density at the frequencies.
         allowed : Allowed
         """
+        if self.highs[0] * float(np.max(own.point.lengthscales)) > 2.0 * _FIRST:
+            return False
         look = self.look(own)
         totals, _ = look.totals
         share = allowed.share(totals)
@@ -217,8 +222,10 @@ class Look:
 
     def missed(self, totals: tuple[Array, Array], which: NDArray[np.bool_]) -> float:
         """Return the share of a variance that some panels may miss, with `totals` as in `coarse`."""
-        hidden = np.max(self.hidden[:, which].sum(axis=1) / totals[1], initial=0.0)
-        return float(hidden + np.max(self.tails[:, which].sum(axis=1) / totals[0], initial=0.0))
+        parts = zip((self.tails, self.hidden), totals, strict=True)
+        # Channels that no free function moves have no variance, and miss none of it.
+        shares = [part[:, which].sum(axis=1) / np.where(total > 0, total, 1.0) for part, total in parts]
+        return float(sum(np.max(share, initial=0.0) for share in shares))
 
 
 def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels | None:
@@ -236,9 +243,12 @@ def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels |
     made, order = _MADE / _SERVED * share, max(point.free.shape[-1], point.channels.shape[-1])
     nothing, far = 1e-3 * made, min(_FAR, made * made)
     band = CHANNEL_LATENT.band(order, nothing) / float(np.min(point.lengthscales))
-    if not np.isfinite(band) or band * length > _HIGHEST:
+    longest = float(np.max(point.lengthscales))
+    if not np.isfinite(band) or band * length > _HIGHEST or not longest < _LONGEST * length:
         return None
     edges = np.linspace(0.0, band, int(np.ceil(band * length / (2.0 * _TURN))) + 5)
+    doublings = np.arange(max(np.ceil(np.log2(edges[1] * longest / _FIRST)), 0.0), 0.0, -1.0)
+    edges = np.insert(edges, 1, edges[1] * 0.5**doublings)
     # Far beyond the band of the data nothing is looked at more closely.
     powers = Conditioned(edges, point).powers
     if not np.isfinite(powers).all():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.contradictions import check_met
-from lodekit.errors import LodekitError
+from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.spectral.evaluation import Solution, log_evidence, solve
 from lodekit.inference.spectral.nodes import RawData, SummedData
 from lodekit.inference.spectral.waves import turn_back, turn_columns, waves_at
@@ -31,6 +31,8 @@ __all__ = ["SpectralPosterior"]
 
 Array = NDArray[np.float64]
 _BLOCK = 4096
+#: What waves may miss of covariances, in units of the noise, where curves are asked for.
+_MISSED = 1e-7
 #: The smallest noise variance that a difference of sums can show, in scaled units.
 _FLOOR = 1e-12
 
@@ -161,18 +163,41 @@ class SpectralPosterior:
         low, high = self.window
         scaled, back = observables.units.scaled_times(times), observables.longest_window
         reach = np.inf if everywhere else max(first.frequencies.reach, default=0.0)
+        try:
+            beyond, solution = 0.0, first
+            while (wanted := self._beyond(scaled, back, reach)) > beyond:
+                # Where the window is too short to tell how long the prior remembers, a longer one may tell.
+                beyond = wanted if reach < np.inf or everywhere else min(wanted, max(4.0 * beyond, high - low))
+                solution = self._solve(beyond, order)
+                reach = reach if everywhere else max(solution.frequencies.reach, default=0.0)
+        except LodekitError as problem:
+            raise LodekitError(f"expected times closer to the data: {problem}") from None
+        if solution.frequencies.missed > _MISSED:
+            raise AccuracyError(
+                "expected times closer to the data: so far out, waves miss a part of the prior of the channels that is "
+                f"{solution.frequencies.missed:.1g} of the noise; ask for times within a few windows of the data"
+            )
+        return _Look(self, observables, coefficients, solution, everywhere)
+
+    def _beyond(self, scaled: Array, back: float, reach: float) -> float:
+        """Return by how much waves must reach further than the data, for scaled times.
+
+        Parameters
+        ----------
+        scaled : array, shape (n,)
+            The times that are asked for.
+        back : float
+            How far averages reach back before these.
+        reach : float
+            Beyond which the prior keeps nothing of the data.
+        """
+        low, high = self.window
         left = min(low, max(float(scaled.min(initial=low + back)) - back, low - reach - back))
         right = max(high, min(float(scaled.max(initial=high)), high + reach + back))
         beyond = (right - left) - (high - low)
-        if beyond > 0:
-            # A few lengths serve all requests.
-            beyond = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0))
-            beyond = min(beyond, 2.0 * (reach + back))
-        try:
-            solution = self._solve(beyond, order) if beyond > 0 else first
-        except LodekitError as problem:
-            raise LodekitError(f"expected times closer to the data: {problem}") from None
-        return _Look(self, observables, coefficients, solution, everywhere)
+        # A few lengths serve all requests.
+        rounded = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0)) if beyond > 0 else 0.0
+        return min(rounded, 2.0 * (reach + back))
 
     def _solve(self, beyond: float, order: int) -> Solution:
         """Return the regression on waves for a window longer by `beyond`, scaled, and derivatives up to `order`."""
