@@ -87,3 +87,13 @@ def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_ther
     again = lk.LODEGP.load(tmp_path / "wide.lodekit")
     assert repr(again.diagnose()) == repr(wide.diagnose())
     assert again.parameters_["a"].std_error == pytest.approx(error, rel=1e-9)
+
+
+def test_one_residual_beside_a_series_counts_as_independent() -> None:
+    generator = np.random.default_rng(0)
+    slopes, residuals = generator.standard_normal((60, 2)), generator.standard_normal(60)
+    alone = inflate([slopes], [residuals])
+    both = inflate([slopes, np.array([[1.0, 2.0]])], [residuals, np.array([0.7])])
+    more = np.array([[1.0, 2.0], [2.0, 4.0]])
+    for one, two in zip(alone, both, strict=True):
+        np.testing.assert_allclose(two, one + more)

@@ -110,6 +110,9 @@ def inflate(slopes: Sequence[Array], residuals: Sequence[Array]) -> tuple[Array,
 def _errors(slopes: Array, residuals: Array) -> tuple[Array, float]:
     """Return the correlations of errors at all lags, and their variance against that of independent ones."""
     size, lags = len(residuals), max(1, min(_ORDERS, len(residuals) // _EACH))
+    if size <= lags:
+        # One residual resembles nothing.
+        return np.eye(1, size)[0], 1.0
     observed = np.array([float(residuals[lag:] @ residuals[: size - lag]) for lag in range(lags + 1)])
     left, sizes, _ = np.linalg.svd(slopes, full_matrices=False)
     basis = left[:, sizes > 1e-6 * sizes.max(initial=0.0)]
