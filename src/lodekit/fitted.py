@@ -308,9 +308,8 @@ class Fit:
             self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
-        stepped: list[str] = []
-        for part in self.parts if self.prior.latents else ():
-            stepped += warn_of_steps(part.measurements.series, self.noise, self.system.plain_channels)
+        parts, channels = self.parts if self.prior.latents else (), self.system.plain_channels
+        stepped = [text for part in parts for text in warn_of_steps(part.measurements.series, self.noise, channels)]
         # What a smooth prior leaves of steps is a curve as well, and has another cure.
         found += stepped or warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
         return list(dict.fromkeys(found))
