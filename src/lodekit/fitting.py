@@ -44,7 +44,7 @@ _AS_GOOD = 0.05
 #: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
 #: is learned from first, of so many rows at least, in which it does so that often: it tells the same, and each look at
 #: all of the record takes long.
-_ROWS, _FAST, _PIECE, _OFTEN = 500, 0.01, 150, 40
+_ROWS, _FAST, _PIECE, _OFTEN = 500, 0.002, 150, 40
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
