@@ -184,6 +184,9 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
                 np.maximum(found.noise, 1e-4 * setup.prior.noise.units[: len(found.noise)]),
             )
             expected = channel_evidence(setup.prior, measurements, hyper)
+            if not np.isfinite(expected):
+                yield "not judged"
+                return
         for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
             if not np.isfinite(value):
                 yield "refused"
