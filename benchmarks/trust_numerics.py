@@ -183,7 +183,7 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
                 np.ones_like(found.mode_deviations),
                 np.maximum(found.noise, 1e-4 * setup.prior.noise.units[: len(found.noise)]),
             )
-            expected = channel_evidence(setup.prior, measurements, hyper)
+            expected = channel_evidence(setup.prior, measurements, hyper, doubt=2e-7)
             if not np.isfinite(expected):
                 yield "not judged"
                 return
