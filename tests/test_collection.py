@@ -27,7 +27,8 @@ def test_another_process_collects_the_same(request: pytest.FixtureRequest, tmp_p
     others["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     here = sorted(item.nodeid for item in request.session.items if item.nodeid.startswith("tests/"))
     files = sorted({name.split("::")[0] for name in here})
-    options = ("--collect-only", "-q", "-p", "no:cacheprovider")
+    # Without a look for examples in docstrings, of which tests have none.
+    options = ("-o", "addopts=", "--import-mode=importlib", "--collect-only", "-q", "-p", "no:cacheprovider")
     done = subprocess.run(
         [sys.executable, "-c", LATER, *options, *files],
         cwd=ROOT,
