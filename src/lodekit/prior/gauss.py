@@ -23,6 +23,8 @@ from lodekit.prior.conditioned import Conditioned
 __all__ = ["GaussRule", "make_gauss_rule"]
 
 Array = NDArray[np.float64]
+#: Numbers of all vectors at most, some 300 MB.
+_NUMBERS = 20_000_000
 ComplexArray = NDArray[np.complex128]
 #: What may be missed of waves of the whole window, which gradients ask for, and of channels over half the window:
 #: relative to their size. Covariances ask for waves of half the window, and miss the square of what these lack.
@@ -85,6 +87,8 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
     rest, allowed = _targets(own, roots, length, shares)
     if count == 1:
         rest = np.concatenate([rest.real, rest.imag], axis=1)
+    # What does not fit into memory is refused, as what needs too many waves is.
+    most = min(most, _NUMBERS // len(w))
     store = np.empty((len(w), most + count), dtype=block.dtype, order="F")
     total, taken, worst, steps, at = 0, 0, np.inf, 0, 0
     # Where rounding keeps the basis from what it must hold, more steps do not help; what is missed tells.

@@ -22,6 +22,8 @@ from lodekit.prior.points import Point, Pulled
 __all__ = ["LagCovariance", "Lags", "chebyshev_basis", "chebyshev_size", "chebyshev_transform"]
 
 Array = NDArray[np.float64]
+#: Numbers of waves at all points of a series at most, some 300 MB.
+_NUMBERS = 40_000_000
 #: So many numbers of the basis over all pairs of times are kept; of larger ones, pieces are made when they are needed.
 _KEPT = 8_000_000
 #: What may be missed where waves serve again: a share of the noise; below a share of the variance all is rounding.
@@ -137,6 +139,10 @@ class Lags:
             if panels is None:
                 return None
             own = Conditioned(panels.frequencies, point)
+        size = chebyshev_size(float(panels.highs[-1]) * self.length)
+        if size * max(size, len(panels.frequencies)) > _NUMBERS:
+            # A window of very many lengthscales does not fit into memory so.
+            return None
         waves = self._kept["waves"] = self._make_waves(panels)
         return LagCovariance(self, own, waves)
 
