@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import mpmath
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Observations
+from lodekit.data.observations import Observations, Series
 from lodekit.errors import AccuracyError, DataError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
@@ -45,9 +46,13 @@ def compare(first: Engine, second: Engine, hyper: Hyperparameters, tolerance: fl
         np.testing.assert_allclose(b, a, rtol=0, atol=tolerance * np.abs(a).max())
 
 
+def cut_blocks(prior: Prior, series: Sequence[Series], length: int | None) -> MarkovData:
+    return replace(MarkovData.of(prior, series), length=length)
+
+
 def both(prior: Prior, measurements: Measurements, length: int | None = None) -> tuple[DenseEngine, MarkovEngine]:
     dense = DenseEngine(DenseData.of(prior, measurements.series))
-    return dense, MarkovEngine(MarkovData.of(prior, measurements.series, length))
+    return dense, MarkovEngine(cut_blocks(prior, measurements.series, length))
 
 
 def hyper_of(prior: Prior, theta: tuple[float, ...], noise: float = 0.1) -> Hyperparameters:
@@ -65,13 +70,13 @@ def test_every_system_is_as_the_dense_engine_says(name: str) -> None:
     """
     latent = LATENTS.get(name, "matern-9/2")
     _, data, _, hyper = make_case(name, count=9, missing=True, latent=latent, noise="channel")
-    compare(DenseEngine(data), MarkovEngine(MarkovData.of(data.prior, series_of(data), 7)), hyper)
+    compare(DenseEngine(data), MarkovEngine(cut_blocks(data.prior, series_of(data), 7)), hyper)
 
 
 def test_the_length_of_blocks_changes_nothing() -> None:
     """Tolerance: rounding times the condition inside blocks, below 1e5."""
     _, data, _, hyper = make_case("two_room", count=16, missing=True, latent="matern-5/2")
-    engines = [MarkovEngine(MarkovData.of(data.prior, series_of(data), length)) for length in (500, 1, 8)]
+    engines = [MarkovEngine(cut_blocks(data.prior, series_of(data), length)) for length in (500, 1, 8)]
     for engine in engines[1:]:
         compare(engines[0], engine, hyper, 1e-10)
 
@@ -215,7 +220,7 @@ def test_curves_solve_the_equations() -> None:
 def test_samples_have_the_mean_and_the_covariance() -> None:
     """4000 draws: a mean errs by 1/60 of its deviation, a correlation by 1/60; five times that is never seen."""
     _, data, _, hyper = make_case("growth", count=8, missing=True, latent="matern-3/2")
-    posterior = MarkovEngine(MarkovData.of(data.prior, series_of(data), 5)).posterior(hyper)
+    posterior = MarkovEngine(cut_blocks(data.prior, series_of(data), 5)).posterior(hyper)
     observables = data.prior.observables
     drawn = posterior.sample(observables, TIMES, 4000, np.random.default_rng(0)).reshape(4000, -1)
     expected = posterior.covariance(observables, TIMES).reshape(drawn.shape[1], -1)
@@ -231,7 +236,7 @@ def test_absurd_values_are_impossible_and_no_accident(regular: bool) -> None:
     times = np.arange(200) * 0.1 if regular else np.sort(np.random.default_rng(0).uniform(0.0, 20.0, 200))
     measurements = Measurements.of(Observations().add(times, "x", np.sin(times)).add(times, "u", np.cos(times)))
     prior = prior_of(lk.System("x' = -a*x + u", parameters=["a"]), measurements, latent="matern-5/2")
-    engine = MarkovEngine(MarkovData.of(prior, measurements.series, 40))
+    engine = MarkovEngine(cut_blocks(prior, measurements.series, 40))
     hyper = hyper_of(prior, (0.6,))
     for changes in (
         {"lengthscales": 1e-6, "deviations": 1e14, "noise": 1e-9},

@@ -11,7 +11,10 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
-__all__ = ["check_exact_values", "check_later", "check_met"]
+__all__ = ["check_exact_values", "check_later", "check_met", "check_missed"]
+
+#: Curves that miss an exact value by so much, in units of its observable, do not meet it.
+_MISSED = 1e-3
 
 
 def check_later(old: Measurements, new: Measurements) -> None:
@@ -63,6 +66,28 @@ def check_exact_values(series: Sequence[Series]) -> None:
                 )
 
 
+def check_missed(times: NDArray[np.float64], missed: NDArray[np.float64]) -> None:
+    """Raise where curves miss exact values, which then contradict each other or the equations.
+
+    Parameters
+    ----------
+    times : array, shape (m,)
+        Of the exact values, in the user's units.
+    missed : array, shape (m,)
+        By how much the curves miss them, in units of their observables.
+
+    Examples
+    --------
+    >>> check_missed(np.array([0.0, 1.0]), np.array([1e-9, 1e-8]))
+    """
+    missed = np.where(np.isfinite(missed), np.abs(missed), np.inf)
+    if len(missed) and missed.max() >= _MISSED:
+        raise DataError(
+            f"the exact values contradict each other or the equations, for example at t = "
+            f"{times[int(np.argmax(missed))]:g}; give them a noise_std above zero"
+        )
+
+
 def check_met(series: Sequence[Series], scales: NDArray[np.float64], found: Sequence[NDArray[np.float64]]) -> None:
     """Raise where curves do not meet exact values, which then contradict each other or the equations.
 
@@ -76,10 +101,5 @@ def check_met(series: Sequence[Series], scales: NDArray[np.float64], found: Sequ
         The curve of each observable at its measurements, in these units.
     """
     for item, scale, curve in zip(series, scales, found, strict=True):
-        missed = np.where(item.exact, np.abs(curve - item.values / scale), 0.0)
-        missed = np.where(np.isfinite(missed), missed, np.inf)
-        if len(missed) and not missed.max() < 1e-3:
-            raise DataError(
-                f"the exact values contradict each other or the equations, for example at t = "
-                f"{item.times[int(np.argmax(missed))]:g}; give them a noise_std above zero"
-            )
+        exact = item.exact
+        check_missed(item.times[exact], curve[exact] - item.values[exact] / scale)

@@ -13,15 +13,13 @@ from lodekit.data.observations import Series
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
-from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin
+from lodekit.report.subject import BAND_COLOUR, DATA_COLOUR, DRAWN, MEAN_COLOUR, TRUTH_COLOUR, Subject, plain, thin
 
 __all__ = ["add_curves"]
 
 Array = NDArray[np.float64]
 #: So many points are drawn small and pale.
 _MANY = 300
-# Okabe and Ito's colours, which everyone can tell apart.
-_MEAN, _BAND, _TRUTH = "#0072b2", "rgba(0,114,178,0.2)", "#d55e00"
 
 
 def add_curves(page: Page, subject: Subject) -> None:
@@ -72,7 +70,7 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
             "mode": "lines",
             "line": {"width": 0},
             "fill": "toself",
-            "fillcolor": _BAND,
+            "fillcolor": BAND_COLOUR,
             "hoverinfo": "skip",
         }
     ]
@@ -87,7 +85,7 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
                 "x": times,
                 "y": [value if math.isfinite(value) else None for value in plain(values)],
                 "mode": "lines",
-                "line": {"color": _TRUTH, "width": 1.5, "dash": "dash"},
+                "line": {"color": TRUTH_COLOUR, "width": 1.5, "dash": "dash"},
                 "hovertemplate": f"{label} in truth: %{{y:.6~g}}{unit}{subject.hover_time}",
             }
         )
@@ -98,7 +96,7 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
             "y": plain(mean),
             "customdata": plain(band, 3),
             "mode": "lines",
-            "line": {"color": _MEAN, "width": 2},
+            "line": {"color": MEAN_COLOUR, "width": 2},
             "hovertemplate": f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{subject.hover_time}",
         }
     )
@@ -118,7 +116,7 @@ def _input_panel(subject: Subject, name: str, signal: InputSignal) -> Panel:
         "x": plain(times, 12),
         "y": plain(values),
         "mode": "lines",
-        "line": {"color": _MEAN, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
+        "line": {"color": MEAN_COLOUR, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
         "hovertemplate": f"{label} = %{{y:.6~g}}{unit}{subject.hover_time}",
     }
     kind = "held between samples" if signal.kind == "hold" else "straight between samples"

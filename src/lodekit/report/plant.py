@@ -14,7 +14,7 @@ from lodekit.page import Page, plot_text
 from lodekit.plant import FittedStateSpace, Uncertain, find_band, frequency_grid, state_space, step_grid
 from lodekit.plant.uncertain import spreads
 from lodekit.report.panels import Panel, stack
-from lodekit.report.subject import Subject, plain
+from lodekit.report.subject import BAND_COLOUR, MEAN_COLOUR, Subject, plain
 from lodekit.report.wording import format_uncertain
 
 __all__ = ["add_plant"]
@@ -22,7 +22,6 @@ __all__ = ["add_plant"]
 Array = NDArray[np.float64]
 #: So many pairs of an output and an input are shown at most.
 _MOST = 6
-_LINE, _BAND = "#0072b2", "rgba(0,114,178,0.2)"
 
 
 def add_plant(page: Page, subject: Subject) -> None:
@@ -98,7 +97,7 @@ def _band(x: Sequence[float], low: Array, high: Array) -> dict[str, Any]:
         "mode": "lines",
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": _BAND,
+        "fillcolor": BAND_COLOUR,
         "hoverinfo": "skip",
     }
 
@@ -110,7 +109,7 @@ def _curve(x: Sequence[float], y: Array, band: Array, hover: str) -> dict[str, A
         "y": plain(y),
         "customdata": plain(band, 3),
         "mode": "lines",
-        "line": {"color": _LINE, "width": 2},
+        "line": {"color": MEAN_COLOUR, "width": 2},
         "hovertemplate": f"{hover}<extra></extra>",
     }
 

@@ -13,7 +13,7 @@ from lodekit.fitted import Fit
 from lodekit.learning.residuals import FEW, RUN, RUNS, Check, residual_doubts
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
-from lodekit.report.subject import DATA_COLOUR, DRAWN, Subject, plain, thin
+from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, Subject, plain, thin
 from lodekit.report.wording import sentence, show_share
 
 __all__ = ["Residuals", "add_residuals", "find_residuals"]
@@ -144,7 +144,7 @@ def _add_correlations(page: Page, subject: Subject, checks: Sequence[Check]) -> 
             "x": [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)],
             "y": stems,
             "mode": "lines",
-            "line": {"color": "#0072b2", "width": 4},
+            "line": {"color": MEAN_COLOUR, "width": 4},
             "hovertemplate": f"{plot_text(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>",
         }
         low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))

@@ -17,13 +17,25 @@ from lodekit.model import LODEGP
 from lodekit.page import plot_text
 from lodekit.report.wording import digits
 
-__all__ = ["DATA_COLOUR", "DRAWN", "Subject", "Truth", "plain", "read_span", "thin"]
+__all__ = [
+    "BAND_COLOUR",
+    "DATA_COLOUR",
+    "DRAWN",
+    "MEAN_COLOUR",
+    "TRUTH_COLOUR",
+    "Subject",
+    "Truth",
+    "plain",
+    "read_span",
+    "thin",
+]
 
 Array = NDArray[np.float64]
 Truth = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only make a plot slow.
 DRAWN = 5000
-DATA_COLOUR = "#4a4a4a"
+# Okabe and Ito's colours, which everyone can tell apart.
+DATA_COLOUR, MEAN_COLOUR, BAND_COLOUR, TRUTH_COLOUR = "#4a4a4a", "#0072b2", "rgba(0,114,178,0.2)", "#d55e00"
 #: The steps of a curve: doubled until straight lines between them are as good.
 _STEPS = (400, 800, 1600, 3200)
 

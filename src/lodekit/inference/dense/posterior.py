@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from lodekit.errors import DataError
+from lodekit.data.contradictions import check_missed
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import Factorization
 from lodekit.prior.compile import Coefficients
@@ -108,15 +108,8 @@ class DensePosterior:
         with np.errstate(all="ignore"):
             mean = self.mean(data.observables, data.times)
         met = np.concatenate([mean[index, o] for o, index in enumerate(data.index)])
-        missed = np.where(exact, np.abs(met - data.scaled_values), 0.0)
-        row = int(np.nanargmax(np.where(np.isfinite(missed), missed, np.inf)))
-        if not missed[row] < 1e-3:
-            number = int(np.searchsorted(data.offsets, row, side="right")) - 1
-            time = data.times[data.index[number][row - data.offsets[number]]]
-            raise DataError(
-                f"the exact values contradict each other or the equations, for example at t = {time:g}; give them a "
-                "noise_std above zero"
-            )
+        times = data.times[np.concatenate(data.index)[exact]]
+        check_missed(times, met[exact] - data.scaled_values[exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).

@@ -6,16 +6,13 @@ data have a handful of different blocks, however long they are; with irregular t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.noise import MeasurementNoise
-from lodekit.data.observations import Series
-from lodekit.prior.prior import Prior
+from lodekit.inference.measured import Measured
 from lodekit.prior.responses.lengths import Lengths
 
 __all__ = ["Chunk", "Layout", "MarkovData", "cut"]
@@ -195,70 +192,19 @@ def _chunk(patterns: Numbers, most: int) -> tuple[Chunk, ...]:
 
 
 @dataclass(frozen=True)
-class MarkovData:
+class MarkovData(Measured):
     """Measurements in memory with their prior, as the Markov engine sees them.
+
+    `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `Measured`.
 
     Parameters
     ----------
-    prior : Prior
-        Of the measured observables.
-    times : array, shape (n,)
-        All different times, in the user's units, ascending.
-    index : list of int arrays
-        For each observable, which times it was measured at.
-    values : array, shape (m,)
-        All measurements, scaled, observable after observable.
-    noise : MeasurementNoise
-        Of all measurements.
-    log_jacobian : float
-        The number that is added to a log density in scaled units to have it in the user's.
     length : int, optional
         How many measurements a block should have; what is fast otherwise.
     """
 
-    prior: Prior
-    times: Array
-    index: list[Numbers]
-    values: Array
-    noise: MeasurementNoise
-    log_jacobian: float
     length: int | None = None
     _layouts: dict[int, Layout] = field(default_factory=dict, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, prior: Prior, series: Sequence[Series], length: int | None = None) -> MarkovData:
-        """Return measurements in memory with their prior.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        series : sequence of Series
-            One for each observable of the prior, in its order.
-        length : int, optional
-            How many measurements a block should have.
-        """
-        times = np.unique(np.concatenate([item.times for item in series]))
-        index = [np.searchsorted(times, item.times) for item in series]
-        scaled = [item.values / scale for item, scale in zip(series, prior.units.scales, strict=True)]
-        jacobian = prior.units.log_jacobian([len(item.times) for item in series])
-        noise = MeasurementNoise.of(prior.noise, series)
-        return cls(prior, times, index, np.concatenate(scaled), noise, jacobian, length)
-
-    @property
-    def size(self) -> int:
-        """The number of measurements."""
-        return len(self.values)
-
-    @cached_property
-    def edges(self) -> Numbers:
-        """Where the measurements of each observable begin among all, and the end."""
-        return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
-
-    @cached_property
-    def scaled_times(self) -> Array:
-        """All different times, scaled."""
-        return self.prior.units.scaled_times(self.times)
 
     @cached_property
     def resolution(self) -> float:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.errors import AccuracyError, DataError, LodekitError
+from lodekit.data.contradictions import check_missed
+from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.filtering import make_filter
 from lodekit.inference.markov.layout import MarkovData
@@ -80,13 +81,7 @@ class MarkovPosterior:
         times = data.times[np.concatenate(data.index)[exact]]
         with np.errstate(all="ignore"):
             met = self.mean(data.prior.observables, times)[np.arange(len(times)), numbers]
-        missed = np.abs(met - data.values[exact])
-        row = int(np.argmax(np.where(np.isfinite(missed), missed, np.inf)))
-        if not missed[row] < 1e-3:
-            raise DataError(
-                f"the exact values contradict each other or the equations, for example at t = {times[row]:g}; give "
-                "them a noise_std above zero"
-            )
+        check_missed(times, met - data.values[exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from lodekit.data.noise import MeasurementNoise
-from lodekit.data.observations import Series
+from lodekit.inference.measured import Measured
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.observables import Observables
-from lodekit.prior.prior import Prior
 
 __all__ = ["Grid", "ModalData"]
 
@@ -109,68 +107,16 @@ def make_grid(times: Array, rates: Sequence[float], lives: Sequence[float]) -> G
 
 
 @dataclass(frozen=True)
-class ModalData:
-    """Measurements in memory with their prior, as the modal engine sees them.
+class ModalData(Measured):
+    """Measurements in memory with their prior, which has no free functions, as the modal engine sees them.
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables; it has no free functions.
-    times : array, shape (n,)
-        All different times, in the user's units, ascending.
-    index : list of int arrays
-        For each observable, which times it was measured at.
-    values : array, shape (m,)
-        All measurements, scaled, observable after observable.
-    noise : MeasurementNoise
-        Of all measurements.
-    log_jacobian : float
-        The number that is added to a log density in scaled units to have it in the user's.
+    `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `Measured`.
     """
 
-    prior: Prior
-    times: Array
-    index: list[NDArray[np.intp]]
-    values: Array
-    noise: MeasurementNoise
-    log_jacobian: float
     _grids: dict[Any, Grid] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_grids": {}}
-
-    @classmethod
-    def of(cls, prior: Prior, series: Sequence[Series]) -> ModalData:
-        """Return measurements in memory with their prior.
-
-        Parameters
-        ----------
-        prior : Prior
-            Of the measured observables.
-        series : sequence of Series
-            One for each observable of the prior, in its order.
-        """
-        times = np.unique(np.concatenate([item.times for item in series]))
-        index = [np.searchsorted(times, item.times) for item in series]
-        scaled = [item.values / scale for item, scale in zip(series, prior.units.scales, strict=True)]
-        jacobian = prior.units.log_jacobian([len(item.times) for item in series])
-        noise = MeasurementNoise.of(prior.noise, series)
-        return cls(prior, times, index, np.concatenate(scaled), noise, jacobian)
-
-    @property
-    def observables(self) -> Observables:
-        """The measured observables, compiled and scaled."""
-        return self.prior.observables
-
-    @cached_property
-    def scaled_times(self) -> Array:
-        """All different times, scaled."""
-        return self.prior.units.scaled_times(self.times)
-
-    @cached_property
-    def edges(self) -> NDArray[np.intp]:
-        """Where the measurements of each observable begin among all, and the end."""
-        return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
 
     @cached_property
     def places(self) -> list[slice]:

@@ -1,0 +1,86 @@
+"""Measurements in memory with their prior, as engines that go through them time by time see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.noise import MeasurementNoise
+from lodekit.data.observations import Series
+from lodekit.prior.observables import Observables
+from lodekit.prior.prior import Prior
+
+__all__ = ["Measured"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements in memory with their prior.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of the measured observables.
+    times : array, shape (n,)
+        All different times, in the user's units, ascending.
+    index : list of int arrays
+        For each observable, which times it was measured at; repeated measurements repeat an index.
+    values : array, shape (m,)
+        All measurements, scaled, observable after observable.
+    noise : MeasurementNoise
+        Of all measurements.
+    log_jacobian : float
+        The number that is added to a log density in scaled units to have it in the user's.
+    """
+
+    prior: Prior
+    times: Array
+    index: list[NDArray[np.intp]]
+    values: Array
+    noise: MeasurementNoise
+    log_jacobian: float
+
+    @classmethod
+    def of(cls, prior: Prior, series: Sequence[Series]) -> Self:
+        """Return measurements in memory with their prior.
+
+        Parameters
+        ----------
+        prior : Prior
+            Of the measured observables.
+        series : sequence of Series
+            One for each observable of the prior, in its order.
+        """
+        times = np.unique(np.concatenate([item.times for item in series]))
+        index = [np.searchsorted(times, item.times) for item in series]
+        scaled = [item.values / scale for item, scale in zip(series, prior.units.scales, strict=True)]
+        jacobian = prior.units.log_jacobian([len(item.times) for item in series])
+        noise = MeasurementNoise.of(prior.noise, series)
+        return cls(prior, times, index, np.concatenate(scaled), noise, jacobian)
+
+    @property
+    def observables(self) -> Observables:
+        """The measured observables, compiled and scaled."""
+        return self.prior.observables
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return len(self.values)
+
+    @cached_property
+    def scaled_times(self) -> Array:
+        """All different times, scaled."""
+        return self.prior.units.scaled_times(self.times)
+
+    @cached_property
+    def edges(self) -> NDArray[np.intp]:
+        """Where the measurements of each observable begin among all, and the end."""
+        return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
