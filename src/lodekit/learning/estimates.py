@@ -177,4 +177,4 @@ def find_reach(share: float, freedom: float, widening: float = 1.0) -> float:
     >>> round(find_reach(0.95, 40.0), 3), round(find_reach(0.95, 40.0, 2.0), 3)
     (2.021, 4.456)
     """
-    return widening * find_quantile(share, max(freedom / widening**2, _FEWEST))
+    return float(widening) * find_quantile(share, max(float(freedom) / widening**2, _FEWEST))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
 
 from lodekit.learning.landscape import Landscape
 from lodekit.learning.objective import Objective
@@ -28,7 +29,7 @@ _PRECISE, _FINEST = 2.0, 1e-10
 #: By what factors a move that makes it fall is made shorter at most, and where nothing finite can be said of it.
 _NEAREST, _BLIND = 1e-4, 0.1
 #: An interval's end is aimed at a little beyond; so much beyond is too far; and it is found to this share of the move.
-_BEYOND, _TOO_FAR, _CLOSE = 1.05, 1.5, 0.05
+_BEYOND, _TOO_FAR, _CLOSE = 1.05, 1.3, 0.05
 #: How often a parameter is moved on one side at most, before the nearest place where the evidence has fallen counts.
 _MOVES = 16
 
@@ -123,18 +124,18 @@ class Side:
         root : float
             Beyond what was looked at, it is taken to fall on as it did last.
         """
-        roots, moves = (list(column) for column in zip(*self.points, strict=True))
+        roots, moves = (np.array(column) for column in zip(*self.points, strict=True))
         if root > roots[-1]:
-            if self.is_open or len(roots) < 2:
+            if self.is_open:
                 return self.limit
             rate = (moves[-1] - moves[-2]) / max(roots[-1] - roots[-2], 1e-300)
-            return self.place(moves[-1] + rate * (root - roots[-1]))
-        if len(roots) > 1 and root < roots[1]:
+            return self.place(float(moves[-1] + rate * (root - roots[-1])))
+        if root < roots[1]:
             # Next to the estimate the curvature is known: a parabola, unless that turns round.
-            bend = (moves[1] - self.pace * roots[1]) / roots[1] ** 2
+            bend = float((moves[1] - self.pace * roots[1]) / roots[1] ** 2)
             if self.pace + 2.0 * bend * roots[1] > 0.0:
                 return self.place(self.pace * root + bend * root**2)
-        return self.place(float(np.interp(root, roots, moves)))
+        return self.place(float(PchipInterpolator(roots, moves)(root)))
 
 
 def grade(
