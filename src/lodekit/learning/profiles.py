@@ -200,7 +200,7 @@ def _walk(
             if outside - moved < _CLOSE * outside:
                 break
             step = min(step, 0.7 * (outside - moved))
-        point = _move(land, x, position, at(moved + step))
+        point = _move(land, x, position, at(moved + step), again=False)
         height = land.height(point)
         new = float(np.sqrt(2.0 * max(-height, 0.0)))
         if new > _TOO_FAR * root:
@@ -274,7 +274,7 @@ def _edge(land: Landscape, position: int, x: Array, step: float, guess: float) -
     return float(start + sign * outside)
 
 
-def _move(land: Landscape, x: Array, position: int, target: float) -> Array:
+def _move(land: Landscape, x: Array, position: int, target: float, *, again: bool = True) -> Array:
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
     starts = []
@@ -284,7 +284,7 @@ def _move(land: Landscape, x: Array, position: int, target: float) -> Array:
         starts.append((land.height(start), start))
     best = max(starts, key=lambda item: item[0])[1]
     found = land.settle(best)
-    if -FALL > land.height(found) > -50.0 * FALL:
+    if again and -FALL > land.height(found) > -50.0 * FALL:
         # Near the edge a few more steps may find the valley again.
         found = land.settle(found)
     return found

@@ -34,7 +34,7 @@ _SHARE = 0.1
 #: A standard error beyond this on the scale of the search, or in units of the size, asks for a profile.
 _DOUBT = 1.0
 #: One beyond this makes the shape of the evidence matter: its profile gives the interval, or says that there is none.
-_LOOSE = 0.2
+_LOOSE = 0.15
 #: At which shares of the way to an end of 95 % intervals of other levels are kept: about 50, 90, 95, 99 and 99.9 %.
 _RUNGS = (0.34, 0.84, 1.0, 1.32, 1.7)
 #: The exponential of more is no number.
