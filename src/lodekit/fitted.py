@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, diagnose
-from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
 from lodekit.learning.evidence import Evidence
 from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
@@ -259,11 +259,12 @@ class Fit:
         if self.whole is not None:
             return self.whole.estimates_at(share)
         optimum, points, layout = self.optimum, self.measurements.distinct, self.layout
-        wider = np.array([self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned])
-        found = estimate_parameters(
-            layout, optimum.x, self.information, optimum.at_bound, points, self.freedom, wider, share
-        )
-        return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= layout.size, share=share)
+        names = [layout.names[number] for number in layout.learned]
+        wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
+        known = self.information, optimum.at_bound, points, self.freedom, wider
+        found = estimate_parameters(layout, optimum.x, *known, share)
+        reaches = dict(zip(names, map(partial(find_reach, share), self.freedom, wider), strict=True))
+        return apply_verdicts(found, self.diagnosis.verdicts, points >= layout.size, share, reaches)
 
     @cached_property
     def parameter_covariance(self) -> Array:
@@ -276,10 +277,8 @@ class Fit:
         steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
         wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
         scale = np.array(steps) * np.array(wider)
-        count = len(layout.learned)
-        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[:count, :count] * np.outer(
-            scale, scale
-        )
+        own = slice(len(layout.learned))
+        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[own, own] * np.outer(scale, scale)
         return found
 
     @cached_property

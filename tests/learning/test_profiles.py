@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import profile
+from lodekit.learning.profiles import Side, grade, profile
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout, Transform
 from lodekit.learning.verdicts import Verdict
+from lodekit.model import LODEGP
+from lodekit.system.parameters import Parameter
+from lodekit.system.system import System
 
 
 class Made:
@@ -106,3 +109,96 @@ def test_wide_intervals_at_other_levels_end_at_infinity_and_not_in_an_error() ->
     half = wide.interval_at(1.0, 0.5) or (1.0, 1.0)
     assert math.log10(half[1]) == pytest.approx(86.0, abs=0.1)
     assert math.log10(half[0]) == pytest.approx(-86.0, abs=0.1)
+
+
+def graded(
+    value: Callable[[np.ndarray], float], x: list[float], curvature: Any, position: int = 0, root: float = 2.0
+) -> tuple[Side, Side]:
+    """Both sides of a profile of positive parameters."""
+    point, matrix = np.array(x), np.array(curvature, dtype=float)
+    optimum = Optimum(point, value(point), True, "", 1, np.zeros(len(x), dtype=bool))
+    made = cast(Objective, Made(value, [POSITIVE] * len(x)))
+    pace = math.sqrt(np.linalg.inv(matrix)[position, position])
+    return grade(made, optimum, matrix, position, pace, root)
+
+
+def test_a_profile_gives_intervals_that_do_not_depend_on_the_scale_of_the_search() -> None:
+    def value(x: np.ndarray) -> float:
+        return -0.5 * ((math.exp(float(x[0])) - 1.0) / 0.4) ** 2
+
+    # Normal in the parameter: so is its interval, though the search has its logarithm.
+    below, above = graded(value, [0.0], [[1.0 / 0.4**2]])
+    assert not below.is_open
+    assert not above.is_open
+    for root in (0.7, 1.6, 2.0):
+        assert below.end(root) == pytest.approx(1.0 - 0.4 * root, abs=0.03)
+        assert above.end(root) == pytest.approx(1.0 + 0.4 * root, abs=0.03)
+
+
+def test_what_is_compatible_with_nothing_is_open_below() -> None:
+    def value(x: np.ndarray) -> float:
+        return -0.5 * ((math.exp(float(x[0])) - 1.0) / 0.6) ** 2
+
+    below, above = graded(value, [0.0], [[1.0 / 0.6**2]])
+    assert below.is_open
+    assert below.end(2.0) == 0.0
+    assert below.end(0.7) == pytest.approx(1.0 - 0.7 * 0.6, abs=0.03)
+    assert above.end(2.0) == pytest.approx(2.2, abs=0.05)
+
+
+def test_of_a_sum_that_is_known_both_parts_have_the_interval_that_the_other_leaves() -> None:
+    """The masses of a pendulum and its cart: the curvature takes the small one for told where chance has made it large."""
+
+    def value(x: np.ndarray) -> float:
+        large, small = math.exp(min(float(x[0]), 50.0)), math.exp(min(float(x[1]), 50.0))
+        share = small / (large + small)
+        # The farther the share is from nothing, the better it is told.
+        told = share**2 / 0.12
+        return -0.5 * ((large + small - 1.4) / 0.02) ** 2 - 0.5 * ((told - 0.5**2 / 0.12) / 1.0) ** 2
+
+    point = [math.log(0.7)] * 2
+    steps = 1e-4 * np.eye(2)
+    made = Made(value, [POSITIVE] * 2)
+    curvature = [-(made.evaluate(point + h)[1] - made.evaluate(point - h)[1]) / 2e-4 for h in steps]
+    below, above = graded(value, point, curvature, 1, 1.96)
+    # share^2 = 0.25 -+ 1.96 * 0.12
+    assert below.end(1.96) == pytest.approx(1.4 * math.sqrt(0.25 - 1.96 * 0.12), rel=0.06)
+    assert above.end(1.96) == pytest.approx(1.4 * math.sqrt(0.25 + 1.96 * 0.12), rel=0.06)
+    # The large one has what is left: there is a wall where the small one is nothing.
+    below, above = graded(value, point, curvature, 0, 1.96)
+    assert above.end(1.96) == pytest.approx(1.4 * (1.0 - math.sqrt(0.25 - 1.96 * 0.12)), rel=0.06)
+    assert below.end(1.96) == pytest.approx(1.4 * (1.0 - math.sqrt(0.25 + 1.96 * 0.12)), rel=0.06)
+
+
+def fit_line(ratio: float) -> tuple[LODEGP, float, float]:
+    """A straight line whose positive slope is so many standard errors, that slope, and its standard error."""
+    times, std = np.linspace(0.0, 1.0, 20), 0.1
+    lever = times - times.mean()
+    error = std / math.sqrt(float(lever @ lever))
+    noise = std * np.random.default_rng(0).standard_normal(20)
+    noise -= noise.mean() + lever * (lever @ noise) / (lever @ lever)
+    system = System("y' = b", parameters={"b": Parameter(positive=True)})
+    gp = LODEGP(system, random_state=0).fit(times, {"y": 2.0 + ratio * error * times + noise}, std)
+    return gp, ratio * error, error
+
+
+def test_the_interval_of_a_slope_is_that_of_a_regression_where_its_relative_error_is_large() -> None:
+    gp, slope, error = fit_line(3.0)
+    estimate = gp.parameters_["b"]
+    assert estimate.identified
+    assert estimate.value == pytest.approx(slope, rel=0.02)
+    for share, deviate in ((0.95, 1.96), (0.5, 0.674)):
+        ends = [(edge - slope) / error for edge in gp.intervals(share)["b"]]
+        assert ends == pytest.approx([-deviate, deviate], abs=0.08)
+
+
+def test_a_slope_that_may_as_well_be_nothing_is_bounded_on_one_side() -> None:
+    gp, slope, error = fit_line(1.5)
+    estimate = gp.parameters_["b"]
+    assert not estimate.identified
+    assert estimate.interval[0] == 0.0
+    assert estimate.interval[1] == pytest.approx(slope + 1.96 * error, rel=0.02)
+    assert estimate.note == f"at most {estimate.interval[1]:.3g} (95 %)"
+    assert any("b is only bounded" in text for text in gp.warnings_)
+    # An interval of 50 % has two ends all the same.
+    assert gp.intervals(0.5)["b"][0] == pytest.approx(slope - 0.674 * error, rel=0.1)

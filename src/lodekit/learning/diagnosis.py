@@ -22,6 +22,7 @@ from lodekit.learning.rivals import Rival, find_rivals
 from lodekit.learning.search import UNKNOWN_AHEAD
 from lodekit.learning.verdicts import Structure, Verdict, compare_rivals, give_verdicts, relative_errors
 from lodekit.learning.whiteness import Whiteness
+from lodekit.learning.widening import widen_all
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -176,7 +177,9 @@ def diagnose(
             found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
         else:
             known = evidence.objective, evidence.optimum, evidence.curvature
-            found, rivals = give_verdicts(structure, evidence.curves, *known), find_rivals(*known, evidence.times)
+            wider = widen_all(evidence.objective.layout, checks) if evidence.prior.processes else {}
+            found = give_verdicts(structure, evidence.curves, *known, max(wider.values(), default=1.0))
+            rivals = find_rivals(*known, evidence.times)
             found |= compare_rivals(*known, rivals, found)
             unresolved = parameters_between(evidence.system, evidence.measurements.names) if evidence.is_exact else ()
             found |= {name: Verdict(False, NOT_IDENTIFIED, "unresolved") for name in unresolved if name not in found}

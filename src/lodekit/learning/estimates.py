@@ -13,7 +13,7 @@ from scipy.special import ndtri, stdtrit
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout, Transform
 
-__all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters", "find_quantile"]
+__all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters", "find_quantile", "find_reach"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
@@ -116,7 +116,8 @@ def estimate_parameters(
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue
         point, wider = float(x[position]), 1.0 if widening is None else float(widening[position])
-        spread = wider * math.sqrt(max(float(covariance[position, position]), 0.0))
+        plain = math.sqrt(max(float(covariance[position, position]), 0.0))
+        spread = wider * plain
         error = abs(transform.slope(point)) * spread
         # What may be anything is judged in its own unit: near zero the scale of the search is arbitrarily fine.
         size = max(abs(value), transform.size)
@@ -125,8 +126,9 @@ def estimate_parameters(
             limits = (transform.low, transform.high)
             found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
             continue
-        quantile = find_quantile(share, math.inf if freedom is None else max(freedom[position] / wider**2, _FEWEST))
-        found[name] = Estimate(value, error, _interval(transform, point, quantile * spread, quantile * error))
+        reach = plain * find_reach(share, math.inf if freedom is None else float(freedom[position]), wider)
+        linear = abs(transform.slope(point)) * reach
+        found[name] = Estimate(value, error, _interval(transform, point, reach, linear))
     return found
 
 
@@ -155,3 +157,24 @@ def find_quantile(share: float, freedom: float = math.inf) -> float:
     (1.96, 2.228)
     """
     return float(stdtrit(freedom, 0.5 + 0.5 * share)) if freedom < _MANY else float(ndtri(0.5 + 0.5 * share))
+
+
+def find_reach(share: float, freedom: float, widening: float = 1.0) -> float:
+    """Return how many standard errors an interval reaches to either side where residuals are correlated.
+
+    Parameters
+    ----------
+    share : float
+        How often it should hold the truth.
+    freedom : float
+        Degrees of freedom of the standard error, if residuals were independent.
+    widening : float
+        By what factor it is larger: so many fewer are the measurements that count, and the degrees of freedom with
+        them.
+
+    Examples
+    --------
+    >>> round(find_reach(0.95, 40.0), 3), round(find_reach(0.95, 40.0, 2.0), 3)
+    (2.021, 4.456)
+    """
+    return float(widening) * find_quantile(share, max(float(freedom) / widening**2, _FEWEST))

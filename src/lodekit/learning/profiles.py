@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
 
 from lodekit.learning.landscape import Landscape
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Transform
 
-__all__ = ["FALL", "Profile", "profile"]
+__all__ = ["FALL", "Profile", "Side", "grade", "profile"]
 
 Array = NDArray[np.float64]
 #: An interval of 95 % ends where the evidence has fallen by this.
@@ -26,6 +28,10 @@ _MULTIPLES = (0.3, 1.0, 3.0, 10.0)
 _PRECISE, _FINEST = 2.0, 1e-10
 #: By what factors a move that makes it fall is made shorter at most, and where nothing finite can be said of it.
 _NEAREST, _BLIND = 1e-4, 0.1
+#: An interval's end is aimed at a little beyond; so much beyond is too far; and it is found to this share of the move.
+_BEYOND, _TOO_FAR, _CLOSE = 1.05, 1.3, 0.05
+#: How often a parameter is moved on one side at most, before the nearest place where the evidence has fallen counts.
+_MOVES = 16
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,129 @@ def profile(objective: Objective, optimum: Optimum, curvature: Array, position: 
     low = transform.low if edges[0] is None else transform.forward(edges[0])
     high = transform.high if edges[1] is None else transform.forward(edges[1])
     return Profile(low, high, edges[0] is not None, edges[1] is not None)
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the evidence falls as a parameter moves to one side, all else learned anew.
+
+    Parameters
+    ----------
+    points : tuple of (float, float)
+        The root of twice the fall, growing, and where the parameter is, in the user's units; the first is the estimate.
+    pace : float
+        How far it moves for one unit of that root, next to the estimate.
+    place : function
+        From a move to the parameter in the user's units.
+    is_open : bool
+        Whether the evidence does not fall by what was asked for.
+    limit : float
+        The farthest that the parameter may be on this side.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    pace: float
+    place: Callable[[float], float]
+    is_open: bool
+    limit: float
+
+    def end(self, root: float) -> float:
+        """Return where the evidence has fallen by half the square of a root, in the user's units.
+
+        Parameters
+        ----------
+        root : float
+            Beyond what was looked at, it is taken to fall on as it did last.
+        """
+        roots, moves = (np.array(column) for column in zip(*self.points, strict=True))
+        if root > roots[-1]:
+            if self.is_open:
+                return self.limit
+            rate = (moves[-1] - moves[-2]) / max(roots[-1] - roots[-2], 1e-300)
+            return self.place(float(moves[-1] + rate * (root - roots[-1])))
+        if root < roots[1]:
+            # Next to the estimate the curvature is known: a parabola, unless that turns round.
+            bend = float((moves[1] - self.pace * roots[1]) / roots[1] ** 2)
+            if self.pace + 2.0 * bend * roots[1] > 0.0:
+                return self.place(self.pace * root + bend * root**2)
+        return self.place(float(PchipInterpolator(roots, moves)(root)))
+
+
+def grade(
+    objective: Objective, optimum: Optimum, curvature: Array, position: int, pace: float, root: float
+) -> tuple[Side, Side]:
+    """Return how the evidence falls below and above an estimate, as far as an interval reaches, or until it is open.
+
+    As a rule, two or three points to either side are enough, each of which takes some 15 to 60 evaluations.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        The estimate.
+    curvature : array, shape (n, n)
+        Minus the Hessian of the objective there, or what is proportional to it.
+    position : int
+        Of the parameter in the vector that is searched.
+    pace : float
+        How far the parameter moves until the evidence has fallen by a half, as the curvature has it: on the scale of
+        the search, or in units of its size where it may be anything.
+    root : float
+        The interval ends where the evidence has fallen by half the square of this.
+    """
+    transform = objective.layout.transforms[objective.layout.learned[position]]
+    land = Landscape(objective, optimum, curvature, [position], "relearned")
+    centre = float(optimum.x[position])
+    value, unit = transform.forward(centre), 1.0
+    if transform.is_unbounded:
+        unit = max(abs(value), transform.size)
+
+    def at(move: float) -> float:
+        return transform.inverse(value + move * unit) if transform.is_unbounded else centre + move
+
+    sides = []
+    for sign, limit in ((-1, transform.low), (1, transform.high)):
+        last = _steps(transform, centre, sign)[-1]
+        far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
+
+        def place(move: float, sign: int = sign) -> float:
+            return transform.forward(at(sign * move))
+
+        with np.errstate(all="ignore"):
+            points = _walk(land, position, lambda move, sign=sign: at(sign * move), (pace, root, far))  # type: ignore[misc]
+        sides.append(Side(tuple(points), pace, place, points[-1][0] < root, limit))
+    return sides[0], sides[1]
+
+
+def _walk(
+    land: Landscape, position: int, at: Callable[[float], float], aim: tuple[float, float, float]
+) -> list[tuple[float, float]]:
+    """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes."""
+    pace, root, far = aim
+    found, x = [(0.0, 0.0)], land.centre
+    outside: float | None = None
+    for _ in range(_MOVES):
+        reached, moved = found[-1]
+        if reached >= root or moved >= far:
+            break
+        step = min(pace * max(_BEYOND * root - reached, 0.2 * root), _STEP if moved < _REACH else _STRIDE, far - moved)
+        if outside is not None:
+            if outside - moved < _CLOSE * outside:
+                break
+            step = min(step, 0.7 * (outside - moved))
+        point = _move(land, x, position, at(moved + step), again=False)
+        height = land.height(point)
+        new = float(np.sqrt(2.0 * max(-height, 0.0)))
+        if new > _TOO_FAR * root:
+            outside = moved + step
+            pace = max(step / (new - reached), 0.05 * step / root) if np.isfinite(new) else 0.2 * pace
+            continue
+        pace = float(np.clip(step / max(new - reached, 1e-6), 0.3 * pace, 3.0 * pace))
+        x = point
+        found.append((max(new, reached + 1e-9), moved + step))
+    if found[-1][0] < root and outside is not None:
+        found.append((root, outside))
+    return found
 
 
 def _guess(curvature: Array, keep: NDArray[np.bool_], position: int) -> float:
@@ -145,17 +274,29 @@ def _edge(land: Landscape, position: int, x: Array, step: float, guess: float) -
     return float(start + sign * outside)
 
 
-def _move(land: Landscape, x: Array, position: int, target: float) -> Array:
+def _move(land: Landscape, x: Array, position: int, target: float, *, again: bool = True) -> Array:
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
     length = target - float(x[position])
     starts = []
-    for direction in (land.along[:, 0], np.eye(len(x))[position]):
-        start = x + length * np.clip(direction, -_REACH / max(abs(length), 1e-300), _REACH / max(abs(length), 1e-300))
+    for move in (length * land.along[:, 0], _follow(land, position, length), length * np.eye(len(x))[position]):
+        start = x + np.clip(move, -_REACH, _REACH)
         start[position] = target
         starts.append((land.height(start), start))
     best = max(starts, key=lambda item: item[0])[1]
     found = land.settle(best)
-    if -FALL > land.height(found) > -50.0 * FALL:
+    if again and -FALL > land.height(found) > -50.0 * FALL:
         # Near the edge a few more steps may find the valley again.
         found = land.settle(found)
+    return found
+
+
+def _follow(land: Landscape, position: int, length: float) -> Array:
+    """Return how all else should follow where sums of positive parameters are known: in their own units, linearly."""
+    layout, found = land.objective.layout, length * land.along[:, 0]
+    transforms = [layout.transforms[number] for number in layout.learned]
+    if transforms[position].low != 0.0 or not np.isinf(transforms[position].high):
+        return found
+    for k, transform in enumerate(transforms):
+        if transform.low == 0.0 and np.isinf(transform.high):
+            found[k] = np.log(max(1.0 + land.along[k, 0] * np.expm1(min(length, _REACH)), np.exp(-_REACH)))
     return found

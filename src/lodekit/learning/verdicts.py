@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.learning.curvature import covariance_from_curvature
-from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate, find_quantile
+from lodekit.learning.curvature import covariance_from_curvature, share_left
+from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate, find_quantile, find_reach
+from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.motion import Curves, open_directions
 from lodekit.learning.neighbours import Rung, reach_beside_bounds
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import profile
+from lodekit.learning.profiles import grade, profile
 from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
 from lodekit.prior.observables import ObservableReader
@@ -32,6 +33,10 @@ Array = NDArray[np.float64]
 _SHARE = 0.1
 #: A standard error beyond this on the scale of the search, or in units of the size, asks for a profile.
 _DOUBT = 1.0
+#: One beyond this makes the shape of the evidence matter: its profile gives the interval, or says that there is none.
+_LOOSE = 0.15
+#: At which shares of the way to an end of 95 % intervals of other levels are kept: about 50, 90, 95, 99 and 99.9 %.
+_RUNGS = (0.34, 0.84, 1.0, 1.32, 1.7)
 #: The exponential of more is no number.
 _HUGE = 700.0
 
@@ -75,7 +80,7 @@ class Verdict:
         words = str(state["note"]), str(state["reason"])
         return cls(bool(state["identified"]), *words, None if edges is None else ends(*edges), ladder)
 
-    def interval_at(self, value: float, share: float) -> tuple[float, float] | None:
+    def interval_at(self, value: float, share: float, reach: float | None = None) -> tuple[float, float] | None:
         """Return the interval of some level around a value, where it is known; between rungs it is interpolated.
 
         Parameters
@@ -84,6 +89,8 @@ class Verdict:
             The estimate.
         share : float
             How often the interval should hold the truth.
+        reach : float, optional
+            How many standard errors it then reaches; as many as those of a normal distribution by default.
 
         Examples
         --------
@@ -93,10 +100,10 @@ class Verdict:
         >>> round(low, 2), round(high, 2)
         (2.48, 6.45)
         """
-        if self.interval is None or share == 0.95:
+        if self.interval is None or share == 0.95 or (not self.identified and not self.ladder):
             return self.interval
         rungs = ((0.0, value, value), *(self.ladder or ((NORMAL_95, *self.interval),)))
-        deviate = find_quantile(share)
+        deviate = find_quantile(share) if reach is None else reach
         after = next((k for k, rung in enumerate(rungs) if rung[0] >= deviate), len(rungs) - 1)
         (below, *inner), (above, *outer) = rungs[after - 1], rungs[after]
         return _between((deviate - below) / (above - below), inner, outer)
@@ -113,7 +120,11 @@ def _between(share: float, inner: Sequence[float], outer: Sequence[float]) -> tu
 
 
 def apply_verdicts(
-    estimates: Mapping[str, Estimate], verdicts: Mapping[str, Verdict], *, enough: bool, share: float = 0.95
+    estimates: Mapping[str, Estimate],
+    verdicts: Mapping[str, Verdict],
+    enough: bool,
+    share: float = 0.95,
+    reaches: Mapping[str, float] | None = None,
 ) -> dict[str, Estimate]:
     """Return estimates from the curvature, corrected by what is known better.
 
@@ -126,10 +137,13 @@ def apply_verdicts(
         Whether there are as many measurements as there is to learn; fewer determine nothing.
     share : float
         How often intervals should hold the truth.
+    reaches : dict of str to float, optional
+        How many standard errors these then reach, by name, where profiles of the evidence give them.
     """
     found = dict(estimates)
     for name, verdict in verdicts.items():
-        old, interval = estimates[name], verdict.interval_at(estimates[name].value, share)
+        reach = (reaches or {}).get(name) if verdict.reason in ("profile", "side") and verdict.ladder else None
+        old, interval = estimates[name], verdict.interval_at(estimates[name].value, share, reach)
         if verdict.reason in ("bound", "rival") and interval is not None and verdict.interval is not None:
             if old.identified:
                 low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
@@ -139,8 +153,10 @@ def apply_verdicts(
         if old.note == AT_BOUND and verdict.reason != "structure":
             continue
         if not verdict.identified:
-            limits = verdict.interval or (old.interval if not old.identified else (-math.inf, math.inf))
+            limits = interval or (old.interval if not old.identified else (-math.inf, math.inf))
             found[name] = replace(old, std_error=math.inf, interval=limits, identified=False, note=verdict.note)
+        elif verdict.reason == "profile" and interval is not None and old.identified:
+            found[name] = replace(old, interval=interval)
         elif interval is not None and verdict.interval is not None and old.note == NOT_IDENTIFIED and enough:
             error = (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_95)
             found[name] = replace(old, std_error=error, interval=interval, identified=True, note="")
@@ -203,7 +219,12 @@ class Structure:
 
 
 def give_verdicts(
-    structure: Structure, curves: Sequence[Curves], objective: Objective, optimum: Optimum, curvature: Array
+    structure: Structure,
+    curves: Sequence[Curves],
+    objective: Objective,
+    optimum: Optimum,
+    curvature: Array,
+    widening: float = 1.0,
 ) -> dict[str, Verdict]:
     """Return what is to be said about parameters other than what the curvature says, by name.
 
@@ -216,6 +237,8 @@ def give_verdicts(
     optimum : Optimum
     curvature : array, shape (n, n)
         Minus the Hessian of the objective there, from which errors come.
+    widening : float
+        By what factor errors are larger, because residuals are correlated.
     """
     layout = objective.layout
     found = {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
@@ -229,7 +252,7 @@ def give_verdicts(
         for number, share in zip(free, way, strict=True):
             if abs(share) > _SHARE:
                 found[layout.names[number]] = Verdict(False, NOT_IDENTIFIED, "motion")
-    found |= _profiles(objective, optimum, curvature, found)
+    found |= _profiles(objective, optimum, curvature, found, widening)
     return found | _beside_bounds(objective, optimum, curvature, found)
 
 
@@ -241,7 +264,7 @@ def _beside_bounds(
     for name, ladder in reach_beside_bounds(objective, optimum, curvature).items():
         interval = next((low, high) for deviate, low, high in ladder if deviate == NORMAL_95)
         transform, point = layout.transform(name), float(optimum.x[layout.position(name)])
-        if name in known or transform is None:
+        if transform is None or (name in known and not known[name].identified):
             continue
         value = transform.forward(point)
         far = max(abs(transform.inverse(edge) - point) for edge in interval)
@@ -292,22 +315,54 @@ def compare_rivals(
 
 
 def _profiles(
-    objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict]
+    objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict], widening: float
 ) -> dict[str, Verdict]:
     """Return what profiles say about parameters of which the curvature leaves doubts."""
     layout, found = objective.layout, {}
-    for name, relative in relative_errors(objective, optimum, curvature).items():
-        if name in known or 0.0 < relative < _DOUBT:
+    errors = relative_errors(objective, optimum, curvature)
+    doubtful = {name: error for name, error in errors.items() if name not in known and not 0.0 < error < _LOOSE}
+    if not doubtful:
+        return {}
+    covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
+    freedom = degrees_of_freedom(objective, optimum.x, covariance)
+    left = math.sqrt(share_left(layout, objective.engine.size, optimum.at_bound))
+    for name, relative in doubtful.items():
+        position = layout.position(name)
+        if 0.0 < relative < 3.0 * _DOUBT:
+            reach = find_reach(0.95, float(freedom[position]), widening)
+            found[name] = _graded(objective, optimum, curvature, position, (relative, reach, left))
             continue
-        seen = profile(objective, optimum, curvature, layout.position(name))
+        seen = profile(objective, optimum, curvature, position)
         if seen.is_flat:
             found[name] = Verdict(False, NOT_IDENTIFIED, "flat")
         elif not seen.below or not seen.above:
-            side, edge = ("at most", seen.high) if seen.above else ("at least", seen.low)
-            found[name] = Verdict(False, f"{side} {edge:.3g} (95 %)", "side", (seen.low, seen.high))
-        elif not 0.0 < relative < 3.0 * _DOUBT:
+            found[name] = _bounded(seen.low, seen.high, is_above=seen.above)
+        else:
             found[name] = Verdict(True, "", "profile", (seen.low, seen.high))
     return found
+
+
+def _bounded(low: float, high: float, *, is_above: bool, ladder: tuple[Rung, ...] = ()) -> Verdict:
+    """Return what is said of a parameter that the data bound on one side."""
+    side, edge = ("at most", high) if is_above else ("at least", low)
+    return Verdict(False, f"{side} {edge:.3g} (95 %)", "side", (low, high), ladder)
+
+
+def _graded(
+    objective: Objective, optimum: Optimum, curvature: Array, position: int, known: tuple[float, float, float]
+) -> Verdict:
+    """Return what the profile of one parameter says, whose error, reach of 95 % and share left of errors are known."""
+    error, reach, left = known
+    # Errors count that learning has used up measurements, which the evidence does not.
+    below, above = grade(objective, optimum, curvature, position, error * left, reach / left)
+    low, high = below.end(reach / left), above.end(reach / left)
+    if below.is_open and above.is_open:
+        return Verdict(False, NOT_IDENTIFIED, "flat")
+    levels = [share * reach for share in _RUNGS]
+    ladder = tuple((level, below.end(level / left), above.end(level / left)) for level in levels)
+    if below.is_open or above.is_open:
+        return _bounded(low, high, is_above=below.is_open, ladder=ladder)
+    return Verdict(True, "", "profile", (low, high), ladder)
 
 
 def relative_errors(objective: Objective, optimum: Optimum, curvature: Array) -> dict[str, float]:
