@@ -127,6 +127,17 @@ def draw_hyperparameters(setup: Setup, theta: Array, generator: np.random.Genera
     )
 
 
+def judge(setup: Setup, hyper: Hyperparameters, expected: float, title: str) -> Iterator[str]:
+    """Yield whether the evidence is right, refused or wrong, without and with its gradient."""
+    for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
+        if not np.isfinite(value):
+            yield "refused"
+        elif is_right(value, expected, setup.engine.size):
+            yield "right"
+        else:
+            yield f"WRONG: {title} {value!r}, exact {expected!r}"
+
+
 def check_evidence(seed: int) -> Iterator[str]:
     """Yield for each engine whether its evidence at random hyperparameters is that of fifty digits."""
     from tests.witness import Witness
@@ -145,13 +156,7 @@ def check_evidence(seed: int) -> Iterator[str]:
             if hyper is None:
                 return
             expected = Witness(example.system, setup.prior, measurements).evidence(hyper, 90 if seed % 2 else 50)
-        for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
-            if not np.isfinite(value):
-                yield "refused"
-            elif is_right(value, expected, measurements.size):
-                yield "right"
-            else:
-                yield f"WRONG: {engine} {value!r}, exact {expected!r}"
+        yield from judge(setup, hyper, expected, engine)
 
 
 def check_channel_evidence(seed: int) -> Iterator[str]:
@@ -188,13 +193,7 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
             if not np.isfinite(expected):
                 yield "not judged"
                 return
-        for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
-            if not np.isfinite(value):
-                yield "refused"
-            elif is_right(value, expected, measurements.size):
-                yield "right"
-            else:
-                yield f"WRONG: {engine} under the channel prior {value!r}, exact {expected!r}"
+        yield from judge(setup, hyper, expected, f"{engine} under the channel prior")
 
 
 def torture(name: str) -> str:
