@@ -40,6 +40,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 Array = NDArray[np.float64]
 TOLERANCE = 1e-6
+#: How answers begin that must not be.
+OFFENCES = ("WRONG", "DISAGREE")
 
 
 def draw_data(seed: int, most: int) -> tuple[lk.catalog.Example, Array, Array, str]:
@@ -228,7 +230,7 @@ def _count(title: str, check: Callable[[int], Iterator[str]], number: int) -> Co
     for seed in range(number):
         for found in check(seed):
             total[found.split(":")[0]] += 1
-            if found.startswith(("WRONG", "DISAGREE")):
+            if found.startswith(OFFENCES):
                 print(f"  seed {seed}: {found}", flush=True)
     print(f"{title}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())), flush=True)
     return total
@@ -256,7 +258,7 @@ def main() -> None:
             print(f"torture, {name}: {found['torture'][name]}", flush=True)
     several = [*found["evidences"].items(), *found["channels"].items(), *found["fits"].items()]
     counts = [*several, *((what, 1) for what in found["torture"].values())]
-    bad = sum(count for what, count in counts if what.startswith(("WRONG", "DISAGREE")))
+    bad = sum(count for what, count in counts if what.startswith(OFFENCES))
     print(f"wrong: {bad}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
