@@ -66,7 +66,10 @@ def _with_seeds(check: Callable[[int], Iterator[str]]) -> Callable[[int], list[s
     """Return a check that says at which seed something is that must not be, so that it can be had again."""
 
     def work(seed: int) -> list[str]:
-        return [f"{text} (seed {seed})" if text.startswith(OFFENCES) else text for text in check(seed)]
+        try:
+            return [f"{text} (seed {seed})" if text.startswith(OFFENCES) else text for text in check(seed)]
+        except Exception as problem:
+            return [f"WRONG: {type(problem).__name__} (seed {seed}): {problem}"]
 
     return work
 
