@@ -171,7 +171,7 @@ def check_types(value: object, hint: Any) -> None:
     if isinstance(hint, UnionType):
         if not any(_is_of(value, part) for part in parts):
             raise TypeError(f"expected {hint}, got {shorten(repr(value), 60)}")
-    elif is_dataclass(hint) and isinstance(value, hint):
+    elif isinstance(hint, type) and is_dataclass(hint) and isinstance(value, hint):
         for name, own in get_type_hints(hint).items():
             check_types(getattr(value, name), own)
     elif (origin := get_origin(hint)) is tuple and isinstance(value, tuple):
