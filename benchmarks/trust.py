@@ -41,20 +41,30 @@ def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
     part, begin = PARTS[name], time.perf_counter()
     tasks = part.tasks(options)
     found: list[Any] = []
-    for some in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(
+    busy = 0.0
+    for some, seconds in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(
         delayed(do)(name, task) for task in tasks
     ):
         found += some
+        busy += seconds
     figures = part.gather(found)
-    figures |= {"seconds": round(time.perf_counter() - begin, 1), "jobs": options.jobs}
+    figures |= {"seconds": round(time.perf_counter() - begin, 1), "busy_seconds": round(busy, 1), "jobs": options.jobs}
+    figures |= {"machine": platform.machine(), "cores": os.cpu_count()}
     counts = ", ".join(f"{count} {what}" for what, count in figures["counts"].items())
-    print(f"{name}: {figures['total']} {part.title}{': ' if counts else ''}{counts} ({figures['seconds']:.0f} s)")
+    took = f"{figures['seconds']:.0f} s, {busy:.0f} s of processors"
+    print(f"{name}: {figures['total']} {part.title}{': ' if counts else ''}{counts} ({took})")
     for line in figures["problems"][:20]:
         print(f"    {line}")
     for line in part.table(figures) if name in ("torture", "units", "calibration") else ():
         print(f"    {line}")
     print(flush=True)
     return figures
+
+
+def describe_run(figures: dict[str, Any]) -> str:
+    """Return where the figures of a part come from, and what they took."""
+    where = f"{figures['machine']} with {figures['cores']} cores"
+    return f"{figures['jobs']} at a time on {where}, {figures['busy_seconds']:,.0f} s of processors in all"
 
 
 def write_docs(page: Path, found: dict[str, Any]) -> None:
@@ -69,7 +79,7 @@ def write_docs(page: Path, found: dict[str, Any]) -> None:
     """
     text = page.read_text(encoding="utf-8")
     for name, figures in found["parts"].items():
-        first = f"{figures['total']:,} {PARTS[name].title}:"
+        first = f"{figures['total']:,} {PARTS[name].title}, {describe_run(figures)}:"
         lines = [f"<!-- trust: {name} -->", "", first, "", *PARTS[name].table(figures), "", "<!-- end -->"]
         found_at = re.search(rf"<!-- trust: {name} -->.*?<!-- end -->", text, flags=re.DOTALL)
         if found_at:
@@ -102,7 +112,7 @@ def main() -> None:
     found: dict[str, Any] = {"parts": {}}
     if options.json and options.json.exists():
         found = json.loads(options.json.read_text(encoding="utf-8"))
-    found |= {"machine": platform.machine(), "cores": os.cpu_count(), "levels": LEVELS}
+    found |= {"levels": LEVELS}
     begin, bad = time.perf_counter(), 0
     for name in () if options.only_docs else options.parts or PARTS:
         figures = run_part(name, options)

@@ -4,8 +4,9 @@
 
 Three counts, and what does not belong there is listed. Fits: public fits of catalog systems, half of them with one
 level of noise for all channels, half of the data from the prior itself, where channels differ by decades; the other
-engine evaluates where each fit has ended. Evidences: both engines at random hyperparameters, far from any optimum,
-against an independent calculation with 50 or 90 digits; under the channel prior, in extended precision.
+engine evaluates where each fit has ended (where it has too few digits for that, many digits do). Evidences: both
+engines at random hyperparameters, far from any optimum, against an independent calculation with 50 or 90 digits; under
+the channel prior, in extended precision.
 Torture: public fits of extreme systems and data (`torture_cases.py`), each right with many digits, or refused in words.
 
 Right means: the log evidence errs by less than 1e-6, relative to itself or to the number of measurements; the mean at
@@ -31,6 +32,7 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.fitted import Arguments, Setup
+from lodekit.inference.accurate import AccurateEngine
 from lodekit.learning.starts import Sizes, match_sizes
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -40,6 +42,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 Array = NDArray[np.float64]
 TOLERANCE = 1e-6
+#: How answers begin that must not be.
+OFFENCES = ("WRONG", "DISAGREE")
 
 
 def draw_data(seed: int, most: int) -> tuple[lk.catalog.Example, Array, Array, str]:
@@ -72,6 +76,29 @@ def means_agree(first: Array, second: Array, spread: Array, deviation: Array) ->
     return bool((np.abs(first - second) <= TOLERANCE * spread + 1e-2 * deviation).all())
 
 
+def is_alone(setup: Setup, hyper: Hyperparameters, value: float) -> bool:
+    """Return whether an engine has a value from another one, because it has too few digits of its own there."""
+    assert isinstance(setup.engine, AccurateEngine)
+    return not is_right(setup.engine.first.appraise(hyper)[0], value, setup.engine.size)
+
+
+def judge_alone(setup: Setup, hyper: Hyperparameters, value: float) -> str:
+    """Return whether an evidence is that of many digits, or of extended precision, where engines have no witness."""
+    from tests.channel_witness import channel_evidence, has_extended_precision
+    from tests.witness import Witness
+
+    expected = np.nan
+    if setup.prior.channels is None:
+        expected = Witness(setup.system, setup.prior, setup.measurements).evidence(hyper, 90)
+    elif has_extended_precision():
+        expected = channel_evidence(setup.prior, setup.measurements, hyper, doubt=2e-7)
+    if not np.isfinite(expected):
+        return "one engine alone, not judged"
+    if is_right(value, expected, setup.engine.size):
+        return "one engine alone, right by many digits"
+    return f"WRONG: one engine alone {value!r}, exact {expected!r}"
+
+
 def compare_engines(seed: int) -> Iterator[str]:
     """Yield for each of two engines what became of its fit: the other one agrees there, disagrees, or refuses.
 
@@ -96,15 +123,20 @@ def compare_engines(seed: int) -> Iterator[str]:
         )
         hyper = gp.fit_.hyperparameters
         value = other.engine.value(hyper)
+        try:
+            second = other.posterior(hyper).mean(gp.fit_.observables(example.system.channels), times)
+        except lk.LodekitError:
+            value = -np.inf
         if not np.isfinite(value):
             yield "the other engine refuses"
             continue
-        second = other.posterior(hyper).mean(gp.fit_.observables(example.system.channels), times)
         if not is_right(gp.log_evidence_, value, table.size):
             yield f"DISAGREE in evidence: {engine} {gp.log_evidence_!r}, other {value!r}"
         elif not means_agree(mean, second, spread, std):
             apart = float(np.max(np.abs(mean - second) / spread))
             yield f"DISAGREE in the mean: {engine}, by {apart:.2g} of the spread"
+        elif is_alone(other, hyper, value):
+            yield judge_alone(gp.fit_.setup, hyper, gp.log_evidence_)
         else:
             yield "agree"
 
@@ -127,6 +159,17 @@ def draw_hyperparameters(setup: Setup, theta: Array, generator: np.random.Genera
     )
 
 
+def judge(setup: Setup, hyper: Hyperparameters, expected: float, title: str) -> Iterator[str]:
+    """Yield whether the evidence is right, refused or wrong, without and with its gradient."""
+    for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
+        if not np.isfinite(value):
+            yield "refused"
+        elif is_right(value, expected, setup.engine.size):
+            yield "right"
+        else:
+            yield f"WRONG: {title} {value!r}, exact {expected!r}"
+
+
 def check_evidence(seed: int) -> Iterator[str]:
     """Yield for each engine whether its evidence at random hyperparameters is that of fifty digits."""
     from tests.witness import Witness
@@ -145,13 +188,7 @@ def check_evidence(seed: int) -> Iterator[str]:
             if hyper is None:
                 return
             expected = Witness(example.system, setup.prior, measurements).evidence(hyper, 90 if seed % 2 else 50)
-        for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
-            if not np.isfinite(value):
-                yield "refused"
-            elif is_right(value, expected, measurements.size):
-                yield "right"
-            else:
-                yield f"WRONG: {engine} {value!r}, exact {expected!r}"
+        yield from judge(setup, hyper, expected, engine)
 
 
 def check_channel_evidence(seed: int) -> Iterator[str]:
@@ -188,13 +225,7 @@ def check_channel_evidence(seed: int) -> Iterator[str]:
             if not np.isfinite(expected):
                 yield "not judged"
                 return
-        for value in (setup.engine.value(hyper), setup.engine.evaluate(hyper).value):
-            if not np.isfinite(value):
-                yield "refused"
-            elif is_right(value, expected, measurements.size):
-                yield "right"
-            else:
-                yield f"WRONG: {engine} under the channel prior {value!r}, exact {expected!r}"
+        yield from judge(setup, hyper, expected, f"{engine} under the channel prior")
 
 
 def torture(name: str) -> str:
@@ -229,7 +260,7 @@ def _count(title: str, check: Callable[[int], Iterator[str]], number: int) -> Co
     for seed in range(number):
         for found in check(seed):
             total[found.split(":")[0]] += 1
-            if found.startswith(("WRONG", "DISAGREE")):
+            if found.startswith(OFFENCES):
                 print(f"  seed {seed}: {found}", flush=True)
     print(f"{title}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())), flush=True)
     return total
@@ -257,7 +288,7 @@ def main() -> None:
             print(f"torture, {name}: {found['torture'][name]}", flush=True)
     several = [*found["evidences"].items(), *found["channels"].items(), *found["fits"].items()]
     counts = [*several, *((what, 1) for what in found["torture"].values())]
-    bad = sum(count for what, count in counts if what.startswith(("WRONG", "DISAGREE")))
+    bad = sum(count for what, count in counts if what.startswith(OFFENCES))
     print(f"wrong: {bad}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

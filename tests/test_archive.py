@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.archive import StorageError, pack, unpack
+from lodekit.archive import StorageError, check_types, pack, unpack
 from tests.limits import ask_bounded
 
 
@@ -173,3 +173,36 @@ def test_a_model_of_the_format_before_loads(walk: lk.LODEGP, tmp_path: Path) -> 
     assert values.pop("version") == lk.__version__
     repack(path, other, **{"model.json": json.dumps(values | {"format": 3}).encode()}, sha256=b"")
     assert lk.LODEGP.load(other).log_evidence_ == pytest.approx(walk.log_evidence_, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("diagnosis", "trouble"), [[]]),
+        (("diagnosis", "checks", 0, "count"), "1"),
+        (("diagnosis", "checks", 0, "explained"), {}),
+        (("diagnosis", "checks", 0, "size"), 10**30),
+        (("preference",), {"a": "1"}),
+        (("optimum", 1), "yes"),
+    ],
+)
+def test_what_a_file_says_about_a_fit_has_its_types(
+    walk: lk.LODEGP, tmp_path: Path, path: tuple[Any, ...], value: Any
+) -> None:
+    def change(values: dict[str, Any], _: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            values = values[key]
+        assert path[-1] in values or path[-1] == 1
+        values[path[-1]] = value
+
+    walk.save(tmp_path / "a")
+    resave(tmp_path / "a", tmp_path / "b", change)
+    with pytest.raises(StorageError, match=r"not a complete lodekit model: expected"):
+        lk.LODEGP.load(tmp_path / "b")
+
+
+def test_values_of_dataclasses_are_checked_all_the_way_down() -> None:
+    check_types({"a": (1.0, None)}, dict[str, tuple[float, str | None]])
+    for value, hint in (((1.0,), tuple[float, float]), (True, float), (1.5, int), ({1: 1.0}, dict[str, float])):
+        with pytest.raises(TypeError, match="expected"):
+            check_types(value, hint)

@@ -12,15 +12,18 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
 
-__all__ = ["StorageError", "pack", "unpack"]
+__all__ = ["StorageError", "check_types", "pack", "unpack"]
 
 _VALUES, _ARRAYS, _CHECKSUM = "model.json", "arrays.npz", "sha256"
 #: How large an archive may become: measurements seldom shrink to a fifth, and a small file may hold many equal numbers.
@@ -29,6 +32,7 @@ _SMALL = 64 << 20
 #: Texts of a system and of its arguments are short.
 _MOST_VALUES = 16 << 20
 _MOST_MEMBERS = 100_000
+_MOST_WHOLE = 2**53
 
 
 class StorageError(LodekitError):
@@ -145,3 +149,55 @@ def _read_array(data: bytes) -> Any:
     # A copy, since arrays over a buffer cannot be written to.
     found = np.frombuffer(data, dtype=kind, offset=file.tell()).copy()
     return found.reshape(shape, order="F" if transposed else "C")
+
+
+def check_types(value: object, hint: Any) -> None:
+    """Raise TypeError where a value from a file is not what a dataclass says of it, all the way down.
+
+    Parameters
+    ----------
+    value : object
+    hint : type
+        A dataclass, ``str``, ``bool``, ``int``, ``float``, or a tuple, mapping or union of these.
+
+    Examples
+    --------
+    >>> check_types((1.0, 2), tuple[float, ...])
+    >>> check_types({"x": "1"}, dict[str, float])
+    Traceback (most recent call last):
+    TypeError: expected float, got '1'
+    """
+    parts = get_args(hint)
+    if isinstance(hint, UnionType):
+        if not any(_is_of(value, part) for part in parts):
+            raise TypeError(f"expected {hint}, got {shorten(repr(value), 60)}")
+    elif isinstance(hint, type) and is_dataclass(hint) and isinstance(value, hint):
+        for name, own in get_type_hints(hint).items():
+            check_types(getattr(value, name), own)
+    elif (origin := get_origin(hint)) is tuple and isinstance(value, tuple):
+        kinds = parts[:1] * len(value) if Ellipsis in parts else parts
+        if len(kinds) != len(value):
+            raise TypeError(f"expected {len(kinds)} values, got {len(value)}")
+        for item, kind in zip(value, kinds, strict=True):
+            check_types(item, kind)
+    elif origin is not None and isinstance(value, Mapping) and issubclass(origin, Mapping):
+        for key, item in value.items():
+            check_types(key, parts[0])
+            check_types(item, parts[1])
+    elif not (_is_number(value, hint) if hint in (int, float) else type(value) is hint):
+        raise TypeError(f"expected {getattr(hint, '__name__', hint)}, got {shorten(repr(value), 60)}")
+
+
+def _is_of(value: object, hint: Any) -> bool:
+    try:
+        check_types(value, hint)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_number(value: object, hint: type) -> bool:
+    # A whole number beyond is exact in JSON and in Python, and in no array.
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= _MOST_WHOLE
+    return hint is float and isinstance(value, float)

@@ -127,6 +127,8 @@ def read_numbers(what: str, values: object) -> Array:
     if array.dtype.kind in "cmM":
         kind = {"c": "complex numbers", "m": "differences of dates", "M": "dates"}[array.dtype.kind]
         raise DataError(f"expected real numbers for {what}, got {kind}; convert them (dates to seconds or hours)")
+    # A view may repeat one number so often that no copy fits.
+    check_memory(array.size, f"a copy of {what}")
     if array.dtype.kind == "O":
         array = np.array([_plain_number(what, item) for item in array.ravel().tolist()], dtype=float).reshape(
             array.shape

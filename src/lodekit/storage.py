@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.archive import StorageError, pack, unpack
+from lodekit.archive import StorageError, check_types, pack, unpack
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
@@ -112,10 +112,16 @@ def load_fit(path: str | Path) -> Fit:
         value = _checked_value(setup, x, None if state["format"] == 2 else value, state, path)
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
         fit = make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
-        fit = replace(fit, preference=dict(state.get("preference", {})))
+        preference = dict(state.get("preference", {}))
+        check_types((converged, message, evaluations), tuple[bool, str, int])
+        check_types(preference, dict[str, float])
+        fit = replace(fit, preference=preference)
         # Earlier versions did not save what was found out about a fit.
-        known = state.get("diagnosis")
-        return fit.diagnosed() if known is None else replace(fit, diagnosis=Diagnosis.from_dict(known))
+        if (known := state.get("diagnosis")) is None:
+            return fit.diagnosed()
+        diagnosis = Diagnosis.from_dict(known)
+        check_types(diagnosis, Diagnosis)
+        return replace(fit, diagnosis=diagnosis)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError) as problem:
         raise StorageError(f"{path} is not a complete lodekit model: {problem}") from None
 

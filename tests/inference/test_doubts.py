@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lodekit.errors import LodekitError
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.engine import Case
 
 
-def make(value: float, other: float, name: str = "spectral", size: int = 10) -> Any:
+def make(value: float, other: float, name: str = "spectral", size: int = 10, error: float = 1e-9) -> Any:
     posterior = SimpleNamespace(value=value, error=0.0, rounding=0.0, warnings=lambda: ["one of its own"])
+    beside = SimpleNamespace(value=other, error=error)
     first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size)
     choice: Any = SimpleNamespace(kind=SimpleNamespace(name=name))
     measurements: Any = None
     engine = AccurateEngine(first, choice, measurements, Case(size, (), on_channels=True))
-    engine.__dict__["second"] = SimpleNamespace(appraise=lambda _: (other, 1e-9), posterior=lambda _: posterior)
+    engine.__dict__["second"] = SimpleNamespace(appraise=lambda _: (other, error), posterior=lambda _: beside)
     return engine.posterior(SimpleNamespace())  # type: ignore[arg-type]
 
 
@@ -36,3 +38,11 @@ def test_waves_that_miss_a_part_are_told() -> None:
 )
 def test_nothing_is_told_where_a_matrix_says_the_same_or_is_not_asked(other: float, name: str, size: int) -> None:
     assert make(137.577, other, name, size).warnings() == ["one of its own"]
+
+
+def test_another_engine_answers_where_the_first_one_does_not_reach() -> None:
+    """Its posterior says so only when it is asked for curves; without digits, both are refused."""
+    assert make(-np.inf, 137.577).value == 137.577
+    with pytest.raises(LodekitError, match="has an error of about"):
+        make(-np.inf, 137.577, error=1e3)
+    assert make(-np.inf, -np.inf).value == -np.inf

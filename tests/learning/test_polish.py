@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.fitted import Arguments
 from lodekit.learning.charts import Linear, Logarithmic
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
+from lodekit.preparing import prepare
 
 TANKS, DECAY = lk.catalog.coupled_tanks(), lk.catalog.free_decay()
 
@@ -163,3 +166,19 @@ def test_a_gradient_that_is_not_finite_ends_the_steps_where_they_began(
     found, curvature = polish(fit.setup.objective, fit.optimum, fit.curvature)
     np.testing.assert_array_equal(found.x, fit.optimum.x)
     np.testing.assert_array_equal(curvature, fit.curvature)
+
+
+def test_an_optimum_that_is_flat_to_the_third_order_is_reached() -> None:
+    """Newton's steps are slow there: where they ended early, friction depended by 2 % on where they had begun."""
+    example, times = lk.catalog.dc_motor(), np.linspace(0.1, 8.1, 30)
+    data = noisy(example, times, 0.02)
+    observations = lk.Observations()
+    for name, column in zip(example.system.channels, data.T, strict=True):
+        observations = observations.add(times, name, column)
+    objective = prepare(example.system, Arguments(), Measurements.of(observations)).objective
+    x = np.array([-4.42, -2.11, -2.80, 0.0, -0.693, -1.44, 2.68, -5.29, -5.07, -5.93])
+    start = Optimum(x, objective.value(x), True, "", 0, np.zeros(10, dtype=bool))
+    found, curvature = polish(objective, start, curvature_at(objective, x))
+    slope = objective.evaluate(found.x)[1]
+    # What another step promises: a ten millionth is left where a slow one is the last.
+    assert 0.5 * slope @ np.linalg.solve(curvature, slope) < 1e-10

@@ -41,6 +41,13 @@ def test_a_covariance_that_does_not_fit_into_memory_is_refused(walk: lk.LODEGP) 
     arguments.check_memory(10, "a few numbers")
 
 
+def test_a_view_of_more_numbers_than_there_is_memory_is_refused(walk: lk.LODEGP) -> None:
+    many = np.broadcast_to(np.float64(1.0), (10**13,))
+    for ask in (walk.predict, walk.sample, lambda times: walk.fit(times, {"x": times})):
+        with pytest.raises(lk.LodekitError, match=r"a copy of .* would take 8e\+04 GB of memory"):
+            ask(many)
+
+
 @pytest.mark.parametrize("times", [[10**400], [[0], [1, 2]], [1j], ["2026-03-01"], [None]])
 def test_times_that_are_none_are_refused(walk: lk.LODEGP, times: Any) -> None:
     for ask in (walk.predict, walk.sample):

@@ -238,6 +238,9 @@ class AccurateEngine:
             if self.second is None:
                 raise
             return self.second.posterior(hyper)
+        if not np.isfinite(first.value) and self.second is not None:
+            # Out of reach for the first one, which would say so only when it is asked for curves.
+            return self._beside(first, hyper)
         if doubt := self._doubt(hyper, first.value):
             return RefinedPosterior(first, first, doubt)
         is_fine = self._within(_FINE, first.value, first.error)
@@ -254,6 +257,13 @@ class AccurateEngine:
             return first
         is_better = second.rounding < first.rounding or not (is_fine or second.error > first.error)
         return RefinedPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
+
+    def _beside(self, first: Posterior, hyper: Hyperparameters) -> Posterior:
+        """Return the posterior of the other engine, or the first one where that has none either."""
+        try:
+            return first if self.second is None else self.second.posterior(hyper)
+        except LodekitError:
+            return first
 
     def _doubt(self, hyper: Hyperparameters, value: float) -> str:
         """Return that waves miss a part of the channel prior, as a sentence; empty where a matrix says the same.

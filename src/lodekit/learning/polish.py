@@ -26,8 +26,10 @@ _ROUNDS, _WORTH = 3, 1e-13
 #: more has next to no noise, and no end.
 _MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
 #: Newton's steps end soon, or something is on its way to zero or beyond all bounds: where less than this is left to
-#: gain, and a step promises more than that share of what the one before did, others are not worth their time.
-_TAIL, _SLOWLY = 1e-6, 0.1
+#: gain, and a step promises more than that share of what the one before did, others are not worth their time. They
+#: are where there are fewer measurements than these: an optimum that is flat to the third order is found slowly, too,
+#: and how much of a parameter the data tell is not seen before it is reached.
+_TAIL, _SLOWLY, _LONG = 1e-6, 0.1, 2000
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
@@ -78,7 +80,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     curvature : array, shape (n, n)
         Minus the Hessian of the objective there.
     """
-    best = optimum
+    best, tail = optimum, _tail(objective)
     for number in range(_ROUNDS + _MORE_ROUNDS if objective.layout.learned else 1):
         best = put_at_walls(objective, best)
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
@@ -91,11 +93,16 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
                 break
             found, curvature, promise = climber.polish(curvature)
         gain, best = found.value - best.value, found
-        if not promise > _WORTH or (number and (gain < _WORTH or max(gain, promise) < _TAIL)):
+        if not promise > _WORTH or (number and (gain < _WORTH or max(gain, promise) < tail)):
             break
         if number >= _ROUNDS - 1 and not _SLOW[0] < gain < _SLOW[1]:
             break
     return put_at_walls(objective, best), curvature
+
+
+def _tail(objective: Objective) -> float:
+    """Return what is not worth more steps where they are slow: nothing as long as they cost little."""
+    return _TAIL if objective.engine.size >= _LONG else 0.0
 
 
 def _axes(part: Array) -> tuple[Array, bool]:
@@ -130,7 +137,7 @@ class _Climber:
 
     def __init__(self, chart: Logarithmic, best: Optimum) -> None:
         self.chart, self.best, self.blur = chart, best, 0.0
-        self.parameters = chart.objective.layout.blocks.theta.stop
+        self.parameters, self.tail = chart.objective.layout.blocks.theta.stop, _tail(chart.objective)
         self.y = np.zeros(len(best.x))
         self.slope = chart.evaluate(self.y)[1]
         self.free(~best.at_bound)
@@ -167,7 +174,7 @@ class _Climber:
             z = roots.T @ self.slope[self.inner]
             promise = 0.5 * float(z @ z)
             least = max(_GAIN, _ROUNDING * abs(self.best.value), 0.1 * min(noise, _LOUDEST) ** 2)
-            if not np.isfinite(promise) or promise < least or _SLOWLY * last < promise < _TAIL:
+            if not np.isfinite(promise) or promise < least or _SLOWLY * last < promise < self.tail:
                 break
             before, last = self.best.value, promise
             if not self.climb(z, roots):

@@ -143,11 +143,10 @@ class Lags:
         if size * max(size, len(panels.frequencies)) > _NUMBERS:
             # A window of very many lengthscales does not fit into memory so.
             return None
-        waves = self._kept["waves"] = self._make_waves(panels)
+        waves = self._kept["waves"] = self._make_waves(panels, size)
         return LagCovariance(self, own, waves)
 
-    def _make_waves(self, panels: Panels) -> _Waves:
-        size = chebyshev_size(float(panels.highs[-1]) * self.length)
+    def _make_waves(self, panels: Panels, size: int) -> _Waves:
         points, matrix = chebyshev_transform(size)
         # Cosines are even and sines are odd, so the points above zero are enough.
         half = size // 2

@@ -39,8 +39,9 @@ _HALVINGS = 60
 _NARROWEST = 1e-13
 #: Rounding of a density where waves cancel each other.
 _ROUNDING = 1e-15
-#: So many panels are too many.
-_MOST = 5000
+#: So many panels are too many; so are so many numbers of observables and channels on the free functions, at all
+#: frequencies: 32 MB, of which an evaluation has some thirty at the same time.
+_MOST, _NUMBERS = 5000, 2_000_000
 #: The highest frequency, times the length: beyond, there would be more frequencies than anyone can wait for.
 _HIGHEST = 1e5
 #: Where the first panel ends at most, times the longest lengthscale: the density of a process that hardly changes in
@@ -229,7 +230,7 @@ class Look:
 
 
 def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels | None:
-    """Return panels for all lags up to a length; None where the density is not finite.
+    """Return panels for all lags up to a length; None where the density is not finite, or takes too much memory.
 
     Parameters
     ----------
@@ -257,8 +258,11 @@ def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels |
     top = min(int(np.max(known, initial=0)) + 2, len(edges) - 1)
     todo = Panels(edges[:top], edges[1 : top + 1])
     done: list[Panels] = []
+    room = _NUMBERS // (_ORDER * (len(point.free) + len(point.channels)) * point.free.shape[1])
     settled, energies, missed = (np.zeros(len(powers)), np.zeros(len(point.channels))), [], 0.0
     for _ in range(_HALVINGS):
+        if len(todo.lows) > room:
+            return None
         look = todo.look(Conditioned(todo.frequencies, point))
         totals = settled[0] + look.totals[0], settled[1] + look.totals[1]
         coarse, peaks = look.coarse(totals, made), look.peaks(totals, made)
@@ -266,6 +270,7 @@ def make_panels(point: Point, length: float, share: float = _SERVED) -> Panels |
         missed += look.missed(totals, coarse & ~is_wide)
         coarse &= is_wide
         done.append(todo.pick(~coarse))
+        room -= len(done[-1].lows)
         energies.append(look.energies[:, ~coarse])
         settled = settled[0] + energies[-1].sum(axis=1), settled[1] + look.channels[:, ~coarse].sum(axis=1)
         # A peak between the nodes is far narrower than a half.

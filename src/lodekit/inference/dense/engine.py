@@ -12,7 +12,7 @@ from lodekit.errors import AccuracyError
 from lodekit.inference.dense.channels import ChannelPosterior
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on, factorize_on
-from lodekit.inference.dense.evidence import Factorization, evaluate, factorize
+from lodekit.inference.dense.evidence import Factorization, evaluate, factorize, prepare
 from lodekit.inference.dense.posterior import DensePosterior
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits, channel_limits
@@ -30,6 +30,10 @@ _MOST = 40_000
 _SHORTEST = 0.005
 #: Below this many measurements one thread is enough.
 _SMALL = 1000
+_TOO_LARGE = (
+    "the channel prior takes more waves here than fit into memory, or its density is not finite: the window is very "
+    "long against the lengthscales, or there are very many free functions; take a shorter window, or prior='latent'"
+)
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,14 @@ class DenseEngine:
         return target, power
 
     def trouble(self, hyper: Hyperparameters) -> str:
-        """Return an empty text: a covariance that is not finite has many causes."""
-        return ""
+        """Return whether the channel prior takes too much memory, as a sentence; other trouble has many causes."""
+        if self.prior.channels is None:
+            return ""
+        with np.errstate(all="ignore"):
+            prepared = prepare(self.data, hyper, slopes=False)
+            if prepared is None or self.data.lag_covariance(prepared.coefficients, hyper, prepared.noise) is not None:
+                return ""
+        return _TOO_LARGE
 
 
 @dataclass(frozen=True)

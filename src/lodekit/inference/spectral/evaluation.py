@@ -127,9 +127,10 @@ class Evaluation:
         if point.free.shape[1]:
             frequencies = workspace.frequencies(point, noises, self._prior_variance(), length)
         if sum(frequencies.counts) > most:
+            other = "latent='matern-7/2'" if self.prior.channels is None else "prior='latent'"
             raise OutOfReachError(
                 f"the spectral engine needs more waves here than it takes ({most}): the window is very long against "
-                "the lengthscales; take a shorter window, or latent='matern-7/2'"
+                f"the lengthscales; take a shorter window, or {other}"
             )
         return frequencies, workspace.nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 

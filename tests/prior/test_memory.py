@@ -1,0 +1,58 @@
+"""What would not fit into memory under the channel prior is refused, and users get words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.errors import FitError
+from lodekit.prior import gauss, panels
+from lodekit.prior.conditioned import Conditioned
+from lodekit.prior.gauss import make_gauss_rule
+from lodekit.prior.lags import Lags
+from lodekit.prior.panels import make_panels
+from lodekit.prior.points import Point
+
+
+def point_of(count: int, lengthscale: float) -> Point:
+    """Channels that no equation binds, each a free function."""
+    free = np.eye(count)[:, :, None]
+    return Point(free, free, np.full(count, lengthscale), np.ones(count))
+
+
+def test_a_window_of_very_many_lengthscales_is_refused() -> None:
+    """Of 1/600 of the window, waves at all points of the series would be some fifty million numbers."""
+    lags, noise = Lags(np.linspace(0.0, 1.0, 5)), np.array([1e-4])
+    assert lags.covariance(point_of(1, 0.01), noise) is not None
+    assert lags.covariance(point_of(1, 1 / 600), noise) is None
+
+
+def test_many_free_functions_take_no_short_lengthscales() -> None:
+    assert make_panels(point_of(40, 0.5), 1.0) is not None
+    assert make_panels(point_of(4, 0.01), 1.0) is not None
+    assert make_panels(point_of(40, 0.01), 1.0) is None
+
+
+def test_a_rule_of_too_many_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = point_of(1, 0.05)
+    found = make_panels(point, 1.0)
+    assert found is not None
+    own, shares = Conditioned(found.frequencies, point), np.array([1e-10])
+    rule = make_gauss_rule(own, found.weights, 1.0, shares, 2000)
+    assert rule is not None
+    numbers = rule.rotation.size
+    # The limit is that of the numbers; below it, the number of waves makes no difference.
+    monkeypatch.setattr(gauss, "_NUMBERS", numbers)
+    assert make_gauss_rule(own, found.weights, 1.0, shares, 2000) is not None
+    monkeypatch.setattr(gauss, "_NUMBERS", numbers - 1)
+    assert make_gauss_rule(own, found.weights, 1.0, shares, 2000) is None
+
+
+@pytest.mark.parametrize("engine", ["dense", "spectral"])
+def test_a_fit_that_nothing_has_room_for_says_so(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = np.linspace(0.0, 3.0, 6)
+    gp = lk.LODEGP(lk.System("x' = -x + u"), prior="channels", engine=engine, random_state=0)
+    monkeypatch.setattr(panels, "_NUMBERS", 100)
+    with pytest.raises(FitError, match=r"more waves.*prior='latent'"):
+        gp.fit(times, {"x": np.sin(times), "u": np.cos(times)})
