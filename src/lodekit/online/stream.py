@@ -1,0 +1,360 @@
+"""A fitted model that takes rows as they come: the state, what it predicts, and alarms; the same cost for every row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.answers import read_observables
+from lodekit.arguments import check_finite
+from lodekit.data.noise import EXACT
+from lodekit.errors import DataError, LodekitError
+from lodekit.fitted import Fit
+from lodekit.inference.markov.online import Leap, advance, learn, make_leaps
+from lodekit.inference.markov.states import Space
+from lodekit.online import cusum
+from lodekit.online.known import Plant
+from lodekit.online.moment import Innovation, Moment
+from lodekit.online.remembered import Remembered, resolution_at
+from lodekit.online.saving import save_moment
+from lodekit.online.views import View
+
+__all__ = ["Stream"]
+
+Array = NDArray[np.float64]
+#: Observables that were asked for are kept compiled, so many of them.
+_KEPT = 16
+
+
+class Stream:
+    """A filter at the learned parameters; `LODEGP.stream` makes it.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of one record.
+    space : Space
+        The prior as a linear system.
+    plant : Plant or None
+        The response to known inputs, where there are some.
+    moment : Moment
+        Where it begins.
+    false_alarms : float
+        How often there is an alarm where the model holds, for each row.
+    shift : float
+        The change of scores that is found fastest.
+    """
+
+    def __init__(
+        self, fit: Fit, space: Space, plant: Plant | None, moment: Moment, false_alarms: float, shift: float
+    ) -> None:
+        self.fit, self.space, self.plant, self.moment = fit, space, plant, moment
+        self.false_alarms, self.shift = float(false_alarms), float(shift)
+        self.observables = fit.prior.noise.observables
+        self._view = View.of(fit, space, plant, self.observables)
+        self._view.check_measured(self.observables)
+        self._index = {name: number for number, name in enumerate(self.observables)}
+        self._kinds = {} if plant is None else plant.kinds
+        scales = fit.prior.units.scales
+        self._exact = [EXACT * float(scale) for scale in scales]
+        self._noise = [max(fit.typical_noise(n), e) for n, e in zip(self.observables, self._exact, strict=True)]
+        self._span = fit.prior.units.span
+        self._leaps: Remembered[Leap] = Remembered(self._make_leap)
+        self._views: dict[tuple[str, ...], View] = {}
+        self.threshold = cusum.threshold_for(self.false_alarms / len(self.observables), 0.5 * self.shift)
+
+    def __repr__(self) -> str:
+        return f"Stream({', '.join(self.observables)}; {self.rows} rows, t = {self.time}, {self.alarms} alarms)"
+
+    def _make_leap(self, length: float) -> Leap:
+        return make_leaps(self.space, np.array([length / self._span]))[0]
+
+    @property
+    def time(self) -> float | None:
+        """The time of the state, that of the last row; None before the first one of a new record."""
+        return self.moment.time
+
+    @property
+    def rows(self) -> int:
+        """How many rows were pushed."""
+        return self.moment.rows
+
+    @property
+    def alarms(self) -> int:
+        """How many alarms there were."""
+        return self.moment.alarms
+
+    @property
+    def innovations(self) -> dict[str, Innovation]:
+        """What was measured in the last row, by observable, and what had been expected."""
+        return dict(self.moment.last)
+
+    @property
+    def sums(self) -> dict[str, tuple[float, float]]:
+        """The cumulative sums of scores, upward and downward, by observable; `threshold` makes an alarm of them."""
+        return dict(zip(self.observables, self.moment.sums, strict=True))
+
+    @property
+    def state(self) -> Array:
+        """The mean of the states: free functions and their derivatives, then modes, in scaled units, shape (s,)."""
+        return self.moment.mean.copy()
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance of the states, shape (s, s)."""
+        return self.moment.root @ self.moment.root.T
+
+    def push(
+        self, t: Any, y: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None, *, std: Any = None
+    ) -> dict[str, Innovation]:
+        """Take one more row; return what was measured, by observable, and what had been expected.
+
+        A row that is refused changes nothing.
+
+        Parameters
+        ----------
+        t : float or date
+            The time of the row, not before that of the last one.
+        y : dict of str to float
+            What was measured, by observable of the fit; those that are missing, None or NaN were not measured. Inputs
+            may stand here as well.
+        inputs : dict of str to float
+            All known inputs at this time. A held one that is None or NaN stays as it was.
+        std : float or dict of str to float, optional
+            Known noise of these values, zero where they are exact; as in the fit otherwise.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+        >>> stream = gp.stream()
+        >>> found = stream.push(4.0, {"x": 0.02})
+        >>> abs(found["x"].predicted - 0.018) < 0.01
+        True
+        """
+        before = self.moment
+        time = self._read_time(t)
+        values, given = self._read_row(y, inputs)
+        noise = self._noise if std is None else self._read_std(std)
+        undo = {name: before.samples[name].add(time, value) for name, value in given.items()}
+        try:
+            with np.errstate(all="ignore"):
+                found, after = self._take(before, time, values, noise)
+        except Exception:
+            for name, old in undo.items():
+                before.samples[name].restore(old)
+            raise
+        if self.plant is not None:
+            self.plant.forget(after.samples, time)
+        self.moment = after
+        return found
+
+    def _take(
+        self, before: Moment, time: float, values: list[tuple[int, float]], noise: Sequence[float]
+    ) -> tuple[dict[str, Innovation], Moment]:
+        """Return what a row says, and the moment after it."""
+        mean, root, response, leads = self._advance(before, time)
+        view = self._view
+        known = view.known(response, before.samples, time)
+        seen = view.rows @ root
+        expected = (view.rows @ mean + known).tolist()
+        spread = np.einsum("ij,ij->i", seen, seen).tolist()
+        sums, found, alarms = before.sums, {}, before.alarms
+        if values:
+            sums = list(sums)
+        for number, value in values:
+            deviation = math.sqrt(spread[number] + noise[number] ** 2)
+            score = (value - expected[number]) / deviation
+            if not math.isfinite(score):
+                name = self.observables[number]
+                raise DataError(f"the solution overflows at t = {time:g}, the row says {name} = {value:g}; begin anew")
+            high, low, alarm = cusum.update(sums[number], score, 0.5 * self.shift, self.threshold)
+            sums[number] = high, low
+            alarms += bool(alarm)
+            found[self.observables[number]] = Innovation(value, expected[number], deviation, score, alarm)
+            row = view.rows[number]
+            mean, root = learn(mean, root, row, value - float(known[number] + row @ mean), noise[number] ** 2)
+        after = Moment(
+            time, mean, root, response, before.samples, sums, leads, before.rows + 1, alarms, found
+        )
+        return found, after
+
+    def _advance(self, before: Moment, time: float) -> tuple[Array, Array, Array, tuple[float, float]]:
+        """Return mean, root and response at a time from now on, and how far they are ahead of it."""
+        mean, root, response, (lead, own_lead) = before.mean, before.root, before.response, before.leads
+        if before.time is None:
+            return mean, root, response, (lead, own_lead)
+        wanted, resolution = (time - before.time) - lead, resolution_at(time)
+        if wanted <= resolution:
+            lead = -wanted
+        else:
+            length, leap = self._leaps.find(wanted, resolution)
+            mean, root = advance(leap, mean, root)
+            lead = length - wanted
+        if self.plant is not None:
+            response, own_lead = self.plant.advance(response, before.samples, before.time, time, own_lead)
+        return mean, root, response, (lead, own_lead)
+
+    def _read_time(self, t: Any) -> float:
+        if isinstance(t, float | int) and not isinstance(t, bool):
+            time = float(t)
+        else:
+            times = self.fit.times([t] if np.ndim(t) == 0 else t)
+            if times.shape != (1,):
+                raise DataError(f"expected the time of one row, got {len(times)} times")
+            time = float(times[0])
+        if not math.isfinite(time):
+            raise DataError(f"expected a finite time, got {time}")
+        last = self.moment.time
+        if last is not None and time < last:
+            raise DataError(f"expected rows in the order of time, got t = {time:g} after t = {last:g}")
+        return time
+
+    def _read_row(self, y: Any, inputs: Any) -> tuple[list[tuple[int, float]], dict[str, float]]:
+        """Return measurements by number, and samples of inputs by name."""
+        for what, part in (("y", y), ("inputs", inputs)):
+            if part is not None and not isinstance(part, Mapping):
+                raise LodekitError(f"expected {what} as a dict of names to numbers, got {type(part).__name__}")
+        values, given = [], dict(inputs) if inputs else {}
+        for name, value in (y or {}).items():
+            number = self._index.get(name)
+            if number is None:
+                if name not in self._kinds or name in given:
+                    raise self._unknown(name)
+                given[name] = value
+                continue
+            found = _read_value(name, value)
+            if found is not None:
+                values.append((number, found))
+        return values, self._read_inputs(given) if given or self._kinds else {}
+
+    def _read_inputs(self, given: Mapping[str, Any]) -> dict[str, float]:
+        found = {}
+        for name, value in given.items():
+            if name not in self._kinds:
+                raise self._unknown(name)
+            number = _read_value(name, value)
+            if number is not None:
+                found[name] = number
+        for name, kind in self._kinds.items():
+            if name in found:
+                continue
+            if name not in given:
+                raise DataError(f"expected the known input {name} in every row, inputs={{'{name}': ...}}, got none")
+            if kind == "linear":
+                raise DataError(
+                    f"expected a value of {name} in every row, as it is linear between its samples, got none"
+                )
+            if not self.moment.samples[name].times:
+                raise DataError(f"expected a value of {name} in the first row of a record, got none")
+        return found
+
+    def _unknown(self, name: object) -> LodekitError:
+        known = ", ".join(self.observables)
+        inputs = f", and the inputs {', '.join(self._kinds)}" if self._kinds else ""
+        return LodekitError(f"expected what was measured in the fit, {known}{inputs}, got {name!r}")
+
+    def _read_std(self, std: Any) -> list[float]:
+        given = std if isinstance(std, Mapping) else dict.fromkeys(self.observables, std)
+        found = list(self._noise)
+        for name, value in given.items():
+            if name not in self._index:
+                raise self._unknown(name)
+            number = _read_value(f"the noise of {name}", value)
+            if number is None:
+                continue
+            if number < 0:
+                raise DataError(f"expected a standard deviation of zero or more for {name}, got {number:g}")
+            place = self._index[name]
+            found[place] = max(number, self._exact[place])
+        return found
+
+    def predict(
+        self, t: ArrayLike | None = None, observable: str | Sequence[str] | None = None, return_std: bool = False
+    ) -> Any:
+        """Return means of observables now or later, without noise, and standard deviations on request.
+
+        All is at the learned parameters. Inputs stay as they are: held ones at their last value, linear ones, too.
+
+        Parameters
+        ----------
+        t : array-like, shape (n,), or a number
+            Times, none before the last row; now by default.
+        observable : str or sequence of str, optional
+            As in `LODEGP.predict`: linear differential expressions of the channels, all channels by default.
+        return_std : bool
+            Whether standard deviations are wanted as well.
+
+        Returns
+        -------
+        mean : array, shape (n, channels), or (n,) for an observable given as text
+        std : array of the same shape, where it is asked for
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = -x"), random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+        >>> mean, std = gp.stream().predict([3.0, 4.0], "x", return_std=True)
+        >>> mean.shape, bool(mean[1] < mean[0])
+        ((2,), True)
+        """
+        now = self.moment
+        if now.time is None:
+            raise LodekitError("a new record has not begun yet; expected a row first, push(t, y)")
+        texts, single = read_observables(self.fit, observable)
+        view = self._view_of(tuple(texts))
+        times = np.array([now.time]) if t is None else self.fit.times(t)
+        if len(times) and float(times.min()) < now.time:
+            raise DataError(f"expected times from t = {now.time:g} on, that of the last row, got t = {times.min():g}")
+        mean, std = np.zeros((2, len(times), len(texts)))
+        with np.errstate(all="ignore"):
+            for place, time in enumerate(times.tolist()):
+                own, root, response, _ = self._advance(now, time)
+                mean[place] = view.rows @ own + view.known(response, now.samples, time)
+                std[place] = np.sqrt(np.sum((view.rows @ root) ** 2, axis=1))
+        for part in (mean, std):
+            check_finite(part, times)
+        shown = [part[:, 0] if single else part for part in ((mean, std) if return_std else (mean,))]
+        return tuple(shown) if return_std else shown[0]
+
+    def _view_of(self, texts: tuple[str, ...]) -> View:
+        found = self._views.get(texts)
+        if found is None:
+            if len(self._views) >= _KEPT:
+                self._views.clear()
+            found = self._views[texts] = View.of(self.fit, self.space, self.plant, texts)
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a file: JSON and arrays, whole or not at all; ``gp.stream(resume=path)`` goes on from it.
+
+        Its size does not depend on how many rows there were.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; an old one is replaced.
+        """
+        save_moment(self.fit, self.moment, path, {"false_alarms": self.false_alarms, "shift": self.shift})
+
+
+def _read_value(name: str, value: Any) -> float | None:
+    """Return a number, or None where it is missing."""
+    if value is None:
+        return None
+    if isinstance(value, bool | str | bytes):
+        raise DataError(f"expected a number for {name}, got {value!r}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise DataError(f"expected a number for {name}, got {type(value).__name__}") from None
+    if math.isnan(number):
+        return None
+    if math.isinf(number):
+        raise DataError(f"expected a finite number for {name}, got {number}")
+    return number

@@ -1,0 +1,116 @@
+"""Observables as a stream sees them: rows for its states, and what is known beside these, in the user's units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.fitted import Fit
+from lodekit.inference.markov.states import Space
+from lodekit.online.known import Plant, Samples
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.observables import Observables
+
+__all__ = ["View"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Observables at the learned parameters.
+
+    Parameters
+    ----------
+    rows : array, shape (o, s)
+        For the states.
+    response, direct, slopes : arrays, shapes (o, q), (o, m) and (o, m)
+        For the states of the response to known inputs, for these inputs, and for their derivatives.
+    plant : Plant or None
+    observables : Observables
+    coefficients : Coefficients
+    """
+
+    rows: Array
+    response: Array
+    direct: Array
+    slopes: Array
+    plant: Plant | None
+    observables: Observables
+    coefficients: Coefficients
+
+    @classmethod
+    def of(cls, fit: Fit, space: Space, plant: Plant | None, texts: Sequence[str]) -> Self:
+        """Return observables from their texts.
+
+        Parameters
+        ----------
+        fit : Fit
+        space : Space
+        plant : Plant or None
+        texts : sequence of str
+        """
+        observables = fit.observables(texts)
+        if observables.intervals is not None:
+            raise LodekitError("a stream has no means or totals over intervals; ask for the observable itself")
+        values = observables.evaluate(fit.hyperparameters.theta)
+        rows = np.ascontiguousarray(space.readings_of(observables, values))
+        none = np.zeros((len(texts), 0))
+        if plant is None or observables.driven is None or values.driven is None:
+            return cls(rows, none, none, none, None, observables, values)
+        own = observables.driven.drive.matrices(values.driven)[0]
+        return cls(rows, own.H * plant.scales, own.D, own.D1, plant, observables, values)
+
+    def check_measured(self, names: Sequence[str]) -> None:
+        """Raise where a measurement depends on the slope of an input that only the next row will tell.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The texts of the observables.
+        """
+        if self.plant is None:
+            return
+        for column, (name, delay) in enumerate(zip(self.plant.inputs, self.plant.delays, strict=True)):
+            rows = np.flatnonzero(self.slopes[:, column])
+            if len(rows) and self.plant.kinds[name] == "linear" and delay == 0:
+                raise LodekitError(
+                    f"{names[rows[0]]} depends on the derivative of the linear input {name}, which is known one row "
+                    "later only; expected inputs that are held, or another observable"
+                )
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether there are known functions of time."""
+        return any(signal.count for signal in self.observables.compiled.signals)
+
+    def known(self, response: Array, samples: Mapping[str, Samples], time: float) -> Array:
+        """Return all that is known beside the states, shape (o,).
+
+        Parameters
+        ----------
+        response : array, shape (q,)
+            The states of the response to known inputs.
+        samples : dict of str to Samples
+        time : float
+        """
+        found = self._functions(time)
+        if self.plant is None:
+            return found
+        found = found + self.response @ response
+        values, slopes = self.plant.feed(samples, time)
+        return np.asarray(found + self.direct @ values + self.slopes @ slopes)
+
+    def _functions(self, time: float) -> Array:
+        """Return known functions of time, shape (o,)."""
+        found = np.zeros(len(self.rows))
+        table = self.coefficients.table[0], self.coefficients.table[1][:0]
+        for number, signal in enumerate(self.observables.compiled.signals):
+            if signal.count:
+                found[number] = float(signal.evaluate(np.array([time]), *table)[0][0])
+        return found
