@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lodekit.arguments import check_finite
 from lodekit.data.noise import EXACT
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.inference.markov.online import Leap, advance, learn, make_leaps
+from lodekit.inference.markov.online import Leap, advance, make_leaps, take
 from lodekit.inference.markov.states import Space
 from lodekit.online import cusum
 from lodekit.online.known import Plant
@@ -158,47 +158,51 @@ class Stream:
         self, before: Moment, time: float, values: list[tuple[int, float]], noise: Sequence[float]
     ) -> tuple[dict[str, Innovation], Moment]:
         """Return what a row says, and the moment after it."""
-        mean, root, response, leads = self._advance(before, time)
-        view = self._view
+        leap, response, leads = self._go(before, time)
+        view, numbers = self._view, [number for number, _ in values]
+        rows = view.rows if len(numbers) == len(view.rows) else view.rows[numbers]
+        own = [noise[number] for number in numbers]
+        taken = take(leap, before.mean, before.root, rows, np.array(own))
         known = view.known(response, before.samples, time)
-        seen = view.rows @ root
-        expected = (view.rows @ mean + known).tolist()
-        spread = np.einsum("ij,ij->i", seen, seen).tolist()
-        sums, found, alarms = before.sums, {}, before.alarms
-        if values:
-            sums = list(sums)
-        for number, value in values:
-            deviation = math.sqrt(spread[number] + noise[number] ** 2)
-            score = (value - expected[number]) / deviation
-            if not math.isfinite(score):
-                name = self.observables[number]
-                raise DataError(f"the solution overflows at t = {time:g}, the row says {name} = {value:g}; begin anew")
-            high, low, alarm = cusum.update(sums[number], score, 0.5 * self.shift, self.threshold)
+        expected = rows @ taken.mean + (known if rows is view.rows else known[numbers])
+        measured = np.array([value for _, value in values])
+        errors = measured - expected
+        spread = np.sqrt(np.einsum("ij,ij->j", taken.deviations, taken.deviations))
+        found, sums, alarms = self._judge(before, zip(numbers, measured.tolist(), expected.tolist(), spread.tolist(), strict=True))
+        if not all(math.isfinite(item.score) for item in found.values()):
+            raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
+        mean = taken.updated(errors)
+        return found, Moment(
+            time, mean, taken.root, response, before.samples, sums, leads, before.rows + 1, alarms, found
+        )
+
+    def _judge(
+        self, before: Moment, row: Iterable[tuple[int, float, float, float]]
+    ) -> tuple[dict[str, Innovation], list[tuple[float, float]], int]:
+        """Return what a row says, the sums after it, and how many alarms there were."""
+        found, sums, alarms, reference = {}, list(before.sums), before.alarms, 0.5 * self.shift
+        for number, measured, expected, deviation in row:
+            score = (measured - expected) / deviation
+            high, low, alarm = cusum.update(sums[number], score, reference, self.threshold)
             sums[number] = high, low
             alarms += bool(alarm)
-            found[self.observables[number]] = Innovation(value, expected[number], deviation, score, alarm)
-            row = view.rows[number]
-            mean, root = learn(mean, root, row, value - float(known[number] + row @ mean), noise[number] ** 2)
-        after = Moment(
-            time, mean, root, response, before.samples, sums, leads, before.rows + 1, alarms, found
-        )
-        return found, after
+            found[self.observables[number]] = Innovation(measured, expected, deviation, score, alarm)
+        return found, sums, alarms
 
-    def _advance(self, before: Moment, time: float) -> tuple[Array, Array, Array, tuple[float, float]]:
-        """Return mean, root and response at a time from now on, and how far they are ahead of it."""
-        mean, root, response, (lead, own_lead) = before.mean, before.root, before.response, before.leads
+    def _go(self, before: Moment, time: float) -> tuple[Leap | None, Array, tuple[float, float]]:
+        """Return the step of the states to a time from now on, the response there, and how far both are ahead of it."""
+        response, (lead, own_lead) = before.response, before.leads
         if before.time is None:
-            return mean, root, response, (lead, own_lead)
+            return None, response, before.leads
         wanted, resolution = (time - before.time) - lead, resolution_at(time)
         if wanted <= resolution:
-            lead = -wanted
+            leap, lead = None, -wanted
         else:
             length, leap = self._leaps.find(wanted, resolution)
-            mean, root = advance(leap, mean, root)
             lead = length - wanted
         if self.plant is not None:
             response, own_lead = self.plant.advance(response, before.samples, before.time, time, own_lead)
-        return mean, root, response, (lead, own_lead)
+        return leap, response, (lead, own_lead)
 
     def _read_time(self, t: Any) -> float:
         if isinstance(t, float | int) and not isinstance(t, bool):
@@ -314,7 +318,8 @@ class Stream:
         mean, std = np.zeros((2, len(times), len(texts)))
         with np.errstate(all="ignore"):
             for place, time in enumerate(times.tolist()):
-                own, root, response, _ = self._advance(now, time)
+                leap, response, _ = self._go(now, time)
+                own, root = advance(leap, now.mean, now.root)
                 mean[place] = view.rows @ own + view.known(response, now.samples, time)
                 std[place] = np.sqrt(np.sum((view.rows @ root) ** 2, axis=1))
         for part in (mean, std):
