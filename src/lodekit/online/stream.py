@@ -15,7 +15,7 @@ from lodekit.arguments import check_finite
 from lodekit.data.noise import EXACT
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.inference.markov.online import Leap, advance, make_leaps, take
+from lodekit.inference.markov.online import Leap, Leaps, advance, take
 from lodekit.inference.markov.states import Space
 from lodekit.online import cusum
 from lodekit.online.known import Plant
@@ -63,16 +63,13 @@ class Stream:
         scales = fit.prior.units.scales
         self._exact = [EXACT * float(scale) for scale in scales]
         self._noise = [max(fit.typical_noise(n), e) for n, e in zip(self.observables, self._exact, strict=True)]
-        self._span = fit.prior.units.span
-        self._leaps: Remembered[Leap] = Remembered(self._make_leap)
+        leaps, span = Leaps(space), fit.prior.units.span
+        self._leaps: Remembered[Leap] = Remembered(lambda length: leaps.make(length / span))
         self._views: dict[tuple[str, ...], View] = {}
         self.threshold = cusum.threshold_for(self.false_alarms / len(self.observables), 0.5 * self.shift)
 
     def __repr__(self) -> str:
         return f"Stream({', '.join(self.observables)}; {self.rows} rows, t = {self.time}, {self.alarms} alarms)"
-
-    def _make_leap(self, length: float) -> Leap:
-        return make_leaps(self.space, np.array([length / self._span]))[0]
 
     @property
     def time(self) -> float | None:
@@ -164,10 +161,12 @@ class Stream:
         own = [noise[number] for number in numbers]
         taken = take(leap, before.mean, before.root, rows, np.array(own))
         known = view.known(response, before.samples, time)
-        expected = rows @ taken.mean + (known if rows is view.rows else known[numbers])
+        expected = rows @ taken.mean
+        if known is not None:
+            expected += known if rows is view.rows else known[numbers]
         measured = np.array([value for _, value in values])
         errors = measured - expected
-        spread = np.sqrt(np.einsum("ij,ij->j", taken.deviations, taken.deviations))
+        spread = np.sqrt(np.square(taken.deviations).sum(axis=0))
         found, sums, alarms = self._judge(before, zip(numbers, measured.tolist(), expected.tolist(), spread.tolist(), strict=True))
         if not all(math.isfinite(item.score) for item in found.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
@@ -320,7 +319,8 @@ class Stream:
             for place, time in enumerate(times.tolist()):
                 leap, response, _ = self._go(now, time)
                 own, root = advance(leap, now.mean, now.root)
-                mean[place] = view.rows @ own + view.known(response, now.samples, time)
+                known = view.known(response, now.samples, time)
+                mean[place] = view.rows @ own + (0.0 if known is None else known)
                 std[place] = np.sqrt(np.sum((view.rows @ root) ** 2, axis=1))
         for part in (mean, std):
             check_finite(part, times)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from lodekit.fitted import Fit
 from lodekit.inference.markov.states import Space
 from lodekit.online.known import Plant, Samples
 from lodekit.prior.compile import Coefficients
+from lodekit.prior.means import CompiledSignal
 from lodekit.prior.observables import Observables
 
 __all__ = ["View"]
@@ -84,13 +86,13 @@ class View:
                     "later only; expected inputs that are held, or another observable"
                 )
 
-    @property
-    def has_functions(self) -> bool:
-        """Whether there are known functions of time."""
-        return any(signal.count for signal in self.observables.compiled.signals)
+    @cached_property
+    def _functions(self) -> list[tuple[int, CompiledSignal]]:
+        """The known functions of time, and of which observables they are."""
+        return [(k, signal) for k, signal in enumerate(self.observables.compiled.signals) if signal.count]
 
-    def known(self, response: Array, samples: Mapping[str, Samples], time: float) -> Array:
-        """Return all that is known beside the states, shape (o,).
+    def known(self, response: Array, samples: Mapping[str, Samples], time: float) -> Array | None:
+        """Return all that is known beside the states, shape (o,); None where nothing is.
 
         Parameters
         ----------
@@ -99,18 +101,19 @@ class View:
         samples : dict of str to Samples
         time : float
         """
-        found = self._functions(time)
-        if self.plant is None:
-            return found
-        found = found + self.response @ response
-        values, slopes = self.plant.feed(samples, time)
-        return np.asarray(found + self.direct @ values + self.slopes @ slopes)
-
-    def _functions(self, time: float) -> Array:
-        """Return known functions of time, shape (o,)."""
+        if self.plant is None and not self._functions:
+            return None
         found = np.zeros(len(self.rows))
+        if self.plant is not None:
+            values, slopes = self.plant.feed(samples, time)
+            found = self.response @ response + self.direct @ values
+            if self._is_sloped:
+                found += self.slopes @ slopes
         table = self.coefficients.table[0], self.coefficients.table[1][:0]
-        for number, signal in enumerate(self.observables.compiled.signals):
-            if signal.count:
-                found[number] = float(signal.evaluate(np.array([time]), *table)[0][0])
+        for number, signal in self._functions:
+            found[number] += float(signal.evaluate(np.array([time]), *table)[0][0])
         return found
+
+    @cached_property
+    def _is_sloped(self) -> bool:
+        return bool(self.slopes.any())

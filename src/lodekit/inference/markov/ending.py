@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import Series
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.online import make_leaps, take
+from lodekit.inference.markov.online import Leaps, take
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 
@@ -56,12 +56,13 @@ def end_of(prior: Prior, series: Sequence[Series], hyper: Hyperparameters) -> En
     root = carried.root[last]
     # Before the block itself has told anything.
     mean = smoothed.updated[last, :, 0] - carried.gain[last] @ smoothed.seen[last, :, 0]
-    leaps = make_leaps(space, layout.lengths[layout.steps[last]])
+    leaps = Leaps(space)
+    steps = [leaps.make(length) if length else None for length in layout.lengths.tolist()]
     deviations = np.sqrt(own.variance)
     for place in range(layout.places):
         numbers = layout.numbers[last, place]
         there = numbers >= 0
         numbers, rows = numbers[there], space.readings[layout.observed[last, place][there]]
-        found = take(leaps[place] if place else None, mean, root, rows, deviations[numbers])
+        found = take(steps[layout.steps[last, place]], mean, root, rows, deviations[numbers])
         mean, root = found.updated(solved.residual[numbers] - rows @ found.mean), found.root
     return Ending(float(data.times[-1]), mean, root)

@@ -7,6 +7,7 @@ of what is left. Nothing is subtracted, so noise may be a millionth of the signa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,13 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.whitening import roots_of
 
-__all__ = ["Leap", "Taken", "advance", "make_leaps", "take"]
+__all__ = ["Leap", "Leaps", "Taken", "advance", "take"]
 
 Array = NDArray[np.float64]
+#: Terms of the series for steps of norm 1/2 at most: the first one that is left out is below 1e-17 of the first that
+#: is not zero, also in entries that begin with a high power of the step.
+_TERMS = 26
+_ORDERS: Array = np.arange(1, _TERMS + 1, dtype=float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +70,51 @@ class Taken(NamedTuple):
         return np.asarray(self.mean + lapack.dtrtrs(self.deviations, errors, trans=1)[0] @ self.cross)
 
 
-def make_leaps(space: Space, lengths: Array) -> list[Leap]:
-    """Return steps of some lengths.
+class Leaps:
+    """Steps of a linear system, one at a time: the terms of Taylor's series are made once.
+
+    They are those of `NoisySteps`, and longer steps are doubled as there.
 
     Parameters
     ----------
     space : Space
-    lengths : array, shape (k,)
-        In scaled time, none negative.
     """
-    motion, n, size = Motion(space, lengths), space.noisy, space.size
-    transitions, noises = np.zeros((len(lengths), size, size)), np.zeros((len(lengths), n, size))
-    transitions[:, :n, :n], transitions[:, n:, n:] = motion.noisy.transitions, motion.quiet.transitions
-    if n:
-        noises[:, :, :n] = roots_of(motion.noisy.noises).swapaxes(-1, -2)
-    return [Leap(transition, noise) for transition, noise in zip(transitions, noises, strict=True)]
+
+    def __init__(self, space: Space) -> None:
+        n, size = space.noisy, space.size
+        self._norm = float(np.abs(space.matrix).sum(axis=1).max(initial=0.0)) or 1.0
+        F, B = space.matrix / self._norm, np.zeros((size, size))
+        B[:n, :n] = space.density / self._norm
+        powers, noises = [F], [B]
+        for _ in range(_TERMS - 1):
+            powers.append(powers[-1] @ F)
+            half = F @ noises[-1]
+            noises.append(half + half.T)
+        self._size, self._noisy = size, size if space.matrix[n:, :n].any() else n
+        self._terms = np.concatenate([np.stack(powers), np.stack(noises)], axis=1).reshape(_TERMS, 2 * size * size)
+
+    def make(self, length: float) -> Leap:
+        """Return a step of some length.
+
+        Parameters
+        ----------
+        length : float
+            In scaled time, not negative.
+        """
+        size = length * self._norm
+        halvings = max(0, math.ceil(math.log2(max(size, 1e-300))) + 1)
+        weights = np.cumprod(math.ldexp(size, -halvings) / _ORDERS)
+        both = (weights @ self._terms).reshape(2, self._size, self._size)
+        grown, noise, unit = both[0], both[1], np.eye(self._size)
+        for _ in range(halvings):
+            transition = grown + unit
+            noise = noise + transition @ noise @ transition.T
+            # The transition without the one of its diagonal: small entries are not lost beside it.
+            grown = 2.0 * grown + grown @ grown
+        n, rows = self._noisy, np.zeros((self._noisy, self._size))
+        if n:
+            rows[:, :n] = roots_of(noise[None, :n, :n])[0].T
+        return Leap(grown + unit, rows)
 
 
 def advance(leap: Leap | None, mean: Array, root: Array) -> tuple[Array, Array]:
