@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from lodekit.data.following import BadLine, Row, follow_file, follow_pipe, read_rows
+from lodekit.data.following import BadLine, Line, follow_file, follow_pipe, follow_table
 from lodekit.data.planning import Request
 from lodekit.data.tables.table import Plan
 from lodekit.errors import LodekitError
@@ -44,7 +44,7 @@ class Watch:
         self.skipped = 0
 
     def rows(
-        self, source: Path | IO[bytes], columns: Mapping[str, str] | None = None, *, once: bool = False
+        self, data: Path | IO[bytes], columns: Mapping[str, str] | None = None, *, once: bool = False
     ) -> Iterator[dict[str, Any] | None]:
         """Yield one dict for each value of each row as it arrives: time, what was measured and expected, alarm.
 
@@ -52,7 +52,7 @@ class Watch:
 
         Parameters
         ----------
-        source : Path or binary file
+        data : Path or binary file
             A text file, or a pipe such as standard input.
         columns : dict of observable to column, optional
             Where they differ from those of the fit.
@@ -60,15 +60,15 @@ class Watch:
             Whether the end of a file is the end; pipes have an end of their own.
         """
         system = self.gp.system
-        checks = {"check": ObservableReader(system).read, "check_units": unit_check(system)}
+        checks: dict[str, Any] = {"check": ObservableReader(system).read, "check_units": unit_check(system)}
 
         def ask(names: Sequence[str]) -> Request:
             places = {**recall_names(self.gp, names), **(columns or {})}
             return Request(system.plain_channels, columns=places or None, **checks, **file_options(self.gp))
 
-        is_file = isinstance(source, Path)
-        pieces = follow_file(source, once=once) if isinstance(source, Path) else follow_pipe(source)
-        for item in read_rows(pieces, str(source) if is_file else "standard input", ask):
+        is_file = isinstance(data, Path)
+        pieces = follow_file(data, once=once) if isinstance(data, Path) else follow_pipe(data)
+        for item in follow_table(pieces, str(data) if is_file else "standard input", ask):
             if isinstance(item, Plan):
                 self._check(item)
             elif isinstance(item, BadLine):
@@ -96,7 +96,7 @@ class Watch:
         if others := sorted(found - inputs - set(self.stream.observables)):
             self.notes.append(f"not measured in the fit, and not read: {', '.join(others)}")
 
-    def _push(self, row: Row) -> Iterator[dict[str, Any]]:
+    def _push(self, row: Line) -> Iterator[dict[str, Any]]:
         if self.seen is not None and row.time <= self.seen:
             self.skipped += 1
             return
@@ -106,12 +106,13 @@ class Watch:
         try:
             found = stream.push(row.time, values, {name: row.values[name] for name in known}, std=noise or None)
         except LodekitError as problem:
-            self.notes.append(f"line {row.line}: {problem}; skipped")
+            self.notes.append(f"line {row.number}: {problem}; skipped")
             return
         later = self._later(row.time, list(found))
         for name, own in found.items():
-            more = later.get(name, {})
-            yield {"t": row.time, "observable": name, **own._asdict(), "alarm": own.alarm or None, **more}
+            numbers = {"measured": own.measured, "predicted": own.predicted, "std": own.std, "score": own.score}
+            alarm = {"alarm": own.alarm or None}
+            yield {"t": row.time, "observable": name, **numbers, **alarm, **later.get(name, {})}
 
     def _later(self, time: float, names: list[str]) -> dict[str, dict[str, float]]:
         if self.ahead is None or not names:

@@ -7,6 +7,7 @@ import io
 import json
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -70,7 +71,7 @@ def test_json_lines_and_predictions_ahead(folder: Path) -> None:
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 40
     assert rows[0]["alarm"] is None
-    for before, after in zip(rows[:18], rows[1:19], strict=True):
+    for before, after in pairwise(rows[:19]):
         # Inputs are held ahead: the same as they were.
         assert before["ahead"] == pytest.approx(after["predicted"], rel=1e-9)
         assert before["ahead_std"] <= after["std"]

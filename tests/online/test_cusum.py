@@ -50,5 +50,5 @@ def test_sums_begin_again_after_an_alarm_and_tell_its_direction() -> None:
 
 @pytest.mark.parametrize(("rate", "shift"), [(0.0, 1.0), (0.5, 1.0), (1e-4, 0.0), ("often", 1.0), (True, 1.0)])
 def test_rates_that_make_no_sense_are_refused(rate: object, shift: object) -> None:
-    with pytest.raises(lk.LodekitError, match="expected (false_alarms|shift) as a number"):
+    with pytest.raises(lk.LodekitError, match=r"expected (false_alarms|shift) as a number"):
         check_rate(rate, shift)

@@ -62,7 +62,8 @@ def test_the_size_of_a_file_does_not_grow(model: lk.LODEGP, saved: Path, tmp_pat
     for k in range(20, 400):
         stream.push(10.0 + 0.3 * k, {"y": 3.0}, {"u": np.cos(k)})
     stream.save(tmp_path / "late.stream")
-    sizes = [{name: array.shape for name, array in unpack(path)[1].items()} for path in (saved, tmp_path / "late.stream")]
+    paths = (saved, tmp_path / "late.stream")
+    sizes = [{name: array.shape for name, array in unpack(path)[1].items()} for path in paths]
     assert sizes[0] == sizes[1]
 
 

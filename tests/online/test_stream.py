@@ -17,12 +17,12 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.online import Leaps
+from lodekit.inference.markov.online import Leap, Leaps
 from lodekit.online import Stream
 from lodekit.prior.observables import ObservableReader
 
 Array = NDArray[np.float64]
-EVEN = 0.5 * np.arange(60)
+EVEN: Array = np.arange(60.0) / 2
 UNEVEN = np.sort(np.random.default_rng(5).uniform(0.0, 30.0, 60))
 STEPS = np.repeat(np.random.default_rng(6).standard_normal(12), 5)
 FIRST = 25
@@ -140,7 +140,7 @@ def test_a_stream_goes_on_from_the_record_it_is_told() -> None:
         gp.stream()
     for record in gp.records_:
         stream = gp.stream(record=record)
-        at = [stream.time, stream.time + 1.0]  # type: ignore[operator,list-item]
+        at = float(stream.time or 0.0) + np.array([0.0, 1.0])
         assert np.allclose(stream.predict(at, "x"), gp.predict(at, "x", record=record), rtol=1e-9)
     assert gp.stream(fresh=True).time is None
 
@@ -190,7 +190,12 @@ def test_steps_are_those_of_exponentials(case: str) -> None:
 def test_the_same_lengths_are_not_made_twice_and_time_does_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[float] = []
     make = Leaps.make
-    monkeypatch.setattr(Leaps, "make", lambda self, length: made.append(length) or make(self, length))
+
+    def counted(self: Leaps, length: float) -> Leap:
+        made.append(length)
+        return make(self, length)
+
+    monkeypatch.setattr(Leaps, "make", counted)
     stream = fitted("modes").stream()
     made.clear()
     start = float(stream.time or 0.0)

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from lodekit.workflow import read_model
 
 if TYPE_CHECKING:
     from lodekit.online import Stream
+    from lodekit.watching import Watch
 
 __all__ = ["watch"]
 
@@ -31,12 +32,14 @@ _SAVED = 1.0
 def watch(
     model: Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")],
     data: Annotated[str, typer.Argument(help="A text file that grows, or - for standard input.")],
-    once: Annotated[bool, typer.Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop at the end of the file instead of waiting for more.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
     ] = False,
     record: Annotated[str | None, typer.Option("--record", help="The record of the fit that it goes on from.")] = None,
-    ahead: Annotated[float | None, typer.Option("--ahead", help="Predict so much later as well, in units of time.")] = None,
+    ahead: Annotated[float | None, typer.Option("--ahead", help="Predict so much later as well.")] = None,
     false_alarms: Annotated[
         float | None, typer.Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
     ] = None,
@@ -61,17 +64,30 @@ def watch(
     from lodekit.watching import Watch
 
     gp = read_model(model)
-    options = {"false_alarms": false_alarms, "shift": shift}
-    stream = gp.stream(fresh=fresh, record=record, resume=resume, **options)
+    stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     own = Watch(gp, stream, ahead)
-    source = sys.stdin.buffer if data == "-" else _as_file(data)
-    write = _write_json if as_json else _CsvWriter(ahead is not None)
+    found = own.rows(
+        sys.stdin.buffer if data == "-" else _as_file(data), read_mapping(mapping or []) or None, once=once
+    )
+    _show(own, found, _write_json if as_json else _CsvWriter(ahead is not None), save, only_alarms=alarms)
+
+
+def _show(
+    own: Watch,
+    arrivals: Iterator[dict[str, Any] | None],
+    write: Callable[[dict[str, Any]], None],
+    save: Path | None,
+    *,
+    only_alarms: bool,
+) -> None:
+    """Print what arrives, up to the end or an interruption; keep the state now and then, and at the end."""
+    stream = own.stream
     keep = _Keeper(stream, save)
     with _ending():
         try:
-            for found in own.rows(source, read_mapping(mapping or []) or None, once=once):
+            for found in arrivals:
                 if found is not None:
-                    if found["alarm"] or not alarms:
+                    if found["alarm"] or not only_alarms:
                         write(found)
                     continue
                 sys.stdout.flush()
@@ -146,4 +162,4 @@ class _CsvWriter:
             self._writer.writerow(self._names)
             self._has_begun = True
         cells = (found.get(name) for name in self._names)
-        self._writer.writerow(["" if cell is None else repr(cell) if isinstance(cell, float) else cell for cell in cells])
+        self._writer.writerow(["" if cell is None else cell for cell in cells])

@@ -1,4 +1,4 @@
-"""Text files that grow, and pipes: rows as they arrive, with the same rules for columns and cells as for whole files."""
+"""Text files that grow, and pipes: lines as they arrive, read with the rules for columns and cells of whole files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lodekit.data.tables.table import Plan
 from lodekit.data.tables.text import TextBlock, TextFile
 from lodekit.errors import DataError
 
-__all__ = ["BadLine", "Row", "follow_file", "follow_pipe", "read_rows"]
+__all__ = ["BadLine", "Line", "follow_file", "follow_pipe", "follow_table"]
 
 #: How many bytes are read at once, and how often a file is looked at that has not grown.
 _PIECE, _PAUSE = 1 << 20, 0.2
@@ -31,12 +31,12 @@ _PACKED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row of a table.
+class Line:
+    """One line of a table.
 
     Parameters
     ----------
-    line : int
+    number : int
         Where it stands, counted from one.
     time : float
         In the unit of the model.
@@ -44,7 +44,7 @@ class Row:
         NaN where something is missing.
     """
 
-    line: int
+    number: int
     time: float
     values: Mapping[str, float]
     noise: Mapping[str, float]
@@ -93,9 +93,9 @@ def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-def read_rows(
+def follow_table(
     pieces: Iterator[bytes], where: str, ask: Callable[[Sequence[str]], Request]
-) -> Iterator[Row | BadLine | Plan | None]:
+) -> Iterator[Line | BadLine | Plan | None]:
     """Yield the plan of a table once it is known, then rows, and lines that could not be read; None between pieces.
 
     Parameters
@@ -186,7 +186,7 @@ def _block(data: bytes, before: int, table: TextFile, plan: Plan) -> TextBlock:
     return TextBlock(data, before, table.dialect, chosen)
 
 
-def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Row | BadLine]:
+def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Line | BadLine]:
     """Yield the rows of some lines; where one of them cannot be read, line by line."""
     if before < table.dialect.start:
         for _ in range(table.dialect.start - before):
@@ -207,13 +207,13 @@ def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Row
             yield BadLine(str(problem) if f"line {number + 1}" in str(problem) else f"line {number + 1}: {problem}")
 
 
-def _take(data: bytes, before: int, table: TextFile, plan: Plan) -> list[Row]:
+def _take(data: bytes, before: int, table: TextFile, plan: Plan) -> list[Line]:
     block = _block(data, before, table, plan)
     found, lines = read_block(block, plan), block.read()[1].numbers
     values, noise = ({n: v.tolist() for n, v in part.items()} for part in (found.values, found.noise))
     if len(lines) != len(found.times) or not np.isfinite(found.times).all():
         raise DataError("expected a time in every row")
     return [
-        Row(line, t, {n: v[k] for n, v in values.items()}, {n: v[k] for n, v in noise.items()})
+        Line(line, t, {n: v[k] for n, v in values.items()}, {n: v[k] for n, v in noise.items()})
         for k, (line, t) in enumerate(zip(lines.tolist(), found.times.tolist(), strict=True))
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,9 +97,7 @@ class Plant:
         What channels do between samples.
     """
 
-    def __init__(
-        self, matrices: StateMatrices, delays: Array, inputs: Sequence[str], kinds: Mapping[str, str]
-    ) -> None:
+    def __init__(self, matrices: StateMatrices, delays: Array, inputs: Sequence[str], kinds: Mapping[str, str]) -> None:
         self.matrices, self.delays, self.inputs, self.kinds = matrices, delays, tuple(inputs), dict(kinds)
         self.scales = balance(matrices.F)
         self._columns = list(zip(self.inputs, delays.tolist(), strict=True))
@@ -168,7 +167,7 @@ class Plant:
         edges = [before, *self._breaks(samples, before + slack, after - slack), after]
         m = len(self.inputs)
         both = np.zeros(self.size + self._orders * m)
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in pairwise(edges):
             wanted = (last - first) - lead
             if wanted <= slack:
                 lead = -wanted

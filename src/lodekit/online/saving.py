@@ -20,6 +20,8 @@ from lodekit.version import __version__
 __all__ = ["load_moment", "save_moment"]
 
 _MARK, _FORMAT = "lodekit-stream", 1
+#: Arguments that say what the states are.
+_ARGUMENTS = ("latent", "prior", "inputs", "disturbances")
 
 
 def save_moment(fit: Fit, moment: Moment, path: str | Path, settings: Mapping[str, float]) -> None:
@@ -58,7 +60,9 @@ def save_moment(fit: Fit, moment: Moment, path: str | Path, settings: Mapping[st
     pack(path, values, arrays)
 
 
-def load_moment(fit: Fit, path: str | Path, sizes: Sequence[int], plant: Plant | None) -> tuple[Moment, dict[str, float]]:
+def load_moment(
+    fit: Fit, path: str | Path, sizes: Sequence[int], plant: Plant | None
+) -> tuple[Moment, dict[str, float]]:
     """Return the state of a stream that `save_moment` has written, and the settings of its alarms.
 
     Parameters
@@ -119,7 +123,7 @@ def _mark(fit: Fit) -> str:
     units = fit.prior.units
     told = {
         "system": fit.system.definition(),
-        "arguments": {k: v for k, v in fit.arguments.to_dict().items() if k in ("latent", "prior", "inputs", "disturbances")},
+        "arguments": {name: own for name, own in fit.arguments.to_dict().items() if name in _ARGUMENTS},
         "observables": list(fit.prior.noise.observables),
         "numbers": [number.hex() for number in (*fit.optimum.x.tolist(), units.span, *units.scales.tolist())],
     }

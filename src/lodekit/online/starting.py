@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from lodekit.inference.markov.engine import MarkovKind
 from lodekit.inference.markov.states import Space, make_space
 from lodekit.online.cusum import check_rate
 from lodekit.online.known import Plant, Samples
-from lodekit.online.saving import load_moment
 from lodekit.online.moment import Moment
+from lodekit.online.saving import load_moment
 from lodekit.online.stream import Stream
 
 __all__ = ["stream"]
@@ -68,26 +69,29 @@ def stream(
     >>> abs(found["y"].score) < 3, bool(abs(stream.predict(45.0, "y")[0] - np.exp(-1)) < 0.02)
     (True, True)
     """
-    alarms = _USUAL | {k: v for k, v in (("false_alarms", false_alarms), ("shift", shift)) if v is not None}
-    check_rate(**alarms)
     if resume is not None and (fresh or record is not None):
         raise LodekitError("a stream that is resumed goes on from its own state; expected no fresh= and no record=")
-    is_new = fresh or resume is not None
+    asked = {name: given for name, given in (("false_alarms", false_alarms), ("shift", shift)) if given is not None}
+    check_rate(**(_USUAL | asked))
     # All records share what was learned.
-    fit = fit.parts[0] if is_new and record is None else fit.part(record)
+    fit = fit.parts[0] if record is None and (fresh or resume is not None) else fit.part(record)
+    return _begin(fit, resume, asked, fresh=fresh)
+
+
+def _begin(fit: Fit, resume: str | Path | None, asked: Mapping[str, float], *, fresh: bool) -> Stream:
+    """Return a stream of one record, with settings of its alarms where they were asked for."""
     why = MarkovKind().refuses(replace(fit.setup.case, in_memory=True))
     if why:
         raise LodekitError(f"a stream needs a model with finitely many states: {why}")
-    prior, hyper = fit.prior, fit.hyperparameters
-    space = make_space(prior, hyper, prior.observables.evaluate(hyper.theta))
-    plant = _plant(fit)
+    prior, hyper, usual = fit.prior, fit.hyperparameters, _USUAL
+    space, plant = make_space(prior, hyper, prior.observables.evaluate(hyper.theta)), _plant(fit)
     if resume is not None:
         sizes = space.size, 0 if plant is None else plant.size, len(prior.noise.observables)
-        moment, kept = load_moment(fit, resume, sizes, plant)
-        alarms = {k: kept[k] if given is None else given for k, given in (("false_alarms", false_alarms), ("shift", shift))}
-        check_rate(**alarms)
+        moment, usual = load_moment(fit, resume, sizes, plant)
     else:
         moment = _new_record(fit, space, plant) if fresh else _end(fit, plant)
+    alarms = {**usual, **asked}
+    check_rate(**alarms)
     if not all(np.isfinite(part).all() for part in (moment.mean, moment.root, moment.response)):
         raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
     return Stream(fit, space, plant, moment, **alarms)

@@ -20,9 +20,9 @@ from lodekit.inference.markov.states import Space
 from lodekit.online import cusum
 from lodekit.online.known import Plant
 from lodekit.online.moment import Innovation, Moment
+from lodekit.online.readings import Readings
 from lodekit.online.remembered import Remembered, resolution_at
 from lodekit.online.saving import save_moment
-from lodekit.online.views import View
 
 __all__ = ["Stream"]
 
@@ -56,8 +56,8 @@ class Stream:
         self.fit, self.space, self.plant, self.moment = fit, space, plant, moment
         self.false_alarms, self.shift = float(false_alarms), float(shift)
         self.observables = fit.prior.noise.observables
-        self._view = View.of(fit, space, plant, self.observables)
-        self._view.check_measured(self.observables)
+        self._measured = Readings.of(fit, space, plant, self.observables)
+        self._measured.check_measured(self.observables)
         self._index = {name: number for number, name in enumerate(self.observables)}
         self._kinds = {} if plant is None else plant.kinds
         scales = fit.prior.units.scales
@@ -65,7 +65,7 @@ class Stream:
         self._noise = [max(fit.typical_noise(n), e) for n, e in zip(self.observables, self._exact, strict=True)]
         leaps, span = Leaps(space), fit.prior.units.span
         self._leaps: Remembered[Leap] = Remembered(lambda length: leaps.make(length / span))
-        self._views: dict[tuple[str, ...], View] = {}
+        self._asked: dict[tuple[str, ...], Readings] = {}
         self.threshold = cusum.threshold_for(self.false_alarms / len(self.observables), 0.5 * self.shift)
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class Stream:
     ) -> tuple[dict[str, Innovation], Moment]:
         """Return what a row says, and the moment after it."""
         leap, response, leads = self._go(before, time)
-        view, numbers = self._view, [number for number, _ in values]
+        view, numbers = self._measured, [number for number, _ in values]
         rows = view.rows if len(numbers) == len(view.rows) else view.rows[numbers]
         own = [noise[number] for number in numbers]
         taken = take(leap, before.mean, before.root, rows, np.array(own))
@@ -167,7 +167,8 @@ class Stream:
         measured = np.array([value for _, value in values])
         errors = measured - expected
         spread = np.sqrt(np.square(taken.deviations).sum(axis=0))
-        found, sums, alarms = self._judge(before, zip(numbers, measured.tolist(), expected.tolist(), spread.tolist(), strict=True))
+        parts = (numbers, measured.tolist(), expected.tolist(), spread.tolist())
+        found, sums, alarms = self._judge(before, zip(*parts, strict=True))
         if not all(math.isfinite(item.score) for item in found.values()):
             raise DataError(f"the solution overflows at t = {time:g}; expected a new stream, gp.stream(fresh=True)")
         mean = taken.updated(errors)
@@ -310,7 +311,7 @@ class Stream:
         if now.time is None:
             raise LodekitError("a new record has not begun yet; expected a row first, push(t, y)")
         texts, single = read_observables(self.fit, observable)
-        view = self._view_of(tuple(texts))
+        view = self._readings_of(tuple(texts))
         times = np.array([now.time]) if t is None else self.fit.times(t)
         if len(times) and float(times.min()) < now.time:
             raise DataError(f"expected times from t = {now.time:g} on, that of the last row, got t = {times.min():g}")
@@ -327,12 +328,12 @@ class Stream:
         shown = [part[:, 0] if single else part for part in ((mean, std) if return_std else (mean,))]
         return tuple(shown) if return_std else shown[0]
 
-    def _view_of(self, texts: tuple[str, ...]) -> View:
-        found = self._views.get(texts)
+    def _readings_of(self, texts: tuple[str, ...]) -> Readings:
+        found = self._asked.get(texts)
         if found is None:
-            if len(self._views) >= _KEPT:
-                self._views.clear()
-            found = self._views[texts] = View.of(self.fit, self.space, self.plant, texts)
+            if len(self._asked) >= _KEPT:
+                self._asked.clear()
+            found = self._asked[texts] = Readings.of(self.fit, self.space, self.plant, texts)
         return found
 
     def save(self, path: str | Path) -> None:

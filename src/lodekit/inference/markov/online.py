@@ -131,7 +131,7 @@ def advance(leap: Leap | None, mean: Array, root: Array) -> tuple[Array, Array]:
     return found.mean, found.root
 
 
-def take(leap: Leap | None, mean: Array, root: Array, rows: Array, deviations: Array) -> Taken:
+def take(leap: Leap | None, mean: Array, root: Array, readings: Array, deviations: Array) -> Taken:
     """Return a step, and measurements after it.
 
     Parameters
@@ -140,12 +140,12 @@ def take(leap: Leap | None, mean: Array, root: Array, rows: Array, deviations: A
         None for no step at all.
     mean : array, shape (s,)
     root : array, shape (s, s)
-    rows : array, shape (o, s)
+    readings : array, shape (o, s)
         What is measured of the state.
     deviations : array, shape (o,)
         Of the noise, positive.
     """
-    size, count, n = len(mean), len(rows), 0 if leap is None else len(leap.noise)
+    size, count, n = len(mean), len(readings), 0 if leap is None else len(leap.noise)
     if not size:
         return Taken(mean, root, np.diag(deviations), np.zeros((count, 0)))
     # Measurements last: orthogonal transformations keep the digits of small rows that stand below large ones.
@@ -158,7 +158,7 @@ def take(leap: Leap | None, mean: Array, root: Array, rows: Array, deviations: A
         stacked[size : size + n, count:] = leap.noise
     if count:
         known = stacked[: size + n]
-        known[:, :count] = known[:, count:] @ rows.T
+        known[:, :count] = known[:, count:] @ readings.T
         stacked[_places(size + n, count)] = deviations
     factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
     upper = factor[: count + size] * _upper(count + size)

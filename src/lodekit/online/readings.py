@@ -18,13 +18,13 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.means import CompiledSignal
 from lodekit.prior.observables import Observables
 
-__all__ = ["View"]
+__all__ = ["Readings"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class Readings:
     """Observables at the learned parameters.
 
     Parameters
