@@ -2,8 +2,8 @@
 
 Speed and agreement: two free functions of three states each and two outputs, at regular and at irregular times, with
 ordinary noise and with a millionth of the signal; the batch is the Markov engine on all rows at once. Faults: two
-plants, each fitted anew to a healthy record of every stream; then rows come, first healthy ones, which count false alarms,
-then those of a sensor that drifts, by a share of its noise in each row, which count delays.
+plants, each fitted anew to a healthy record of every stream; then rows come, first healthy ones, which count false
+alarms, then those of a sensor that drifts, by a share of its noise in each row, which count delays.
 
     python benchmarks/stream.py [--rows N] [--streams N] [--jobs N] [--json FILE]
 """
