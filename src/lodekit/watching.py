@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from lodekit.columns import date_column
 from lodekit.data.following import BadLine, Line, follow_file, follow_pipe, follow_table
 from lodekit.data.planning import Request
 from lodekit.data.tables.table import Plan
@@ -109,10 +110,11 @@ class Watch:
             self.notes.append(f"line {row.number}: {problem}; skipped")
             return
         later = self._later(row.time, list(found))
+        date = {key: dates[0] for key, dates in date_column(self.gp.labels_, [row.time]).items()}
         for name, own in found.items():
             numbers = {"measured": own.measured, "predicted": own.predicted, "std": own.std, "score": own.score}
             alarm = {"alarm": own.alarm or None}
-            yield {"t": row.time, "observable": name, **numbers, **alarm, **later.get(name, {})}
+            yield {"t": row.time, **date, "observable": name, **numbers, **alarm, **later.get(name, {})}
 
     def _later(self, time: float, names: list[str]) -> dict[str, dict[str, float]]:
         if self.ahead is None or not names:

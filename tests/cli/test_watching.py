@@ -7,6 +7,7 @@ import io
 import json
 import signal
 import subprocess
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -102,6 +103,21 @@ def test_bad_lines_are_named_and_skipped(folder: Path, tmp_path: Path) -> None:
     for words in ("line 3", "what", "line 4", "line 6", "order of time"):
         assert words in done.stderr
     assert "line 5" not in done.stderr
+
+
+def test_dates_are_counted_as_in_the_fit(tmp_path: Path) -> None:
+    u, y = respond(TIMES)
+    days = [f"2026-03-01T12:{k:02d}:00" for k in range(40)]
+    lines = ["date,y,u", *(f"{d},{a:.6f},{b}" for d, a, b in zip(days, y, u, strict=True))]
+    (tmp_path / "log.csv").write_text("\n".join(lines[:21]) + "\n")
+    gp = lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit(tmp_path / "log.csv", noise_std=0.05)
+    gp.save(tmp_path / "m.lodekit")
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    _, rows = watch(tmp_path, "log.csv", "--once")
+    assert [row["date"] for row in rows] == days[20:]
+    assert [float(row["t"]) for row in rows] == [60.0 * k for k in range(20, 40)]
+    found = gp.stream().push(datetime.fromisoformat(days[20]), {"y": y[20], "u": u[20]})["y"]
+    assert found.predicted == pytest.approx(float(rows[0]["predicted"]), rel=1e-5)
 
 
 def test_alarms_alone_and_new_records(folder: Path) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["watch"]
 
-_COLUMNS = ("t", "observable", "measured", "predicted", "std", "score", "alarm")
 #: The state is written no more often than this, in seconds.
 _SAVED = 1.0
 
@@ -69,7 +68,7 @@ def watch(
     found = own.rows(
         sys.stdin.buffer if data == "-" else _as_file(data), read_mapping(mapping or []) or None, once=once
     )
-    _show(own, found, _write_json if as_json else _CsvWriter(ahead is not None), save, only_alarms=alarms)
+    _show(own, found, _write_json if as_json else _CsvWriter(), save, only_alarms=alarms)
 
 
 def _show(
@@ -152,14 +151,12 @@ def _write_json(found: dict[str, Any]) -> None:
 class _CsvWriter:
     """Writes rows below one header."""
 
-    def __init__(self, has_ahead: bool) -> None:
-        self._names = (*_COLUMNS, *(("ahead", "ahead_std") if has_ahead else ()))
+    def __init__(self) -> None:
         self._writer = csv.writer(sys.stdout, lineterminator="\n")
         self._has_begun = False
 
     def __call__(self, found: dict[str, Any]) -> None:
         if not self._has_begun:
-            self._writer.writerow(self._names)
+            self._writer.writerow(found)
             self._has_begun = True
-        cells = (found.get(name) for name in self._names)
-        self._writer.writerow(["" if cell is None else cell for cell in cells])
+        self._writer.writerow(["" if cell is None else cell for cell in found.values()])

@@ -53,7 +53,7 @@ def run_length(threshold: float, reference: float) -> float:
     Examples
     --------
     >>> round(run_length(4.0, 0.5))
-    336
+    335
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     x, w = 0.5 * threshold * (nodes + 1.0), 0.5 * threshold * weights
