@@ -18,13 +18,14 @@ from lodekit.data.observations import Observations
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.online import Leap, Leaps
+from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.online import Stream
-from lodekit.prior.observables import ObservableReader
+from lodekit.prior.observables import ObservableReader, Observables
 
 Array = NDArray[np.float64]
 EVEN: Array = np.arange(60.0) / 2
-#: Three of these steps are not three tenths, to rounding.
-TENTHS: Array = 0.1 * np.arange(60.0)
+#: The dead time below is four of these steps, but for rounding.
+BEATS: Array = 0.7 * np.arange(60.0)
 UNEVEN = np.sort(np.random.default_rng(5).uniform(0.0, 30.0, 60))
 STEPS = np.repeat(np.random.default_rng(6).standard_normal(12), 5)
 FIRST = 25
@@ -45,7 +46,7 @@ def lag(times: Array) -> Array:
 
 LAG = lk.System("tau*y' + y = K*u", parameters=fixed(tau=2.8, K=2.1))
 LATER = lk.System("tau*y' + y = K*delay(u, T)", parameters=fixed(tau=2.8, K=2.1, T=1.7))
-ON_ROWS = lk.System("tau*y' + y = K*delay(u, 0.3)", parameters=fixed(tau=2.8, K=2.1))
+ON_ROWS = lk.System("tau*y' + y = K*delay(u, 2.8)", parameters=fixed(tau=2.8, K=2.1))
 LOADED = lk.System("tau*y' + y = K*u + d + sin(t)", parameters=fixed(tau=2.8, K=2.1))
 TANK = lk.System("y' = K*u", parameters=fixed(K=2.1))
 WAVE = lk.System("x'' + c*x' + k*x = 0", parameters=fixed(c=0.1, k=1.7))
@@ -61,13 +62,7 @@ CASES: dict[str, tuple[lk.System, Array, dict[str, Array], dict[str, str], dict[
     "dead time, linear": (LATER, UNEVEN, {"y": lag(UNEVEN), "u": STEPS}, {"u": "linear"}, {}),
     # Slopes jump with the input, in the row itself.
     "slopes": (LAG, UNEVEN, {"y'": (2.0 * STEPS - lag(UNEVEN)) / 3.0, "u": STEPS}, {"u": "hold"}, {}),
-    "dead time on rows": (
-        ON_ROWS,
-        TENTHS,
-        {"y": lag(TENTHS), "y'": np.gradient(lag(TENTHS)), "u": STEPS},
-        {"u": "hold"},
-        {},
-    ),
+    "dead time on rows": (ON_ROWS, BEATS, {"y'": np.sin(BEATS), "u": STEPS}, {"u": "hold"}, {}),
     "load, known function": (LOADED, EVEN, {"y": lag(EVEN), "u": STEPS}, {"u": "hold"}, {"latent": "matern-3/2"}),
     "integrator": (TANK, EVEN, {"y": np.cumsum(STEPS), "u": STEPS}, {"u": "hold"}, {}),
     "modes": (WAVE, EVEN, {"x": np.cos(1.3 * EVEN), "x'": -1.3 * np.sin(1.3 * EVEN)}, {}, {"mode_deviation": 1.0}),
@@ -93,28 +88,38 @@ def fitted(case: str, std: float = 0.05) -> lk.LODEGP:
     return gp.fit(times[:FIRST], some, std)
 
 
-def batch(gp: lk.LODEGP, case: str, at: Array, std: float, shift: float = 0.0) -> tuple[Array, Array]:
-    """Return what the Markov engine says of all rows of a case at once: means and deviations of all channels."""
+def posterior_of(
+    gp: lk.LODEGP, case: str, std: float, shift: float = 0.0, count: int | None = None
+) -> tuple[MarkovPosterior, Observables]:
+    """Return what the Markov engine says of many rows of a case at once, and all channels as observables."""
     _, times, values, inputs, _ = CASES[case]
     data = Observations()
     for name, own in thinned(values, inputs).items():
-        data = data.add(times + shift, name, own, std)
+        data = data.add((times + shift)[:count], name, own[:count], std)
     measurements = Measurements.of(data)
     measurements = measurements.given(inputs) if inputs else measurements
     fit = gp.fit_
     prior = fit.prior.starting_at(float(times[0]) + shift, measurements.inputs)
     posterior = MarkovEngine(MarkovData.of(prior, measurements.series)).posterior(fit.hyperparameters)
     reader = ObservableReader(fit.system, measurements.inputs)
-    observables = reader.compile_plain(fit.system.plain_channels, prior.units)
+    return posterior, reader.compile_plain(fit.system.plain_channels, prior.units)
+
+
+def batch(gp: lk.LODEGP, case: str, at: Array, std: float, shift: float = 0.0) -> tuple[Array, Array]:
+    """Return means and deviations of all channels, given all rows of a case at once."""
+    posterior, observables = posterior_of(gp, case, std, shift)
     return posterior.mean(observables, at), np.sqrt(posterior.variance(observables, at))
 
 
-def push_all(stream: Stream, case: str, rows: slice, std: float | None = None, shift: float = 0.0) -> None:
+def push_all(stream: Stream, case: str, rows: slice, std: float | None = None, shift: float = 0.0) -> float:
+    """Return the log density of all values, each given the rows before."""
     _, times, values, inputs, _ = CASES[case]
-    holes = thinned(values, inputs)
+    holes, total = thinned(values, inputs), 0.0
     for k in range(*rows.indices(len(times))):
         row = {name: float(v[k]) for name, v in holes.items() if name not in inputs}
-        stream.push(float(times[k]) + shift, row, {name: float(values[name][k]) for name in inputs}, std=std)
+        found = stream.push(float(times[k]) + shift, row, {name: float(values[name][k]) for name in inputs}, std=std)
+        total -= sum(0.5 * own.score**2 + math.log(own.std * math.sqrt(2 * math.pi)) for own in found.values())
+    return total
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -130,15 +135,21 @@ def test_a_stream_ends_where_the_batch_ends(case: str) -> None:
     assert own_std.max() > 0
 
 
-@pytest.mark.parametrize("case", ["held", "dead time, linear", "dead time on rows", "modes", "free"])
+@pytest.mark.parametrize("case", [name for name, own in CASES.items() if len(own[2]) - len(own[3]) == 1])
+def test_innovations_make_up_the_evidence(case: str) -> None:
+    gp = fitted(case)
+    whole, begin = (posterior_of(gp, case, 0.05, count=count)[0].value for count in (None, FIRST))
+    assert push_all(gp.stream(), case, slice(FIRST, None), std=0.05) == pytest.approx(whole - begin, rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize("case", ["held", "dead time, linear", "modes", "free"])
 def test_a_fresh_stream_is_a_record_of_its_own(case: str) -> None:
     times, gp = CASES[case][1], fitted(case)
     stream = gp.stream(fresh=True)
     assert stream.time is None
-    shift = 0.0 if case == "dead time on rows" else 11.0
-    push_all(stream, case, slice(None), std=0.05, shift=shift)
-    at = times[-1] + shift + np.array([0.0, 0.7])
-    mean, std = batch(gp, case, at, 0.05, shift=shift)
+    push_all(stream, case, slice(None), std=0.05, shift=11.0)
+    at = times[-1] + 11.0 + np.array([0.0, 0.7])
+    mean, std = batch(gp, case, at, 0.05, shift=11.0)
     own, own_std = stream.predict(at, return_std=True)
     assert np.allclose(own, mean, rtol=1e-10, atol=1e-10 * np.abs(mean).max())
     assert np.allclose(own_std, std, rtol=1e-8, atol=1e-10 * np.abs(std).max())
