@@ -81,7 +81,7 @@ def heated(rows: int, generator: np.random.Generator) -> tuple[Array, dict[str, 
     for k in range(rows - 1):
         states[k + 1] = moved[:2, :2] @ states[k] + moved[:2, 2] * u[k]
     noise = NOISE * generator.standard_normal((2, rows))
-    return step * np.arange(rows), {"T1": states[:, 0] + noise[0], "T2": states[:, 1] + noise[1], "u": u}
+    return np.arange(float(rows)), {"T1": states[:, 0] + noise[0], "T2": states[:, 1] + noise[1], "u": u}
 
 
 def pocket(rows: int, generator: np.random.Generator) -> tuple[Array, dict[str, Array]]:
@@ -97,7 +97,7 @@ def pocket(rows: int, generator: np.random.Generator) -> tuple[Array, dict[str, 
     for k in range(1, rows):
         states[k] = moved @ states[k - 1] + root @ drawn[k]
     noise = NOISE * generator.standard_normal((2, rows))
-    return step * np.arange(rows), {
+    return np.arange(float(rows)), {
         "fast": states[:, 0] + s * states[:, 1] + noise[0],
         "slow": states[:, 0] + noise[1],
     }
