@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from lodekit.model import LODEGP
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.dimensions import unit_check
 
-__all__ = ["read_inputs", "read_record", "recall_columns"]
+__all__ = ["file_options", "read_inputs", "read_record", "recall_columns", "recall_names"]
 
 
 def recall_columns(gp: LODEGP, path: str | Path) -> dict[str, str]:
@@ -27,16 +27,29 @@ def recall_columns(gp: LODEGP, path: str | Path) -> dict[str, str]:
     path : str or Path
         Of a file that may be laid out like that of the fit.
     """
-    known = dict(gp.fit_.labels.columns)
-    if not known or not Path(path).is_file():
+    if not gp.fit_.labels.columns or not Path(path).is_file():
         return {}
-    names = open_table(path).names
+    return recall_names(gp, open_table(path).names)
+
+
+def recall_names(gp: LODEGP, names: Sequence[str]) -> dict[str, str]:
+    """Return which of some columns hold the channels of a model, as in the file of its fit; nothing where none does.
+
+    Parameters
+    ----------
+    gp : LODEGP
+        Fitted.
+    names : sequence of str
+        Of the columns of a file.
+    """
+    known = dict(gp.fit_.labels.columns)
     has_header = list(names) != [str(number) for number in range(1, len(names) + 1)]
     # The number of a column says nothing about a file that has names, and may have them in another order.
     return {name: column for name, column in known.items() if column in names and column.isdigit() != has_header}
 
 
-def _options(gp: LODEGP) -> dict[str, Any]:
+def file_options(gp: LODEGP) -> dict[str, Any]:
+    """Return how files for a model are read: from when times are counted, and in which units."""
     labels = gp.fit_.labels
     since = datetime.fromisoformat(labels.origin) if labels.origin else None
     return {"since": since, "units": labels.units, "in_shell": True}
@@ -61,7 +74,7 @@ def read_record(
     system = gp.system
     checks = {"check": ObservableReader(system).read, "check_units": unit_check(system)}
     places = {**recall_columns(gp, path), **(columns or {})} or None
-    return read_source(str(path), channels=system.plain_channels, columns=places, dt=dt, **checks, **_options(gp))
+    return read_source(str(path), channels=system.plain_channels, columns=places, dt=dt, **checks, **file_options(gp))
 
 
 def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
@@ -78,7 +91,7 @@ def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
     if not known:
         raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
     columns = {name: column for name, column in recall_columns(gp, path).items() if name in (*known, "t")}
-    found = read_source(str(path), channels=known, columns=columns or None, **_options(gp)).measurements
+    found = read_source(str(path), channels=known, columns=columns or None, **file_options(gp)).measurements
     if found.sums is not None:
         raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
     return {item.observable: (item.times, item.values) for item in found.series if item.observable in known}

@@ -1,6 +1,6 @@
 """The command line: one module for each kind of command, listed here in the order of the help."""
 
-from lodekit.cli import beginning, fitting, reproduction, systems, using, validating
+from lodekit.cli import beginning, fitting, reproduction, systems, using, validating, watching
 from lodekit.cli.app import app
 from lodekit.cli.app import run as main
 
@@ -15,6 +15,7 @@ for _command in (
     using.check,
     using.simulate,
     validating.validate,
+    watching.watch,
     systems.catalog,
     fitting.demo,
     reproduction.reproduce,

@@ -1,0 +1,162 @@
+"""The command that watches rows as they arrive."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lodekit.cli.app import JsonOption, say
+from lodekit.errors import LodekitError
+from lodekit.workflow import read_model
+
+if TYPE_CHECKING:
+    from lodekit.online import Stream
+    from lodekit.watching import Watch
+
+__all__ = ["watch"]
+
+#: The state is written no more often than this, in seconds.
+_SAVED = 1.0
+
+
+def watch(
+    model: Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")],
+    data: Annotated[str, typer.Argument(help="A text file that grows, or - for standard input.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop at the end of the file instead of waiting for more.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
+    ] = False,
+    record: Annotated[str | None, typer.Option("--record", help="The record of the fit that it goes on from.")] = None,
+    ahead: Annotated[float | None, typer.Option("--ahead", help="Predict so much later as well.")] = None,
+    false_alarms: Annotated[
+        float | None, typer.Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
+    ] = None,
+    shift: Annotated[
+        float | None, typer.Option("--shift", help="The lasting change of scores that is found fastest; 1.")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
+    ] = None,
+    alarms: Annotated[bool, typer.Option("--alarms", help="Print alarms alone.")] = False,
+    save: Annotated[Path | None, typer.Option("--save", help="Where the state is kept, for --resume.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Go on from a state that was saved.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take rows as they arrive; print what was measured and expected, with scores and alarms, as CSV or JSON lines.
+
+    Rows that were seen before are skipped, and so are rows that make no sense, with a message. Ctrl-C ends it.
+
+    Examples: lodekit watch log-fit log.csv --save now.stream; tail -f log.csv | lodekit watch log-fit - --alarms
+    """
+    from lodekit.data.tables import read_mapping
+    from lodekit.watching import Watch
+
+    gp = read_model(model)
+    stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
+    own = Watch(gp, stream, ahead)
+    found = own.rows(
+        sys.stdin.buffer if data == "-" else _as_file(data), read_mapping(mapping or []) or None, once=once
+    )
+    _show(own, found, _write_json if as_json else _CsvWriter(), save, only_alarms=alarms)
+
+
+def _show(
+    own: Watch,
+    arrivals: Iterator[dict[str, Any] | None],
+    write: Callable[[dict[str, Any]], None],
+    save: Path | None,
+    *,
+    only_alarms: bool,
+) -> None:
+    """Print what arrives, up to the end or an interruption; keep the state now and then, and at the end."""
+    stream = own.stream
+    keep = _Keeper(stream, save)
+    with _ending():
+        try:
+            for found in arrivals:
+                if found is not None:
+                    if found["alarm"] or not only_alarms:
+                        write(found)
+                    continue
+                sys.stdout.flush()
+                for note in own.take_notes():
+                    say(note)
+                keep.some_time()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            keep.now()
+    sys.stdout.flush()
+    for note in own.take_notes():
+        say(note)
+    say(f"{stream.rows} rows, {stream.alarms} alarms")
+
+
+def _as_file(data: str) -> Path:
+    path = Path(data)
+    if not path.exists():
+        raise LodekitError(f"expected a text file, or - for standard input, {data} is not there")
+    return path
+
+
+class _Keeper:
+    """Writes the state of a stream, now and then and at the end."""
+
+    def __init__(self, stream: Stream, path: Path | None) -> None:
+        self.stream, self.path = stream, path
+        self.rows, self.last = -1, time.monotonic()
+
+    def some_time(self) -> None:
+        """Write it where that was long ago."""
+        if time.monotonic() - self.last >= _SAVED:
+            self.now()
+
+    def now(self) -> None:
+        """Write it where something has changed."""
+        if self.path is not None and self.stream.rows != self.rows:
+            self.stream.save(self.path)
+            self.rows = self.stream.rows
+        self.last = time.monotonic()
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Let a request to end be an interruption, so that the state is kept."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write_json(found: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+class _CsvWriter:
+    """Writes rows below one header."""
+
+    def __init__(self) -> None:
+        self._writer = csv.writer(sys.stdout, lineterminator="\n")
+        self._has_begun = False
+
+    def __call__(self, found: dict[str, Any]) -> None:
+        if not self._has_begun:
+            self._writer.writerow(found)
+            self._has_begun = True
+        self._writer.writerow(["" if cell is None else cell for cell in found.values()])

@@ -1,0 +1,219 @@
+"""Text files that grow, and pipes: lines as they arrive, read with the rules for columns and cells of whole files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from lodekit.data.planning import Request, make_plans
+from lodekit.data.tables.dialect import read_records
+from lodekit.data.tables.lines import SAMPLE, read_lines, reading
+from lodekit.data.tables.reading import find_mark, read_block
+from lodekit.data.tables.table import Plan
+from lodekit.data.tables.text import TextBlock, TextFile
+from lodekit.errors import DataError
+
+__all__ = ["BadLine", "Line", "follow_file", "follow_pipe", "follow_table"]
+
+#: How many bytes are read at once, and how often a file is looked at that has not grown.
+_PIECE, _PAUSE = 1 << 20, 0.2
+#: From so many lines on a table is told, or refused; and where nothing more comes for a while.
+_ENOUGH, _LEAST = 20, 2
+_PACKED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table.
+
+    Parameters
+    ----------
+    number : int
+        Where it stands, counted from one.
+    time : float
+        In the unit of the model.
+    values, noise : dict of observable to float
+        NaN where something is missing.
+    """
+
+    number: int
+    time: float
+    values: Mapping[str, float]
+    noise: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that could not be read.
+
+    Parameters
+    ----------
+    words : str
+        Which one, and why.
+    """
+
+    words: str
+
+
+def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
+    """Yield what a file holds, and what is added to it; empty pieces where nothing was added for a while.
+
+    Parameters
+    ----------
+    path : Path
+    once : bool
+        Whether the end of the file is the end.
+    """
+    with reading(), path.open("rb") as file:
+        while True:
+            piece = file.read(_PIECE)
+            yield piece
+            if piece:
+                continue
+            if once:
+                return
+            if os.fstat(file.fileno()).st_size < file.tell():
+                raise DataError("expected a file that grows, it was cut short while it was read; start again")
+            time.sleep(_PAUSE)
+
+
+def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
+    """Yield what a pipe delivers, as it comes, up to its end."""
+    read = getattr(pipe, "read1", pipe.read)
+    with reading():
+        while piece := read(_PIECE):
+            yield piece
+
+
+def follow_table(
+    pieces: Iterator[bytes], where: str, ask: Callable[[Sequence[str]], Request]
+) -> Iterator[Line | BadLine | Plan | None]:
+    """Yield the plan of a table once it is known, then rows, and lines that could not be read; None between pieces.
+
+    Parameters
+    ----------
+    pieces : iterator of bytes
+        What `follow_file` or `follow_pipe` yield.
+    where : str
+        What the table is called in messages.
+    ask : callable
+        What is asked of a table, given the names of its columns.
+    """
+    rest, before, opened = b"", 0, None
+    for piece in pieces:
+        rest += piece
+        cut = rest.rfind(b"\n") + 1
+        if opened is None:
+            # Where nothing more comes for a while, what is there should make sense.
+            enough = _ENOUGH if piece else _LEAST
+            opened = _open(rest[:cut], where, ask, enough) if cut else None
+            if opened is None:
+                yield None
+                continue
+            yield opened[1]
+        yield from _read(rest[:cut], before, *opened)
+        before, rest = before + rest.count(b"\n", 0, cut), rest[cut:]
+        yield None
+    # The last line of a table may lack its end.
+    if opened is None:
+        opened = _open(rest, where, ask, 0)
+        if opened is None:
+            raise DataError(f"{where}: expected rows of numbers below a header, found none")
+        yield opened[1]
+    yield from _read(rest, before, *opened)
+
+
+def _open(
+    head: bytes, where: str, ask: Callable[[Sequence[str]], Request], enough: int
+) -> tuple[TextFile, Plan] | None:
+    """Return how a table is written and what is read of it; None where fewer lines than enough do not tell it yet."""
+    if head.startswith(_PACKED):
+        raise DataError(f"{where}: expected text that grows line by line, got packed or binary data")
+    sample = head if len(head) <= SAMPLE else head[: head.rfind(b"\n", 0, SAMPLE) + 1]
+    lines = sample.count(b"\n")
+    try:
+        found = TextFile.open(partial(BytesIO, sample))
+        plain = b"".join(read_lines(partial(BytesIO, sample), len(sample) + 4)).split(b"\n")
+        start = found.dialect.start
+        body = [line for line in plain[start:] if _fits(line, found)]
+        if not body:
+            return None
+        table = replace(found, open_file=partial(BytesIO, b"\n".join(plain[:start] + body)))
+        (plan,), _ = make_plans({where: table}, ask(table.names))
+        return table, replace(plan, mark=_find_mark(body, table, plan))
+    except DataError as problem:
+        # Names of columns make no sense before the first row has come.
+        if lines >= enough:
+            raise DataError(f"{where}: {problem}" if where not in str(problem) else str(problem)) from None
+        return None
+
+
+def _fits(line: bytes, table: TextFile) -> bool:
+    """Return whether a line has as many cells as the table has columns; others are named when their turn comes."""
+    try:
+        cells = [c for _, own in read_records([(1, line.decode())], table.separator, strict=True) for c in own]
+    except DataError:
+        return False
+    return bool(line.strip()) and len(cells) >= len(table.names) and not any(map(str.strip, cells[len(table.names) :]))
+
+
+def _find_mark(lines: Sequence[bytes], table: TextFile, plan: Plan) -> str:
+    """Return the decimal mark of the first line that has one; empty where none has."""
+    try:
+        return find_mark(table, plan).mark
+    except DataError:
+        pass
+    for line in lines:
+        try:
+            found = read_block(_block(line, 0, table, plan), plan).numerals.mark
+        except DataError:
+            continue
+        if found:
+            return found
+    return ""
+
+
+def _block(data: bytes, before: int, table: TextFile, plan: Plan) -> TextBlock:
+    chosen = tuple(dict.fromkeys(table.names.index(name) for name in plan.columns.used))
+    return TextBlock(data, before, table.dialect, chosen)
+
+
+def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Line | BadLine]:
+    """Yield the rows of some lines; where one of them cannot be read, line by line."""
+    if before < table.dialect.start:
+        for _ in range(table.dialect.start - before):
+            data = data[data.find(b"\n") + 1 :]
+        before = table.dialect.start
+    if not data.strip():
+        return
+    plain = b"".join(read_lines(partial(BytesIO, data), len(data) + 4))
+    try:
+        yield from _take(plain, before, table, plan)
+        return
+    except DataError:
+        pass
+    for number, line in enumerate(plain.split(b"\n"), before):
+        try:
+            yield from _take(line, number, table, plan) if line.strip() else ()
+        except DataError as problem:
+            yield BadLine(str(problem) if f"line {number + 1}" in str(problem) else f"line {number + 1}: {problem}")
+
+
+def _take(data: bytes, before: int, table: TextFile, plan: Plan) -> list[Line]:
+    block = _block(data, before, table, plan)
+    found, lines = read_block(block, plan), block.read()[1].numbers
+    values, noise = ({n: v.tolist() for n, v in part.items()} for part in (found.values, found.noise))
+    if len(lines) != len(found.times) or not np.isfinite(found.times).all():
+        raise DataError("expected a time in every row")
+    return [
+        Line(line, t, {n: v[k] for n, v in values.items()}, {n: v[k] for n, v in noise.items()})
+        for k, (line, t) in enumerate(zip(lines.tolist(), found.times.tolist(), strict=True))
+    ]

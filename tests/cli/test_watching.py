@@ -1,0 +1,170 @@
+"""lodekit watch: rows from files that grow and from standard input, alarms, states that are kept."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+
+from .command import COMMAND, Done, run
+
+TIMES = 0.5 * np.arange(40)
+LAG = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(fixed=2.0) for n in ("tau", "K")})
+
+
+def respond(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An input that is switched, and what it does, with a little noise."""
+    u = np.where(np.sin(0.4 * times) > 0, 1.0, 0.0)
+    y = np.zeros(len(times))
+    for k in range(len(times) - 1):
+        decay = np.exp(-0.25)
+        y[k + 1] = decay * y[k] + (1 - decay) * 2.0 * u[k]
+    return u, y + 0.05 * np.sin(50.0 * times)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of forty rows, and a log of eighty, the last ones of a sensor that is off by one."""
+    place = tmp_path_factory.mktemp("watch")
+    u, y = respond(TIMES)
+    gp = lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit(TIMES, {"y": y, "u": u}, 0.05)
+    gp.save(place / "m.lodekit")
+    more = 0.5 * np.arange(80)
+    u, y = respond(more)
+    y[60:] += 1.0
+    lines = ["time;Y;U", *(f"{t};{a:.6f};{b}".replace(".", ",") for t, a, b in zip(more, y, u, strict=True))]
+    (place / "log.csv").write_text("\n".join(lines) + "\n")
+    return place
+
+
+def watch(folder: Path, *arguments: str) -> tuple[Done, list[dict[str, str]]]:
+    done = run("watch", "m.lodekit", *arguments, cwd=folder)
+    return done, list(csv.DictReader(io.StringIO(done.stdout)))
+
+
+def test_rows_that_the_fit_has_not_seen_are_predicted_and_a_fault_is_found(folder: Path) -> None:
+    done, rows = watch(folder, "log.csv", "--once")
+    assert done.returncode == 0, done.stderr
+    assert [float(row["t"]) for row in rows] == [0.5 * k for k in range(40, 80)]
+    alarms = [float(row["t"]) for row in rows if row["alarm"]]
+    assert alarms[0] == 30.0
+    assert all(row["alarm"] in ("", "high", "low") for row in rows)
+    for row in rows[:20]:
+        assert abs(float(row["score"])) < 4
+        expected = (float(row["measured"]) - float(row["predicted"])) / float(row["std"])
+        assert float(row["score"]) == pytest.approx(expected, rel=1e-6)
+    assert f"40 rows, {len(alarms)} alarms" in done.stderr
+
+
+def test_json_lines_and_predictions_ahead(folder: Path) -> None:
+    done, _ = watch(folder, "log.csv", "--once", "--json", "--ahead", "0.5", "--false-alarms", "1e-6")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 40
+    assert rows[0]["alarm"] is None
+    for before, after in pairwise(rows[:19]):
+        # Inputs are held ahead: the same as they were.
+        assert before["ahead"] == pytest.approx(after["predicted"], rel=1e-9)
+        assert before["ahead_std"] <= after["std"]
+
+
+def test_standard_input_goes_on_from_a_saved_state(folder: Path, tmp_path: Path) -> None:
+    state = str(tmp_path / "now.stream")
+    lines = (folder / "log.csv").read_bytes().splitlines(keepends=True)
+    whole = watch(folder, "log.csv", "--once")[1]
+    found = []
+    for part, options in ((lines[:60], ()), ([lines[0], *lines[50:]], ("--resume", state))):
+        with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(b"".join(part)))):
+            done, rows = watch(folder, "-", "--save", state, *options)
+        assert done.returncode == 0, done.stderr
+        found += rows
+    assert [row["t"] for row in found] == [row["t"] for row in whole]
+    assert [row["alarm"] for row in found] == [row["alarm"] for row in whole]
+    assert np.allclose([float(row["score"]) for row in found], [float(row["score"]) for row in whole], rtol=1e-6)
+
+
+def test_bad_lines_are_named_and_skipped(folder: Path, tmp_path: Path) -> None:
+    text = "t,y,u\n20,0.5,0\n20.5,what,0\n21\n22,0.4,\n21.5,0.4,0\n23,,1\n24,0.6,1"
+    (tmp_path / "bad.csv").write_text(text)
+    done, rows = watch(folder, str(tmp_path / "bad.csv"), "--once")
+    assert done.returncode == 0
+    # A held input that is missing stays, a value that is missing is no value; the last line lacks its end.
+    assert [row["t"] for row in rows] == ["20.0", "22.0", "24.0"]
+    for words in ("line 3", "what", "line 4", "line 6", "order of time"):
+        assert words in done.stderr
+    assert "line 5" not in done.stderr
+
+
+def test_dates_are_counted_as_in_the_fit(tmp_path: Path) -> None:
+    u, y = respond(TIMES)
+    days = [f"2026-03-01T12:{k:02d}:00" for k in range(40)]
+    lines = ["date,y,u", *(f"{d},{a:.6f},{b}" for d, a, b in zip(days, y, u, strict=True))]
+    (tmp_path / "log.csv").write_text("\n".join(lines[:21]) + "\n")
+    gp = lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit(tmp_path / "log.csv", noise_std=0.05)
+    gp.save(tmp_path / "m.lodekit")
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    _, rows = watch(tmp_path, "log.csv", "--once")
+    assert [row["date"] for row in rows] == days[20:]
+    assert [float(row["t"]) for row in rows] == [60.0 * k for k in range(20, 40)]
+    found = gp.stream().push(datetime.fromisoformat(days[20]), {"y": y[20], "u": u[20]})["y"]
+    assert found.predicted == pytest.approx(float(rows[0]["predicted"]), rel=1e-5)
+
+
+def test_alarms_alone_and_new_records(folder: Path) -> None:
+    _, rows = watch(folder, "log.csv", "--once", "--alarms")
+    assert rows
+    assert all(row["alarm"] for row in rows)
+    done, rows = watch(folder, "log.csv", "--once", "--fresh")
+    assert len(rows) == 80
+    (folder / "old.csv").write_text("t,y,u\n1,0,0\n2,0,0\n")
+    done, rows = watch(folder, "old.csv", "--once")
+    assert not rows
+    assert "2 rows up to t = 19.5 were seen before" in done.stderr
+
+
+def test_what_cannot_be_watched_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "short.csv").write_text("t,y\n20,0.5\n")
+    (folder / "empty.csv").write_text("")
+    cases = {
+        ("short.csv", "--once"): "known input u",
+        ("empty.csv", "--once"): "the file is empty",
+        ("nothing.csv",): "nothing.csv is not there",
+        ("log.csv", "--once", "--false-alarms", "2"): "expected false_alarms",
+        ("log.csv", "--once", "--ahead", "-1"): "look ahead",
+        ("log.csv", "--once", "--resume", str(tmp_path / "none")): "cannot read",
+        ("m.lodekit", "--once"): "expected text that grows",
+    }
+    for arguments, words in cases.items():
+        done, _ = watch(folder, *arguments)
+        assert done.returncode == 2, arguments
+        assert words in done.stderr.replace("\n", " "), (words, done.stderr)
+
+
+def test_a_growing_file_is_followed_until_an_interruption(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "log.csv").read_text().splitlines(keepends=True)
+    log, state = tmp_path / "grows.csv", tmp_path / "now.stream"
+    log.write_text("".join(lines[:50]))
+    command = [str(COMMAND), "watch", str(folder / "m.lodekit"), str(log), "--save", str(state), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = [json.loads(process.stdout.readline()) for _ in range(9)]
+        with log.open("a") as file:
+            file.write("".join(lines[50:55]) + lines[55][:4])
+        found += [json.loads(process.stdout.readline()) for _ in range(5)]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out == ""
+    assert [row["t"] for row in found] == [0.5 * k for k in range(40, 54)]
+    assert "14 rows" in err
+    assert lk.LODEGP.load(folder / "m.lodekit").stream(resume=state).rows == 14
