@@ -186,6 +186,11 @@ class Layout:
         return self.mode_deviation is None and self.open_modes is None
 
     @property
+    def is_driven(self) -> bool:
+        """Whether nothing but known inputs and initial states moves anything."""
+        return not self.processes and not self.disturbances
+
+    @property
     def learned(self) -> list[int]:
         """The numbers of the learned parameters, in the order of the vector."""
         return list(self.transforms)

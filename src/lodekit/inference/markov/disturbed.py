@@ -15,15 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
+from lodekit.inference.markov.steps import NoisySteps
 from lodekit.inference.markov.unit import Unit
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.disturbed import Disturbed, DisturbedArrays
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 
-__all__ = ["DisturbedStates"]
+__all__ = ["DisturbedStates", "unit_powers"]
 
 Array = NDArray[np.float64]
+#: The window is looked at so many times to tell how far disturbances take observables.
+_PIECES = 32
 
 
 @dataclass(frozen=True)
@@ -213,3 +216,34 @@ def _take_apart(own: Disturbed, coefficients: Coefficients) -> tuple[DisturbedAr
     assert coefficients.disturbed is not None
     values, slopes = coefficients.disturbed
     return own.take_apart(values), own.take_apart(slopes)
+
+
+def unit_powers(observables: Observables, coefficients: Coefficients, theta: Array, lengthscale: float) -> Array:
+    """Return the mean squares of observables over the window, for each disturbance at unit deviation, shape (d, o).
+
+    Parameters
+    ----------
+    observables : Observables
+        With disturbances.
+    coefficients : Coefficients
+        Of these.
+    theta : array, shape (p,)
+        Values of the parameters.
+    lengthscale : float
+        Of all disturbances that have one, in scaled time.
+    """
+    assert observables.disturbed is not None
+    count, none = len(observables.disturbed.names), np.zeros(0)
+    lengths = np.full(len(observables.disturbed.coloured), lengthscale)
+    found = np.zeros((count, observables.count))
+    for k in range(count):
+        hyper = Hyperparameters(theta, none, none, none, none, lengths, np.eye(count)[k])
+        own = DisturbedStates(observables, coefficients, hyper)
+        rows, P = own.rows(observables, coefficients), own.root @ own.root.T
+        if not (np.isfinite(own.matrix).all() and np.isfinite(own.density).all()):
+            continue
+        steps = NoisySteps(own.matrix, own.density, np.array([1.0 / _PIECES]))
+        for _ in range(_PIECES):
+            P = steps.transitions[0] @ P @ steps.transitions[0].T + steps.noises[0]
+            found[k] += np.einsum("oi,ij,oj->o", rows, P, rows) / _PIECES
+    return found
