@@ -1,6 +1,6 @@
 """What the Markov engine makes of disturbances is what a joint normal distribution says, written down by hand.
 
-Driven systems are not reversible: for t > s, the covariance of x(t) and x(s) is e^(F(t-s)) Q(s), which is not symmetric.
+Driven systems are not reversible: for t > s, the covariance of x(t) and x(s) is e^(F(t-s)) Q(s), not symmetric.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -123,8 +122,7 @@ class Witness:
         later = steps @ known[np.searchsorted(every, others)]
         earlier = known[np.searchsorted(every, times)][:, None] @ steps.swapaxes(-1, -2)
         both = np.where((apart >= 0.0)[..., None, None], later, earlier)
-        found = np.einsum("ai,tsij,bj->atbs", rows, both, rows)
-        return found
+        return np.asarray(np.einsum("ai,tsij,bj->atbs", rows, both, rows))
 
     def joint(self, hyper: Hyperparameters, times: Array, others: Array, first: Observables, names: list[str]) -> Array:
         """The prior covariance of what is asked for with what was measured, modes and free functions added."""

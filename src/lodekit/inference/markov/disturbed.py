@@ -1,8 +1,8 @@
 """Disturbances as states: those of coloured ones, and those of the system that they drive, from rest at the start.
 
 States of the system have units of their own. Each is divided by a size that it may well reach, which is made of the
-magnitudes of F and G in such a way that rows of F stay as small as its eigenvalues allow, whatever the units are. Nothing
-depends on these sizes, so that derivatives take them for constants.
+magnitudes of F and G in such a way that rows of F stay as small as its eigenvalues allow, whatever the units are.
+Nothing depends on these sizes, so that derivatives take them for constants.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.linalg import block_diag
 from lodekit.inference.markov.steps import NoisySteps
 from lodekit.inference.markov.unit import Unit
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.disturbed import Disturbed, DisturbedArrays
+from lodekit.prior.disturbed import Disturbed, DisturbedArrays, need
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 
@@ -49,8 +49,7 @@ class DisturbedStates:
     @property
     def own(self) -> Disturbed:
         """The response to disturbances."""
-        assert self.observables.disturbed is not None
-        return self.observables.disturbed
+        return need(self.observables.disturbed)
 
     @cached_property
     def units(self) -> tuple[Unit | None, ...]:
@@ -156,8 +155,7 @@ class DisturbedStates:
         coefficients : Coefficients
             Of the observables, at the same values of the parameters.
         """
-        assert observables.disturbed is not None
-        values, _ = _take_apart(observables.disturbed, coefficients)
+        values, _ = _take_apart(need(observables.disturbed), coefficients)
         return self._rows(values, observables.units.scales)
 
     def _rows(self, own: DisturbedArrays, scales: Array) -> Array:
@@ -173,8 +171,7 @@ class DisturbedStates:
 
     def _factors(self, k: int) -> Array:
         """Return what the derivatives of a disturbance are in its states, shape (s,)."""
-        unit, place = self.units[k], self.places[k]
-        assert unit is not None
+        unit, place = need(self.units[k]), self.places[k]
         rate = unit.rate / (self.lengthscales[k] * self.observables.units.span)
         return np.asarray(self.hyper.disturbance_deviations[k] * rate ** np.arange(place.stop - place.start))
 
@@ -213,8 +210,7 @@ class DisturbedStates:
 
 
 def _take_apart(own: Disturbed, coefficients: Coefficients) -> tuple[DisturbedArrays, DisturbedArrays]:
-    assert coefficients.disturbed is not None
-    values, slopes = coefficients.disturbed
+    values, slopes = need(coefficients.disturbed)
     return own.take_apart(values), own.take_apart(slopes)
 
 
@@ -232,9 +228,8 @@ def unit_powers(observables: Observables, coefficients: Coefficients, theta: Arr
     lengthscale : float
         Of all disturbances that have one, in scaled time.
     """
-    assert observables.disturbed is not None
-    count, none = len(observables.disturbed.names), np.zeros(0)
-    lengths = np.full(len(observables.disturbed.coloured), lengthscale)
+    disturbed, none = need(observables.disturbed), np.zeros(0)
+    count, lengths = len(disturbed.names), np.full(len(disturbed.coloured), lengthscale)
     found = np.zeros((count, observables.count))
     for k in range(count):
         hyper = Hyperparameters(theta, none, none, none, none, lengths, np.eye(count)[k])
