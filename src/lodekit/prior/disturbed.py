@@ -87,7 +87,7 @@ class DisturbedArrays:
         How states move by themselves.
     G : array, shape (..., s, d)
         How disturbances move them.
-    rows : array, shape (..., o, s)
+    readings : array, shape (..., o, s)
         How observables follow from states.
     direct : array, shape (..., k, o, d)
         How they follow from disturbances and their derivatives, lowest order first.
@@ -95,7 +95,7 @@ class DisturbedArrays:
 
     F: Array
     G: Array
-    rows: Array
+    readings: Array
     direct: Array
 
 
@@ -112,7 +112,7 @@ class Disturbed:
     table : ScalarTable
         All numbers.
     shapes : tuple of tuples of int
-        Of F, G, rows and direct.
+        Of F, G, readings and direct.
     """
 
     names: tuple[str, ...]
