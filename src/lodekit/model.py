@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, online, plant, storage
+from lodekit import answers, figures, leftover, online, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
@@ -18,6 +18,7 @@ from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
+from lodekit.learning.needs import Disturbance
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
 from lodekit.summary import intervals, summary
@@ -66,6 +67,9 @@ class LODEGP:
     inputs : dict of str to {"hold", "linear", "auto"}, optional
         Channels that somebody set, known for all times from their samples: held until the next sample, or straight
         lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
+    disturbances : dict of str to str, optional
+        Channels that drive the equations, unknown and never measured: ``"white"`` noise, or ``"matern-1/2"`` and
+        smoother for those with a memory. Their deviations and lengthscales are learned; ``disturbances_`` tells them.
 
     Examples
     --------
@@ -97,6 +101,7 @@ class LODEGP:
         device: str | None = None,
         mode_deviation: float | str | None = None,
         inputs: Mapping[str, str] | None = None,
+        disturbances: Mapping[str, str] | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
@@ -110,6 +115,7 @@ class LODEGP:
         self.device = device
         self.mode_deviation = mode_deviation
         self.inputs = inputs
+        self.disturbances = disturbances
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -148,6 +154,7 @@ class LODEGP:
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
         found.known_inputs(self.system)
+        found.known_disturbances(self.system)
         return found
 
     def fit(
@@ -265,6 +272,11 @@ class LODEGP:
         return self.fit_.estimates
 
     @property
+    def disturbances_(self) -> dict[str, Disturbance]:
+        """What was learned of each disturbance by name: deviation, lengthscale, and whether it is needed."""
+        return self.fit_.disturbances
+
+    @property
     def hyperparameters_(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
         return self.fit_.described
@@ -353,7 +365,7 @@ class LODEGP:
     save = method_of_fit(storage.save_fit)
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
-    residual = method_of_fit(answers.residual)
+    residual = method_of_fit(leftover.residual)
     validate = method_of_fit(validate)
     diagnose = method_of_fit(diagnose)
     state_space = method_of_fit(plant.state_space)

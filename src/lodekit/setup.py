@@ -14,6 +14,7 @@ from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 from lodekit.learning.verdicts import Structure
+from lodekit.prior.disturbed import WHITE
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
@@ -70,19 +71,23 @@ class Setup:
     @cached_property
     def reader(self) -> ObservableReader:
         """The reader of observables of the system."""
-        return ObservableReader(self.system, self.measurements.inputs)
+        return ObservableReader(self.system, self.measurements.inputs, self.arguments.known_disturbances(self.system))
 
     @property
     def reduced(self) -> System:
         """The system of the channels that are not known: what has a prior."""
         return self.reader.reduced
 
+    @property
+    def channels(self) -> list[str]:
+        """The channels that have values: all but white noise."""
+        return [name for name in self.system.plain_channels if self.reader.disturbances.get(name) != WHITE]
+
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""
-        return Structure(
-            self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels)
-        )
+        known = (*self.measurements.inputs, *self.reader.disturbances, *self.system.delayed_channels)
+        return Structure(self.system, (*self.measurements.names, *known))
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.
@@ -96,7 +101,7 @@ class Setup:
         """
         case = replace(self.case, size=measurements.size, in_memory=True, device=None)
         every = padded(measurements, self.prior.noise.observables)
-        return choose("dense", case).kind.make(self.prior, every, case).value(hyper)
+        return choose("markov" if case.disturbed else "dense", case).kind.make(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""

@@ -130,7 +130,7 @@ def _read_given(fit: Fit, record: Measurements, given: str | Iterable[str] | Non
             if name not in names:
                 raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
         return found
-    if fit.measurements.inputs or not fit.system.free_functions:
+    if fit.measurements.inputs or not fit.setup.reduced.free_functions:
         return ()
     fitting = [
         each
@@ -157,7 +157,7 @@ def _leaves_nothing(fit: Fit, names: Sequence[str]) -> bool:
 def _read_start(fit: Fit, start: str | int) -> int | None:
     """Return how many measurements of each observable tell the initial state; None for all."""
     if start == "all":
-        return _FIRST if fit.prior.processes else None
+        return _FIRST if fit.prior.is_random else None
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
     return start

@@ -123,7 +123,7 @@ class Evidence:
         def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
             if all(np.array_equal(item.times, other.times) for other in self.measurements.series):
                 return self.curves[0].together(times)[:, self.prior.noise.observables.index(item.observable)]
-            reader = ObservableReader(self.system, self.measurements.inputs)
+            reader = ObservableReader(self.system, self.measurements.inputs, self.prior.disturbances)
             compiled = reader.compile_plain([item.observable], self.prior.units)
             return self.posterior.mean(compiled, times)[:, 0]
 
@@ -135,7 +135,7 @@ class Evidence:
 
         None without free functions, where some measurements are exact, or where rounding hides it.
         """
-        if self.measurements.has_exact_values or not self.prior.processes:
+        if self.measurements.has_exact_values or not self.prior.processes or self.prior.disturbances:
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
         found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
