@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.observations import Series
 from lodekit.data.records import padded
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import find_innovations
 from lodekit.inference.engine import Posterior
+from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.turns import split_innovations
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
@@ -52,6 +52,8 @@ class Evidence:
         From an observable to the standard deviation of its noise.
     evidence_on : function
         From measurements to their log evidence at the optimum.
+    engine : str
+        The name of the engine.
     parts : dict of str to Evidence
         The same of each of several records, by name; empty where there is one.
     """
@@ -64,6 +66,7 @@ class Evidence:
     measurements: Measurements
     level: Callable[[str], float]
     evidence_on: Callable[[Measurements], float]
+    engine: str
     parts: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
@@ -131,7 +134,7 @@ class Evidence:
 
     @cached_property
     def innovations(self) -> Innovations | None:
-        """What measurements add to those before them, in a few runs of neighbours where there are many.
+        """What measurements add to those before them; from a matrix, in a few runs of neighbours where there are many.
 
         None without free functions, where some measurements are exact, or where rounding hides it.
         """
@@ -140,11 +143,11 @@ class Evidence:
         hyper = self.objective.layout.unpack(self.optimum.x)
         found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
         every = padded(self.measurements, self.prior.noise.observables).series
-        for run in runs_of(every):
-            values = find_innovations(DenseData.of(self.prior, run), hyper)
-            if values is None:
+        for run in [every] if is_filtered(self.engine) else runs_of(every):
+            turns = take_turns(self.engine, self.prior, run, hyper)
+            if turns is None:
                 return None
-            found.append((run, values))
+            found.append((run, split_innovations(turns, len(every))))
         if not found:
             return None
         times: dict[str, NDArray[np.float64]] = {}
