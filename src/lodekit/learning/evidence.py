@@ -136,26 +136,29 @@ class Evidence:
     def innovations(self) -> Innovations | None:
         """What measurements add to those before them; from a matrix, in a few runs of neighbours where there are many.
 
-        None without free functions, where some measurements are exact, or where rounding hides it.
+        None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
-        if self.measurements.has_exact_values or not self.prior.processes:
+        whole = is_filtered(self.engine)
+        if not self.prior.processes or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
-        found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
         every = padded(self.measurements, self.prior.noise.observables).series
-        for run in [every] if is_filtered(self.engine) else runs_of(every):
+        times: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        values: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        for run in [every] if whole else runs_of(every):
             turns = take_turns(self.engine, self.prior, run, hyper)
             if turns is None:
                 return None
-            found.append((run, split_innovations(turns, len(every))))
-        if not found:
+            for item, own in zip(run, split_innovations(turns, len(run)), strict=True):
+                # Exact ones are what they are, and no example of noise.
+                times[item.observable].append(item.times[~item.exact])
+                values[item.observable].append(own[~item.exact])
+        if not any(values.values()):
             return None
-        times: dict[str, NDArray[np.float64]] = {}
-        values_of: dict[str, NDArray[np.float64]] = {}
-        for k, item in enumerate(every):
-            times[item.observable] = np.concatenate([run[k].times for run, _ in found])
-            values_of[item.observable] = np.concatenate([values[k] for _, values in found])
-        return Innovations(times, values_of)
+        return Innovations(
+            {name: np.concatenate(parts) for name, parts in times.items()},
+            {name: np.concatenate(parts) for name, parts in values.items()},
+        )
 
     def _summed(self, item: Summary) -> Check:
         level = self.level(item.observable)
