@@ -67,6 +67,8 @@ class Fit:
         What is to be known before it is believed.
     preference : dict of str to float
         For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
+    needs : dict of str to float
+        By how much the objective is less without each disturbance.
     whole : Fit, optional
         Where this is one record of several: the fit to all of them, which has all that they share.
 
@@ -86,6 +88,7 @@ class Fit:
     notes: tuple[str, ...] = ()
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     preference: Mapping[str, float] = field(default_factory=dict)
+    needs: Mapping[str, float] = field(default_factory=dict)
     whole: Fit | None = None
 
     @property
@@ -131,7 +134,7 @@ class Fit:
         with self.setup.threads():
             evidence = self.evidence
             found = diagnose(evidence, self.setup.structure if is_searched else None, known)
-            if self.prior.processes:
+            if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):
                 parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]

@@ -13,6 +13,7 @@ from lodekit.data.excerpts import decimate, liveliest
 from lodekit.data.measurements import Measurements
 from lodekit.data.noise import EXACT
 from lodekit.data.records import Pool, Record, find_record, padded, parts_of
+from lodekit.disturbing import find_disturbed
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
@@ -105,21 +106,30 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
         latent.check_order(2 * max(setup.reduced.parametrization.degrees))
-    # Of several records, each may be short.
-    is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
     with setup.threads():
-        for objective in soften(setup) if known is None else ():
-            known = _polished(objective, _learn(setup, objective, known))[0].x
-        if known is None and is_long:
-            found = _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
-        elif known is None and (rows := _telling_rows(setup)):
-            found = _learn_from_pieces(setup, (liveliest,), rows)
-        else:
-            found = _learn(setup, setup.objective, known)
-        optimum, curvature = _polished(setup.objective, found)
+        optimum, curvature, needs = _find(setup, known)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
-    return make_fit(setup, optimum, curvature, labels).diagnosed()
+    return replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
+
+
+def _find(setup: Setup, known: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
+    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
+    if setup.layout.disturbances:
+        found, needs = find_disturbed(setup, known, lambda bare: _find(bare)[0])
+        optimum, curvature = _polished(setup.objective, found)
+        return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
+    # Of several records, each may be short.
+    is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
+    for objective in soften(setup) if known is None else ():
+        known = _polished(objective, _learn(setup, objective, known))[0].x
+    if known is None and is_long:
+        found = _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
+    elif known is None and (rows := _telling_rows(setup)):
+        found = _learn_from_pieces(setup, (liveliest,), rows)
+    else:
+        found = _learn(setup, setup.objective, known)
+    return *_polished(setup.objective, found), {}
 
 
 def soften(setup: Setup) -> list[Objective]:
@@ -279,11 +289,10 @@ def extend(
             f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "
             "learned for one says nothing about the other; call fit with all measurements"
         )
-    if arguments is not None and (arguments.inputs or {}) != (fit.arguments.inputs or {}):
-        raise LodekitError(
-            f"inputs were changed from {fit.arguments.inputs} to {arguments.inputs} after the fit; call fit with all "
-            "measurements"
-        )
+    for role in ("inputs", "disturbances"):
+        before, now = getattr(fit.arguments, role), getattr(arguments or fit.arguments, role)
+        if (now or {}) != (before or {}):
+            raise LodekitError(f"{role} were changed from {before} to {now} after the fit; call fit with all measurements")
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.given(kinds, required=False) if kinds else new
     units = fit.prior.units

@@ -66,6 +66,9 @@ class LODEGP:
     inputs : dict of str to {"hold", "linear", "auto"}, optional
         Channels that somebody set, known for all times from their samples: held until the next sample, or straight
         lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
+    disturbances : dict of str to str, optional
+        Channels that drive the equations, unknown and never measured: ``"white"`` noise, or ``"matern-1/2"`` and
+        smoother for those with a memory. Their deviations and lengthscales are learned; ``disturbances_`` tells them.
 
     Examples
     --------
@@ -97,6 +100,7 @@ class LODEGP:
         device: str | None = None,
         mode_deviation: float | str | None = None,
         inputs: Mapping[str, str] | None = None,
+        disturbances: Mapping[str, str] | None = None,
     ) -> None:
         self.system = system
         self.latent = latent
@@ -110,6 +114,7 @@ class LODEGP:
         self.device = device
         self.mode_deviation = mode_deviation
         self.inputs = inputs
+        self.disturbances = disturbances
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -148,6 +153,7 @@ class LODEGP:
         found = Arguments(**{item.name: getattr(self, item.name) for item in fields(Arguments)})
         found.check()
         found.known_inputs(self.system)
+        found.known_disturbances(self.system)
         return found
 
     def fit(

@@ -12,7 +12,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.records import Pool, padded, parts_of
 from lodekit.data.units import Units
-from lodekit.errors import LodekitError
+from lodekit.errors import DataError, LodekitError
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
@@ -63,7 +63,9 @@ def prepare(
     kinds = arguments.known_inputs(system)
     settled = {name: _settled(kind, measurements.inputs.get(name)) for name, kind in kinds.items()}
     measurements = measurements.given(settled)
-    reader = ObservableReader(system, measurements.inputs)
+    disturbances = arguments.known_disturbances(system)
+    _refuse_measured(measurements, disturbances)
+    reader = ObservableReader(system, measurements.inputs, disturbances)
     latents = arguments.latents(reader.reduced)
     on_channels = arguments.prior == "channels" and bool(latents)
     case = Case(
@@ -76,6 +78,7 @@ def prepare(
         device=arguments.device,
         driven=bool(measurements.inputs),
         averaged=any(map(window_of, measurements.names)),
+        disturbed=bool(disturbances),
     )
     start, stop = measurements.window
     known = [*measurements.summaries, *measurements.input_summaries]
@@ -89,10 +92,22 @@ def prepare(
     fixed, transforms = parameter_transforms(names, system.parameters, own)
     counts = prior.processes, len(prior.groups), prior.noise.count
     modes = _settle_modes(arguments.mode_deviation, case, measurements, prior, starts or {})
-    layout = Layout(names, fixed, transforms, *counts, *modes)
+    disturbed = prior.observables.disturbed
+    more = (0, 0) if disturbed is None else (len(disturbed.coloured), len(disturbed.names))
+    layout = Layout(names, fixed, transforms, *counts, *modes, *more)
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
     return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _refuse_measured(measurements: Measurements, disturbances: Mapping[str, str]) -> None:
+    """Raise where something was measured that is said to be unknown."""
+    for name in disturbances:
+        if name in (*measurements.names, *measurements.inputs):
+            raise DataError(
+                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
+                f"or leave {name} out of the disturbances"
+            )
 
 
 def _settle_modes(

@@ -11,6 +11,7 @@ from lodekit.arguments import check_count, check_positive, check_seed
 from lodekit.errors import LodekitError
 from lodekit.inference.choice import check_engine
 from lodekit.inference.devices import find_device
+from lodekit.prior.disturbed import read_disturbance
 from lodekit.prior.families import read_latent
 from lodekit.prior.latents import Latent
 from lodekit.system.system import System
@@ -51,6 +52,8 @@ class Arguments:
         Of all modes; None leaves them open where known inputs drive all that was measured, and learns it elsewhere.
     inputs : dict of str to {"hold", "linear", "auto"}, optional
         Channels that are known for all times from their samples, and what they do between these.
+    disturbances : dict of str to str, optional
+        Channels that drive the equations and are unknown, and what kind of process each is.
     """
 
     latent: str | Sequence[str] = "se"
@@ -64,6 +67,7 @@ class Arguments:
     device: str | None = None
     mode_deviation: float | str | None = None
     inputs: Mapping[str, str] | None = None
+    disturbances: Mapping[str, str] | None = None
 
     def check(self) -> None:
         """Raise where an argument is not what it should be."""
@@ -115,6 +119,37 @@ class Arguments:
         if len(self.inputs) == len(system.plain_channels):
             raise LodekitError("all channels are inputs; expected at least one that responds to them")
         return dict(self.inputs)
+
+    def known_disturbances(self, system: System) -> dict[str, str]:
+        """Return the kind of each disturbance, by name; raise where that is none of a system.
+
+        Parameters
+        ----------
+        system : System
+        """
+        if self.disturbances is None:
+            return {}
+        if not isinstance(self.disturbances, Mapping):
+            raise LodekitError(
+                'expected disturbances as a dict of channels, such as {"w": "white"}, got '
+                f"{type(self.disturbances).__name__}"
+            )
+        for name, kind in self.disturbances.items():
+            if name not in system.plain_channels:
+                raise LodekitError(
+                    f"disturbances names {name!r}, which is no channel; expected some of "
+                    f"{', '.join(system.plain_channels)}"
+                )
+            if name in (self.inputs or {}):
+                raise LodekitError(f"{name!r} is both an input and a disturbance; remove it from one of them")
+            if name in system.delayed_channels:
+                raise LodekitError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
+            read_disturbance(name, kind)
+        if self.disturbances and self.prior == "channels":
+            raise LodekitError("disturbances need prior='latent'; a prior on the channels has no finite state")
+        if len(self.disturbances) + len(self.inputs or {}) == len(system.plain_channels):
+            raise LodekitError("all channels are inputs or disturbances; expected at least one that responds to them")
+        return dict(self.disturbances)
 
     def latents(self, system: System) -> tuple[Latent, ...]:
         """Return the covariance of each free function of a system, in order; raise where their number is wrong.

@@ -70,7 +70,7 @@ class Setup:
     @cached_property
     def reader(self) -> ObservableReader:
         """The reader of observables of the system."""
-        return ObservableReader(self.system, self.measurements.inputs)
+        return ObservableReader(self.system, self.measurements.inputs, self.arguments.known_disturbances(self.system))
 
     @property
     def reduced(self) -> System:
@@ -80,9 +80,8 @@ class Setup:
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""
-        return Structure(
-            self.system, (*self.measurements.names, *self.measurements.inputs, *self.system.delayed_channels)
-        )
+        known = (*self.measurements.inputs, *self.reader.disturbances, *self.system.delayed_channels)
+        return Structure(self.system, (*self.measurements.names, *known))
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.
@@ -96,7 +95,7 @@ class Setup:
         """
         case = replace(self.case, size=measurements.size, in_memory=True, device=None)
         every = padded(measurements, self.prior.noise.observables)
-        return choose("dense", case).kind.make(self.prior, every, case).value(hyper)
+        return choose("markov" if case.disturbed else "dense", case).kind.make(self.prior, every, case).value(hyper)
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, in the form that keeps its digits."""

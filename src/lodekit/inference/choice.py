@@ -105,7 +105,7 @@ def choose(engine: str, case: Case) -> Choice:
     cheaper = [name for name, kind in KINDS.items() if refusals[name] and kind.cost(case) < best.cost(case)]
     # What to do about a refusal stands behind a semicolon; here nothing has to be done.
     told = [refusals[name].partition(";")[0] for name in cheaper]
-    return Choice(best, _describe(best, case, "; ".join(told) or best.reason(case)))
+    return Choice(best, _describe(best, case, "; ".join(dict.fromkeys(told)) or best.reason(case)))
 
 
 def _describe(kind: Kind, case: Case, reason: str) -> str:

@@ -19,7 +19,7 @@ from lodekit.prior.latents import Latent
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["CROSSOVER", "Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits", "channel_limits"]
+__all__ = ["CROSSOVER", "DISTURBED", "Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits", "channel_limits"]
 
 Array = NDArray[np.float64]
 
@@ -215,6 +215,8 @@ class Case:
         Whether inputs are known: the response to them is part of the mean, and not smooth.
     averaged : bool
         Whether some observable is a mean or a total over an interval.
+    disturbed : bool
+        Whether disturbances drive the equations: they are states of a process, from rest at the start of a record.
     """
 
     size: int
@@ -226,10 +228,13 @@ class Case:
     device: str | None = None
     driven: bool = False
     averaged: bool = False
+    disturbed: bool = False
 
 
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
 CROSSOVER = 200
+#: Why engines without states refuse disturbances.
+DISTURBED = "disturbances are processes with states; use engine='markov'"
 
 
 class Kind(Protocol):

@@ -126,7 +126,7 @@ class Evidence:
         def mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
             if all(np.array_equal(item.times, other.times) for other in self.measurements.series):
                 return self.curves[0].together(times)[:, self.prior.noise.observables.index(item.observable)]
-            reader = ObservableReader(self.system, self.measurements.inputs)
+            reader = ObservableReader(self.system, self.measurements.inputs, self.prior.disturbances)
             compiled = reader.compile_plain([item.observable], self.prior.units)
             return self.posterior.mean(compiled, times)[:, 0]
 
@@ -139,7 +139,7 @@ class Evidence:
         None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
         whole = is_filtered(self.engine)
-        if not self.prior.processes or (self.measurements.has_exact_values and not whole):
+        if not self.prior.is_random or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
         every = padded(self.measurements, self.prior.noise.observables).series

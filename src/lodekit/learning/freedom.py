@@ -46,7 +46,7 @@ def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Arr
     finite = np.where(np.outer(known, known), covariance, 0.0)
     if not known[rest].any() or not known[:count].any():
         return found
-    if objective.engine.size >= _PLENTY and not objective.layout.processes:
+    if objective.engine.size >= _PLENTY and objective.layout.is_driven:
         return found
     with np.errstate(all="ignore"):
         centre = objective.evaluate(x)[1]

@@ -21,7 +21,7 @@ from lodekit.learning.starts import Start, find_trouble, starting_points
 from lodekit.progress import waiting
 from lodekit.system.system import System
 
-__all__ = ["learn"]
+__all__ = ["guess_starts", "learn"]
 
 Array = NDArray[np.float64]
 #: Searches that end this close to each other, in log evidence, have met: the later ones end early.
@@ -80,7 +80,7 @@ def learn(
     guesses = gather_guesses(system, objective, records, generator, inputs)
     series = [item for own in records for item in own]
     agree = objective.engine.limits.agree
-    if inputs and runs and any(inputs) and not layout.processes and layout.learned:
+    if inputs and runs and any(inputs) and layout.is_driven and layout.learned:
         first = [_opening(own, signals) for own, signals in zip(runs, inputs, strict=True)]
         theta = None if known is None else layout.unpack(known).theta
         if (driven := learn_driven(system, objective, first, guesses, generator, _FINE * agree, theta)) is not None:
@@ -96,6 +96,31 @@ def learn(
         return _best([found, *([_one_by_one(objective, better)] if better else [])])
     best = _in_parallel(objective, starts, n_jobs) if n_jobs not in (None, 1) else _one_by_one(objective, starts)
     return _best([look_again(objective, best, tolerance=_COARSE * agree, fine=_FINE * agree), best])
+
+
+def guess_starts(
+    system: System,
+    objective: Objective,
+    records: Sequence[Sequence[Series]],
+    *,
+    restarts: int,
+    random_state: int | None,
+    scatter: Array | None = None,
+    inputs: Sequence[Mapping[str, InputSignal]] | None = None,
+) -> list[Array]:
+    """Return the most promising starts, best first, as vectors of the layout; nothing is searched.
+
+    Parameters
+    ----------
+    system, objective, records, restarts, random_state, scatter, inputs
+        As in `learn`.
+    """
+    if objective.layout.size == 0:
+        return []
+    generator = np.random.default_rng(random_state)
+    guesses = gather_guesses(system, objective, records, generator, inputs)
+    series = [item for own in records for item in own]
+    return [start.x for start in starting_points(objective, guesses, series, restarts, generator, scatter)]
 
 
 def _in_parallel(objective: Objective, starts: list[Start], n_jobs: int | None) -> Optimum:

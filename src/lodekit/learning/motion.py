@@ -115,8 +115,8 @@ def open_directions(records: Sequence[Curves], numbers: Sequence[int], sizes: Ar
         How large each is; directions are in these units, and their largest entry is one.
     """
     nothing = np.zeros((0, len(numbers)))
-    if any(curves.prior.observables.driven is not None for curves in records):
-        # What happens at the jumps of an input is not in the curves between them.
+    if any(curves.prior.observables.driven is not None or curves.prior.disturbances for curves in records):
+        # What happens at the jumps of an input is not in the curves between them, and disturbances have their own laws.
         return nothing
     signal, noise = np.zeros((2, len(numbers), len(numbers)))
     looked = False

@@ -21,6 +21,8 @@ _GAIN = 1e-2
 _NEAR = 0.3
 #: How far parameters may get from their start, and how far one search may take them, on the scale of the search.
 _FAR, _STRIDE = 40.0, 2.0
+#: How far below its start the logarithm of the deviation of a disturbance may get: next to nothing.
+_FAINT = 20.0
 #: What a search is told of a point where nothing finite can be said.
 HOPELESS = -1e12
 #: Why a search ended that could have gone on, had the evidence been known there.
@@ -74,6 +76,7 @@ class Optimum:
         """
         apart = np.abs(x - self.x)
         apart[layout.blocks.deviations] = apart[layout.blocks.mode_deviations] = 0.0
+        apart[layout.blocks.disturbance_deviations] = 0.0
         return bool(abs(value - self.value) < agree and np.max(apart, initial=0.0) < _NEAR)
 
 
@@ -108,6 +111,8 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
     noise = engine.prior.noise
     for floor, unit in zip(noise.floors[: layout.noise_levels], noise.units, strict=False):
         limits.append((float(np.log(floor)), float(np.log(1e2 * unit))))
+    limits += [(float(np.log(reach.shortest)), float(np.log(reach.longest)))] * layout.coloured
+    limits += [(float(x) - _FAINT, float(x) + _FAR) for x in centre[blocks.disturbance_deviations]]
     return limits
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.inference.engine import Engine
+from lodekit.learning.disturbance_sizes import add_disturbances
 from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
@@ -319,4 +320,5 @@ def match_sizes(
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(sizes.power, ends) if prior.groups else []
     modes = np.array([np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces])
-    return Hyperparameters(sizes.theta, lengthscales, deviations, layout.fix_modes(modes, sizes.theta), noise)
+    found = Hyperparameters(sizes.theta, lengthscales, deviations, layout.fix_modes(modes, sizes.theta), noise)
+    return add_disturbances(engine, layout, found) if layout.disturbances else found

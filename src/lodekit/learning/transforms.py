@@ -122,7 +122,7 @@ class Blocks:
 
     Parameters
     ----------
-    theta, lengthscales, deviations, mode_deviations, noise : slice
+    theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations : slice
         In this order, without gaps.
     """
 
@@ -131,6 +131,8 @@ class Blocks:
     deviations: slice
     mode_deviations: slice
     noise: slice
+    disturbance_lengthscales: slice
+    disturbance_deviations: slice
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> Blocks:
@@ -139,7 +141,7 @@ class Blocks:
         Parameters
         ----------
         sizes : sequence of int
-            Five, in the order of the blocks.
+            In the order of the blocks.
         """
         ends = np.cumsum([0, *sizes]).tolist()
         return cls(*(slice(start, stop) for start, stop in pairwise(ends)))
@@ -163,6 +165,8 @@ class Layout:
         Of all groups of modes, where it is not learned: they have no place in the vector then.
     open_modes : OpenModes, optional
         Where deviations of modes follow the parameters: they have no place in the vector then.
+    coloured, disturbances : int
+        How many disturbances have a lengthscale, and how many there are.
     """
 
     names: tuple[str, ...]
@@ -173,11 +177,18 @@ class Layout:
     noise_levels: int
     mode_deviation: float | None = None
     open_modes: OpenModes | None = None
+    coloured: int = 0
+    disturbances: int = 0
 
     @property
     def learns_modes(self) -> bool:
         """Whether deviations of modes are learned."""
         return self.mode_deviation is None and self.open_modes is None
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether nothing but known inputs and initial states moves anything."""
+        return not self.processes and not self.disturbances
 
     @property
     def learned(self) -> list[int]:
@@ -188,12 +199,13 @@ class Layout:
     def blocks(self) -> Blocks:
         """Which part of the vector belongs to what."""
         modes = self.mode_groups if self.learns_modes else 0
-        return Blocks.of([len(self.transforms), self.processes, self.processes, modes, self.noise_levels])
+        own = [len(self.transforms), self.processes, self.processes, modes, self.noise_levels]
+        return Blocks.of([*own, self.coloured, self.disturbances])
 
     @property
     def size(self) -> int:
         """The length of the vector."""
-        return int(self.blocks.noise.stop)
+        return int(self.blocks.disturbance_deviations.stop)
 
     def position(self, name: str) -> int:
         """Return where a learned parameter stands in the vector."""
@@ -253,6 +265,8 @@ class Layout:
             natural[blocks.deviations],
             self.fix_modes(natural[blocks.mode_deviations], theta),
             natural[blocks.noise],
+            natural[blocks.disturbance_lengthscales],
+            natural[blocks.disturbance_deviations],
         )
 
     def fix_modes(self, deviations: Array, theta: Array) -> Array:
@@ -271,8 +285,8 @@ class Layout:
 
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
-        _, lengthscales, deviations, modes, noise = hyper.parts
-        return [lengthscales, deviations, *([modes] if self.learns_modes else []), noise]
+        _, lengthscales, deviations, modes, *others = hyper.parts
+        return [lengthscales, deviations, *([modes] if self.learns_modes else []), *others]
 
     def pack(self, hyper: Hyperparameters) -> Array:
         """Return the vector, shape (n,), that `unpack` turns into these values."""

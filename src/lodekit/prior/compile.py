@@ -205,6 +205,8 @@ class Coefficients:
     windows : array, shape (o,)
         The interval over which each observable is averaged, which ends at its times; zero where it is none. None where
         no observable is averaged.
+    disturbed : (array, array), optional
+        The numbers of the response to disturbances, and their derivatives, where there are some.
     """
 
     values: CoefficientArrays
@@ -212,6 +214,7 @@ class Coefficients:
     table: tuple[Array, Array]
     driven: tuple[Array, Array] | None = None
     windows: Array | None = None
+    disturbed: tuple[Array, Array] | None = None
 
     def take(self, which: NDArray[np.intp]) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ class Hyperparameters:
         One for each group of modes.
     noise : array
         Standard deviations of the levels of noise, in the user's units.
+    disturbance_lengthscales : array
+        Of those disturbances that have one, in scaled time.
+    disturbance_deviations : array
+        Of all disturbances, in the user's units; of white noise the root of its spectral density.
     """
 
     theta: Array
@@ -34,11 +38,21 @@ class Hyperparameters:
     deviations: Array
     mode_deviations: Array
     noise: Array
+    disturbance_lengthscales: Array = field(default_factory=lambda: np.zeros(0))
+    disturbance_deviations: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
-    def parts(self) -> tuple[Array, Array, Array, Array, Array]:
+    def parts(self) -> tuple[Array, ...]:
         """All arrays, in the order in which they are listed above."""
-        return self.theta, self.lengthscales, self.deviations, self.mode_deviations, self.noise
+        return (
+            self.theta,
+            self.lengthscales,
+            self.deviations,
+            self.mode_deviations,
+            self.noise,
+            self.disturbance_lengthscales,
+            self.disturbance_deviations,
+        )
 
     def map(self, function: Callable[[Array], Array]) -> Hyperparameters:
         """Return the same with a function applied to each array."""

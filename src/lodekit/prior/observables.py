@@ -17,6 +17,7 @@ from lodekit.intervals import read_interval, window_of
 from lodekit.prior.arrays import constant
 from lodekit.prior.basis import ModeBasis
 from lodekit.prior.compile import CoefficientArrays, Coefficients, CompiledObservables, compile_observables
+from lodekit.prior.disturbed import Disturbed, compile_disturbed
 from lodekit.prior.driven import Driven, compile_drive
 from lodekit.prior.modes import ModeGroup
 from lodekit.prior.windows import distinct_windows
@@ -44,12 +45,15 @@ class Observables:
     intervals : array, shape (o,), optional
         The interval over which each observable is averaged, in the user's time, zero where it is none; it ends at the
         time of a value. None where no observable is averaged.
+    disturbed : Disturbed, optional
+        The response to disturbances, where there are some.
     """
 
     compiled: CompiledObservables
     units: Units
     driven: Driven | None = None
     intervals: Array | None = None
+    disturbed: Disturbed | None = None
 
     @property
     def count(self) -> int:
@@ -73,8 +77,9 @@ class Observables:
         """Return coefficient arrays in scaled time and units, with derivatives in the parameters."""
         values, slopes = self.compiled.table.evaluate(theta)
         driven = None if self.driven is None else self.driven.evaluate(theta)
+        disturbed = None if self.disturbed is None else self.disturbed.table.evaluate(theta)
         parts = self.take_apart(np, values), self.take_apart(np, slopes), (values, slopes)
-        return Coefficients(*parts, driven, self.windows)
+        return Coefficients(*parts, driven, self.windows, disturbed)
 
     @cached_property
     def windows(self) -> Array | None:
@@ -296,15 +301,27 @@ class ObservableReader:
     system : System
     inputs : dict of str to InputSignal
         Channels that are known for all times; the prior is that of the others.
+    disturbances : dict of str to str
+        Channels that drive the others and have processes of their own, and the kinds of these.
     """
 
     system: System
     inputs: Mapping[str, InputSignal] = field(default_factory=dict)
+    disturbances: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def reduced(self) -> System:
-        """The system of the channels that are not known."""
-        return self.system.given(tuple(self.inputs)) if self.inputs else self.system
+        """The system of the channels that respond, where nothing drives them."""
+        names = (*self.inputs, *self.disturbances)
+        return self.system.given(names) if names else self.system
+
+    def _leave_out(
+        self, names: Sequence[str], expressions: Sequence[Expression]
+    ) -> tuple[System, OperatorMatrix, list[Signal]]:
+        """Return the system with zero in the place of some channels, and expressions on the others."""
+        is_all = len(names) == len(self.inputs) + len(self.disturbances)
+        own = self.reduced if is_all else self.system.given(names) if names else self.system
+        return own, *_read(own, [drop_names(each, names) for each in expressions] if names else expressions)
 
     def read(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[Signal]]:
         """Return the operators on the channels, and the known functions of time beside them; before any averaging."""
@@ -335,14 +352,19 @@ class ObservableReader:
         units : Units
             Of time, and of each observable.
         """
-        matrix, known = self.read(observables)
-        intervals = self.intervals(observables)
-        if not self.inputs:
-            return Observables(compile_observables(self.system, matrix, known), units, None, intervals)
-        kept = [drop_names(_parse(text), tuple(self.inputs)) for text in observables]
-        compiled = compile_observables(self.reduced, *_read(self.reduced, kept))
-        driven = Driven(compile_drive(self.system, matrix, self.inputs), dict(self.inputs), units.start, intervals)
-        return Observables(compiled, units, driven, intervals)
+        parsed, every = [_parse(text) for text in observables], (*self.inputs, *self.disturbances)
+        intervals, driven, disturbed = self.intervals(observables), None, None
+        # Names that are no channels are found here, among all that there are.
+        _read(self.system, parsed if every else [])
+        if self.inputs:
+            own, matrix, _ = self._leave_out(tuple(self.disturbances), parsed)
+            driven = Driven(compile_drive(own, matrix, self.inputs), dict(self.inputs), units.start, intervals)
+        if self.disturbances:
+            own, matrix, _ = self._leave_out(tuple(self.inputs), parsed)
+            disturbed = compile_disturbed(own, matrix, observables, self.disturbances)
+        return Observables(
+            compile_observables(*self._leave_out(every, parsed)), units, driven, intervals, disturbed
+        )
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables in the user's own units, over the time of other units.

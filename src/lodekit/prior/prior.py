@@ -54,6 +54,17 @@ class Prior:
         """Number of lengthscales, and of deviations: one for each free function, or for each channel."""
         return len(self.latents) if self.channels is None else self.channels.count
 
+    @property
+    def disturbances(self) -> dict[str, str]:
+        """The kinds of disturbances, by name."""
+        own = self.observables.disturbed
+        return {} if own is None else dict(zip(own.names, own.kinds, strict=True))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything but initial states is random: free functions, channels or disturbances."""
+        return bool(self.processes) or self.observables.disturbed is not None
+
     def starting_at(self, start: float, inputs: Mapping[str, InputSignal] | None = None) -> Prior:
         """Return the same prior with another time zero, and with other inputs: that of another record.
 
@@ -124,6 +135,7 @@ def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
     values = compiled.take_apart(np, compiled.table.occurring)
     for o, item in enumerate(summaries):
         known = compiled.signals[o].count or prior.observables.driven is not None
+        known = known or prior.observables.disturbed is not None
         if values.free[o].any() or any(column[o].any() for column in values.columns) or known:
             continue
         error = item.spread / np.sqrt(item.count)

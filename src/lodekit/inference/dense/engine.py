@@ -15,7 +15,7 @@ from lodekit.inference.dense.device import evaluate_on, factorize_on
 from lodekit.inference.dense.evidence import Factorization, evaluate, factorize
 from lodekit.inference.dense.posterior import DensePosterior
 from lodekit.inference.devices import find_device
-from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits, channel_limits
+from lodekit.inference.engine import CROSSOVER, DISTURBED, Case, Evidence, SearchLimits, channel_limits
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
@@ -150,6 +150,8 @@ class DenseKind:
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
+        if case.disturbed:
+            return DISTURBED
         if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
             return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
         if case.on_channels and case.device is not None:

@@ -176,7 +176,7 @@ class MarkovKind:
 
     def cost(self, case: Case) -> float:
         """Return about how many operations an evaluation takes; modes alone are for those who ask."""
-        return _ALWAYS + _EACH * case.size if case.latents else np.inf
+        return _ALWAYS + _EACH * case.size if case.latents or case.disturbed else np.inf
 
     def reason(self, case: Case) -> str:
         """Return what speaks for it, where others could have taken the case as well."""

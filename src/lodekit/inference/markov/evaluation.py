@@ -8,7 +8,7 @@ the mean of the state at the start given everything, and I the information of bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +160,7 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
             for index, part in zip(data.index, np.split(flat, data.edges[1:-1]), strict=True)
         ]
         theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
-    return Hyperparameters(theta, found.lengthscales, found.deviations, found.mode_deviations, noise)
+    return replace(found, theta=theta, noise=noise)
 
 
 class _Total:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ class Filter:
     carried : Carried
     kept : dict of int to White
         Chunks that were kept, where they are few.
+    bases : array, shape (u, m, s), optional
+        The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
+        and all that is said in a basis has to be said in the same one.
     """
 
     space: Space
@@ -45,6 +48,7 @@ class Filter:
     half_logs: Array
     carried: Carried
     kept: dict[int, White]
+    bases: Array | None = None
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
@@ -53,7 +57,10 @@ class Filter:
 
     def make(self, chunk: Chunk) -> White:
         """Return the whitened blocks of any chunk."""
-        return whiten(self.space, self.layout, chunk, self.variance)
+        found = whiten(self.space, self.layout, chunk, self.variance)
+        if self.bases is None:
+            return found
+        return replace(found, basis=self.bases[chunk.patterns], told=self.told[chunk.patterns])
 
     def project(self, values: Array) -> Projected:
         """Return what values of all measurements say of states.
@@ -144,7 +151,7 @@ class Projected:
 
 
 def make_filter(
-    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False
+    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False, looking: bool = False
 ) -> tuple[Filter, Projected] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
@@ -158,6 +165,8 @@ def make_filter(
         Of all measurements, in blocks.
     swept : bool
         Whether blocks that share nothing are filtered inside, too; k is one then.
+    looking : bool
+        Whether states inside blocks will be asked for.
     """
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
@@ -167,6 +176,8 @@ def make_filter(
     count = int(layout.patterns.max()) + 1
     told, moved, noise = np.zeros((3, count, space.size, space.size))
     half_logs, kept, used = np.zeros(count), {}, 0
+    length = layout.places * layout.observed.shape[2]
+    bases = np.zeros((count, max(length, space.size), space.size)) if looking else None
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
@@ -177,12 +188,16 @@ def make_filter(
                 noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
                 half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
                 projected.add_alone(chunk, own)
+                if bases is not None:
+                    bases[first] = own.basis
                 continue
             white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
             return None
         told[chunk.patterns], moved[chunk.patterns], noise[chunk.patterns] = white.told, white.moved, white.noise
         half_logs[chunk.patterns] = white.half_log
+        if bases is not None:
+            bases[chunk.patterns] = white.basis
         projected.add(chunk, white, values)
         used += white.inside.carried.size + 2 * white.inverse.size
         if used <= _KEPT:
@@ -190,4 +205,4 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, bases), projected

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.errors import LodekitError
 from lodekit.inference.measured import Measured
 from lodekit.prior.responses.lengths import Lengths
 
@@ -260,6 +261,7 @@ class MarkovData(Measured):
 
     def _make(self, length: int, more: Array) -> tuple[Layout, Numbers]:
         times, observed, rows = self.table
+        more, added = self._begin(more)
         width = observed.shape[1]
         kinds = np.where(rows >= 0, np.append(self._kinds, -1)[rows], -1)
         empty = np.full((len(more), width), -1, dtype=np.intp)
@@ -269,4 +271,16 @@ class MarkovData(Measured):
         place = np.empty(len(every), dtype=np.intp)
         place[order] = np.arange(len(every))
         found = cut(every[order], both[0], both[1], both[2], max(1, length // width), self.resolution)
-        return found, place[len(times) :]
+        return found, place[len(times) + added :]
+
+    def _begin(self, more: Array) -> tuple[Array, int]:
+        """Return times with the one at which disturbances begin, where these need it, and how many were added."""
+        if self.prior.observables.disturbed is None:
+            return more, 0
+        first = min(float(part.min(initial=np.inf)) for part in (self.table[0], more))
+        if first < -self.resolution:
+            raise LodekitError(
+                "disturbances act from the start of a record on, and nothing is said of them before: ask for times from "
+                f"{self.prior.units.start:.6g} on, or fit all data again"
+            )
+        return (more, 0) if first <= 0.0 else (np.concatenate([[0.0], more]), 1)

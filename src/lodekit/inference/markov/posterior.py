@@ -176,7 +176,8 @@ class MarkovPosterior:
             layout, places = self.data.with_times(self.data.prior.units.scaled_times(times), self.length)
             values, own = self.solved.residual[:, None], self.solved.filter
             with np.errstate(all="ignore"):
-                made = make_filter(own.space, layout, own.variance, layout.spread(values, 0.0), swept=True)
+                spread = layout.spread(values, 0.0)
+                made = make_filter(own.space, layout, own.variance, spread, swept=True, looking=True)
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"

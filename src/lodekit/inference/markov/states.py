@@ -8,7 +8,7 @@ that is looked at. Every observable is then one row of numbers, whatever the tim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from lodekit.errors import LodekitError
+from lodekit.inference.markov.disturbed import DisturbedStates
+from lodekit.inference.markov.unit import Unit
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import Latent
 from lodekit.prior.modes import ModeGroup, companion
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
@@ -28,45 +28,6 @@ from lodekit.prior.responses.transitions import exponentials
 __all__ = ["Slopes", "Space", "make_space", "readings_of"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """A free function at unit lengthscale and variance, in states that are divided by powers of its rate.
-
-    Parameters
-    ----------
-    rate : float
-        With the unit lengthscale.
-    matrix : array, shape (s, s)
-        F.
-    density : float
-        Of the noise that drives the last state.
-    covariance : array, shape (s, s)
-        Of the states, at any time.
-    """
-
-    rate: float
-    matrix: Array
-    density: float
-    covariance: Array
-
-    @classmethod
-    def of(cls, latent: Latent) -> _Unit:
-        """Return the states of a free function; raise where there are none."""
-        own = latent.state_space(1.0)
-        if own is None:
-            raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
-        size = len(own.matrix)
-        rate = float(-own.matrix[-1, 0]) ** (1.0 / size)
-        powers = rate ** np.arange(size)
-        h = [float(part[0]) for part in latent.stack(np, np.zeros(1), 2 * size - 2)]
-        signs = (-1.0) ** np.arange(size)
-        orders = np.add.outer(np.arange(size), np.arange(size))
-        # Odd derivatives of an even function vanish at zero.
-        at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * signs, 0.0)
-        matrix = own.matrix * powers / powers[:, None]
-        return cls(rate, matrix, own.intensity / powers[-1] ** 2, at_zero / np.outer(powers, powers))
 
 
 @dataclass(frozen=True)
@@ -101,7 +62,7 @@ class Space:
     hyper : Hyperparameters
     coefficients : Coefficients
         Of the measured observables.
-    units : tuple of _Unit
+    units : tuple of Unit
         One for each free function.
     matrix : array, shape (s, s)
         F; the states that noise drives come first.
@@ -109,15 +70,18 @@ class Space:
         The spectral density of the noise that drives the first n states.
     readings : array, shape (o, s)
         The measured observables.
+    disturbed : DisturbedStates, optional
+        The states of disturbances and of what they drive; they stand between free functions and modes.
     """
 
     prior: Prior
     hyper: Hyperparameters
     coefficients: Coefficients
-    units: tuple[_Unit, ...]
+    units: tuple[Unit, ...]
     matrix: Array
     density: Array
     readings: Array
+    disturbed: DisturbedStates | None = None
 
     @property
     def noisy(self) -> int:
@@ -136,19 +100,21 @@ class Space:
 
     @cached_property
     def places(self) -> list[slice]:
-        """Where the states of each free function and of each group of modes stand."""
-        return _places([len(unit.matrix) for unit in self.units] + [group.size for group in self.prior.groups])
+        """Where the states of each free function, of all disturbances, and of each group of modes stand."""
+        more = 0 if self.disturbed is None else self.disturbed.size
+        return _places([*(len(unit.matrix) for unit in self.units), more, *(group.size for group in self.prior.groups)])
 
     @property
     def mode_places(self) -> list[tuple[ModeGroup, slice]]:
         """The groups of modes, and where their states stand."""
-        return list(zip(self.prior.groups, self.places[len(self.units) :], strict=True))
+        return list(zip(self.prior.groups, self.places[len(self.units) + 1 :], strict=True))
 
     def root_at(self, time: float) -> Array:
         """Return a root of the prior covariance of the states at a scaled time, shape (s, s)."""
         parts = []
         for unit, deviation in zip(self.units, self.hyper.deviations, strict=True):
             parts.append(deviation * np.linalg.cholesky(unit.covariance))
+        parts += [] if self.disturbed is None else [self.disturbed.root]
         roots = self.prior.mode_roots(self.hyper.mode_deviations)
         offset = self.noisy
         for group, place in self.mode_places:
@@ -165,7 +131,7 @@ class Space:
         coefficients : Coefficients
             At the same values of the parameters.
         """
-        return readings_of(self.prior, self.hyper, self.units, observables, coefficients)
+        return readings_of(self.prior, self.hyper, self.units, observables, coefficients, self.disturbed)
 
     def pull(self, slopes: Slopes, time: float) -> Hyperparameters:
         """Return derivatives in the parameters and in the logarithms of all hyperparameters but the noise.
@@ -205,7 +171,20 @@ class Space:
                 _, back = exponentials(span * self.matrix[place, place].T[None], in_root[None, None])
                 in_matrix_of = slopes.matrix[place, place] + span * back[0, 0]
                 theta += np.tensordot(_companion_slopes(own, values, group), in_matrix_of, 2)
-        return Hyperparameters(theta, lengthscales, deviations, mode_deviations, np.zeros(0))
+        found = Hyperparameters(theta, lengthscales, deviations, mode_deviations, np.zeros(0))
+        return found if self.disturbed is None else self._pull_disturbed(self.disturbed, found, slopes)
+
+    def _pull_disturbed(self, own: DisturbedStates, found: Hyperparameters, slopes: Slopes) -> Hyperparameters:
+        """Return derivatives with those that disturbances add."""
+        place = self.places[len(self.units)]
+        inner = slopes.matrix[place, place], slopes.density[place, place], slopes.start[place, place]
+        theta, lengthscales, deviations = own.pull(*inner, slopes.readings[:, place], self.readings[:, place])
+        return replace(
+            found,
+            theta=found.theta + theta,
+            disturbance_lengthscales=lengthscales,
+            disturbance_deviations=deviations,
+        )
 
 
 def make_space(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients) -> Space:
@@ -219,26 +198,32 @@ def make_space(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients)
     coefficients : Coefficients
         Of the measured observables.
     """
-    units = tuple(_Unit.of(latent) for latent in prior.latents)
+    units = tuple(Unit.of(latent) for latent in prior.latents)
     matrices, densities = [], []
     for unit, ell, deviation in zip(units, hyper.lengthscales, hyper.deviations, strict=True):
         matrices.append(unit.matrix / ell)
         density = np.zeros_like(unit.matrix)
         density[-1, -1] = deviation**2 * unit.density / ell
         densities.append(density)
+    disturbed = None
+    if prior.observables.disturbed is not None:
+        disturbed = DisturbedStates(prior.observables, coefficients, hyper)
+        matrices.append(disturbed.matrix)
+        densities.append(disturbed.density)
     matrices += [_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
     matrix = block_diag(*matrices) if matrices else np.zeros((0, 0))
     noise = block_diag(*densities) if densities else np.zeros((0, 0))
-    rows = readings_of(prior, hyper, units, prior.observables, coefficients)
-    return Space(prior, hyper, coefficients, units, np.asarray(matrix), np.asarray(noise), rows)
+    rows = readings_of(prior, hyper, units, prior.observables, coefficients, disturbed)
+    return Space(prior, hyper, coefficients, units, np.asarray(matrix), np.asarray(noise), rows, disturbed)
 
 
 def readings_of(
     prior: Prior,
     hyper: Hyperparameters,
-    units: Sequence[_Unit],
+    units: Sequence[Unit],
     observables: Observables,
     coefficients: Coefficients,
+    disturbed: DisturbedStates | None = None,
 ) -> Array:
     """Return observables as rows of numbers for the states, shape (o, s).
 
@@ -246,11 +231,13 @@ def readings_of(
     ----------
     prior : Prior
     hyper : Hyperparameters
-    units : sequence of _Unit
+    units : sequence of Unit
         The free functions.
     observables : Observables
     coefficients : Coefficients
         Of the observables.
+    disturbed : DisturbedStates, optional
+        Where there are disturbances.
     """
     parts = []
     for k, (latent, unit) in enumerate(zip(prior.latents, units, strict=True)):
@@ -259,6 +246,8 @@ def readings_of(
         block = np.zeros((len(own), len(unit.matrix)))
         block[:, : own.shape[-1]] = own * (unit.rate / hyper.lengthscales[k]) ** np.arange(own.shape[-1])
         parts.append(block)
+    if disturbed is not None:
+        parts.append(disturbed.rows(observables, coefficients))
     for group in prior.groups:
         found, _ = observables.mode_basis(coefficients, (group,), np.array([_origin(group)]), slopes=False)
         parts.append(np.concatenate(found))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.engine import Case, Evidence, SearchLimits
+from lodekit.inference.engine import DISTURBED, Case, Evidence, SearchLimits
 from lodekit.inference.modal.data import ModalData
 from lodekit.inference.modal.evaluation import evaluate, solve
 from lodekit.inference.modal.posterior import ModalPosterior
@@ -116,6 +116,8 @@ class ModalKind:
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
+        if case.disturbed:
+            return DISTURBED
         if case.latents:
             return "free functions remain, and it has modes alone"
         if not case.in_memory:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.measurements import Measurements
-from lodekit.inference.engine import CROSSOVER, Case, Evidence, SearchLimits
+from lodekit.inference.engine import CROSSOVER, DISTURBED, Case, Evidence, SearchLimits
 from lodekit.inference.spectral.evaluation import Evaluation, evaluate, log_evidence
 from lodekit.inference.spectral.nodes import RawData, SpectralData, SummedData
 from lodekit.inference.spectral.posterior import SpectralPosterior
@@ -159,6 +159,8 @@ class SpectralKind:
 
     def refuses(self, case: Case) -> str:
         """Return why it cannot take a case, and what to do; empty where it can."""
+        if case.disturbed:
+            return DISTURBED
         if case.on_channels and any(latent != CHANNEL_LATENT for latent in case.latents):
             return f"the channels have a covariance of their own; use latent={CHANNEL_LATENT.name!r}"
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)

@@ -1,0 +1,113 @@
+"""Fits with disturbances: they start from a fit without any, and tell which of them are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.records import parts_of
+from lodekit.errors import AccuracyError, FitError
+from lodekit.learning.disturbed import learn_disturbed, settle_disturbances
+from lodekit.learning.learn import guess_starts
+from lodekit.learning.search import Optimum, search
+from lodekit.preparing import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+from lodekit.setup import Setup
+
+__all__ = ["find_disturbed", "without_disturbances"]
+
+Array = NDArray[np.float64]
+
+
+def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
+    """Return the setup of the same fit without some disturbances, in the same units.
+
+    Parameters
+    ----------
+    setup : Setup
+    names : iterable of str
+        Disturbances that are zero.
+    """
+    left, units = dict(setup.reader.disturbances), setup.prior.units
+    for name in names:
+        del left[name]
+    gone = [name for name in setup.reader.disturbances if name not in left]
+    engine = setup.arguments.engine if left else "auto"
+    return prepare(
+        setup.system.given(gone),
+        replace(setup.arguments, disturbances=left or None, engine=engine),
+        setup.measurements,
+        time=units,
+        scales=dict(zip(setup.measurements.names, units.scales.tolist(), strict=True)),
+        starts={name: part.prior.units.start for name, part in setup.parts.items()},
+    )
+
+
+def find_disturbed(
+    setup: Setup, known: Array | None, find: Callable[[Setup], Optimum]
+) -> tuple[Optimum, dict[str, float]]:
+    """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name.
+
+    Parameters
+    ----------
+    setup : Setup
+    known : array, optional
+        A vector of the layout from an earlier fit, to start from.
+    find : function
+        From a setup without disturbances to its best optimum.
+    """
+    objective, layout = setup.objective, setup.layout
+    bare = without_disturbances(setup, list(setup.reader.disturbances))
+    first = None
+    if known is None:
+        try:
+            first = find(bare)
+        except (AccuracyError, FitError):
+            # Data with next to no noise may not be possible at all without disturbances.
+            first = None
+        origins = [] if first is None else [bare.layout.unpack(first.x)]
+        origins += [bare.layout.unpack(x) for x in _guess(bare)]
+        scatter = setup.measurements.scatter()
+        found = learn_disturbed(objective, origins, None if scatter is None else setup.prior.noise.medians(scatter))
+        if found is None:
+            raise FitError("no start gives a finite evidence; give start= values near the truth, or check the units")
+    else:
+        found = search(objective, known)
+    found = settle_disturbances(objective, found)
+    needs, best = {}, layout.unpack(found.x)
+    for name in setup.reader.disturbances:
+        others = without_disturbances(setup, [name])
+        end = search(others.objective, others.layout.pack(_without(setup.prior, best, name)), trusted=True).value
+        needs[name] = max(end, first.value) if first is not None and len(setup.reader.disturbances) == 1 else end
+    return found, needs
+
+
+def _without(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
+    """Return hyperparameters without those of a disturbance."""
+    own = prior.observables.disturbed
+    assert own is not None
+    number = own.names.index(name)
+    lengths = hyper.disturbance_lengthscales
+    if number in own.coloured:
+        lengths = np.delete(lengths, own.coloured.index(number))
+    deviations = np.delete(hyper.disturbance_deviations, number)
+    return replace(hyper, disturbance_lengthscales=lengths, disturbance_deviations=deviations)
+
+
+def _guess(setup: Setup) -> list[Array]:
+    """Return starts that the data suggest, before anything is searched."""
+    arguments, measurements = setup.arguments, setup.measurements
+    scatter = measurements.scatter()
+    return guess_starts(
+        setup.system,
+        setup.objective,
+        [part.thumbnail() for part in parts_of(measurements)],
+        restarts=arguments.restarts,
+        random_state=arguments.random_state,
+        scatter=None if scatter is None else setup.prior.noise.medians(scatter),
+        inputs=[part.inputs for part in parts_of(measurements)],
+    )

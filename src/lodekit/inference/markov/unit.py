@@ -1,0 +1,54 @@
+"""A process with finitely many states at unit lengthscale and variance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.errors import LodekitError
+from lodekit.prior.latents import Latent
+
+__all__ = ["Unit"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A process at unit lengthscale and variance, in states that are divided by powers of its rate.
+
+    Parameters
+    ----------
+    rate : float
+        With the unit lengthscale.
+    matrix : array, shape (s, s)
+        F.
+    density : float
+        Of the noise that drives the last state.
+    covariance : array, shape (s, s)
+        Of the states, at any time.
+    """
+
+    rate: float
+    matrix: Array
+    density: float
+    covariance: Array
+
+    @classmethod
+    def of(cls, latent: Latent) -> Unit:
+        """Return the states of a process; raise where there are none."""
+        own = latent.state_space(1.0)
+        if own is None:
+            raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
+        size = len(own.matrix)
+        rate = float(-own.matrix[-1, 0]) ** (1.0 / size)
+        powers = rate ** np.arange(size)
+        h = [float(part[0]) for part in latent.stack(np, np.zeros(1), 2 * size - 2)]
+        signs = (-1.0) ** np.arange(size)
+        orders = np.add.outer(np.arange(size), np.arange(size))
+        # Odd derivatives of an even function vanish at zero.
+        at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * signs, 0.0)
+        matrix = own.matrix * powers / powers[:, None]
+        return cls(rate, matrix, own.intensity / powers[-1] ** 2, at_zero / np.outer(powers, powers))

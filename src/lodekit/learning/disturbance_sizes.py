@@ -1,0 +1,66 @@
+"""Deviations of disturbances that suit the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.engine import Engine
+from lodekit.inference.markov.disturbed import unit_powers
+from lodekit.learning.transforms import Layout
+from lodekit.prior.compile import Coefficients
+from lodekit.prior.hyperparameters import Hyperparameters
+
+__all__ = ["add_disturbances", "match_disturbances"]
+
+Array = NDArray[np.float64]
+#: What disturbances are taken to do where nothing is known of it: their share of the data.
+_USUAL = 0.1
+
+
+def match_disturbances(
+    engine: Engine, coefficients: Coefficients, theta: Array, target: Array, share: float = _USUAL, length: float = 0.1
+) -> Array:
+    """Return deviations of disturbances that move observables by about a share of their data, shape (d,).
+
+    Parameters
+    ----------
+    engine : Engine
+    coefficients : Coefficients
+        Of the measured observables.
+    theta : array, shape (p,)
+        Values of the parameters.
+    target : array, shape (o,)
+        The mean square of the data of each observable, scaled.
+    share : float
+    length : float
+        The lengthscale of all that have one, in scaled time.
+    """
+    with np.errstate(all="ignore"):
+        powers = unit_powers(engine.prior.observables, coefficients, theta, length)
+        logs = np.log(target) - np.log(powers)
+    found = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
+    return share * np.exp(np.clip(0.5 * np.array(found), -300.0, 300.0))
+
+
+def add_disturbances(
+    engine: Engine, layout: Layout, hyper: Hyperparameters, share: float = _USUAL, length: float = 0.1
+) -> Hyperparameters:
+    """Return hyperparameters with disturbances that move observables by about a share of their data.
+
+    Parameters
+    ----------
+    engine : Engine
+    layout : Layout
+    hyper : Hyperparameters
+        Whatever it says of disturbances is forgotten.
+    share, length : float
+        As in `match_disturbances`.
+    """
+    coefficients = engine.prior.observables.evaluate(hyper.theta)
+    target, _ = engine.powers(coefficients)
+    deviations = match_disturbances(engine, coefficients, hyper.theta, target, share, length)
+    lengths = np.full(layout.coloured, length)
+    return replace(hyper, disturbance_lengthscales=lengths, disturbance_deviations=deviations)
