@@ -17,7 +17,7 @@ from lodekit.inference.dense.innovations import take_in_turn
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.turns import MarkovTurns
-from lodekit.inference.turns import Lead, errors_ahead, split_innovations
+from lodekit.inference.turns import Lead, errors_ahead
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from tests.inference.fitted import make_case, prior_of, series_of
@@ -89,8 +89,9 @@ def test_densities_of_innovations_multiply_to_the_evidence() -> None:
         parts = -0.5 * turns.innovations**2 - np.log(turns.deviations) - 0.5 * np.log(2 * np.pi)
         assert float(parts.sum()) == pytest.approx(engine.value(hyper), rel=1e-11)
         rows = np.arange(len(turns.times))
-        errors, deviations = turns.predict(rows[turns.observables == 0], rows[turns.observables == 0])
-        np.testing.assert_allclose(errors / deviations, split_innovations(turns, 2)[0], rtol=0, atol=1e-9)
+        rows = rows[turns.observables == 0]
+        errors, deviations = turns.predict(rows, rows)
+        np.testing.assert_allclose(errors / deviations, turns.innovations[rows], rtol=0, atol=1e-9)
 
 
 def textbook(

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Lead", "Turns", "errors_ahead", "split_innovations"]
+__all__ = ["Lead", "Turns", "errors_ahead"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -28,6 +28,10 @@ class Turns(Protocol):
     @property
     def innovations(self) -> Array:
         """Each minus its prediction from those before, over the deviation of that: standard normal, shape (m,)."""
+
+    @property
+    def deviations(self) -> Array:
+        """The deviation of each from that prediction, in the user's units, shape (m,)."""
 
     def predict(self, places: Numbers, known: Numbers) -> tuple[Array, Array]:
         """Return some minus their predictions from the first ones, and the deviations of that, in the user's units.
@@ -99,16 +103,3 @@ def errors_ahead(turns: Turns, observable: int, lead: Lead, first: int = 0) -> t
     rows = np.flatnonzero(turns.observables == observable)
     known = first + lead.known(turns.times[first:], turns.times[rows])
     return turns.predict(rows, np.minimum(known, rows))
-
-
-def split_innovations(turns: Turns, count: int) -> list[Array]:
-    """Return the innovations of each observable, in the order of its measurements.
-
-    Parameters
-    ----------
-    turns : Turns
-    count : int
-        How many observables there are.
-    """
-    values, observables = turns.innovations, turns.observables
-    return [values[observables == number] for number in range(count)]

@@ -15,7 +15,6 @@ from lodekit.data.observations import Series
 from lodekit.data.records import padded
 from lodekit.inference.engine import Posterior
 from lodekit.inference.innovations import is_filtered, take_turns
-from lodekit.inference.turns import split_innovations
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
@@ -145,20 +144,23 @@ class Evidence:
         every = padded(self.measurements, self.prior.noise.observables).series
         times: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
         values: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        left: dict[str, float] = {}
         for run in [every] if whole else runs_of(every):
             turns = take_turns(self.engine, self.prior, run, hyper)
             if turns is None:
                 return None
-            for item, own in zip(run, split_innovations(turns, len(run)), strict=True):
+            errors = turns.innovations * turns.deviations
+            for number, item in enumerate(run):
+                own = turns.observables == number
                 # Exact ones are what they are, and no example of noise.
                 times[item.observable].append(item.times[~item.exact])
-                values[item.observable].append(own[~item.exact])
+                values[item.observable].append(turns.innovations[own][~item.exact])
+                if self.prior.disturbances and len(item.times):
+                    left[item.observable] = float(np.mean(errors[own] ** 2))
         if not any(values.values()):
             return None
-        return Innovations(
-            {name: np.concatenate(parts) for name, parts in times.items()},
-            {name: np.concatenate(parts) for name, parts in values.items()},
-        )
+        both = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (times, values))
+        return Innovations(*both, left)
 
     def _summed(self, item: Summary) -> Check:
         level = self.level(item.observable)

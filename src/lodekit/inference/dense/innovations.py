@@ -40,6 +40,11 @@ class Turns:
     root: Array
     innovations: Array
 
+    @property
+    def deviations(self) -> Array:
+        """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
+        return np.diag(self.root)
+
     def ahead(self, place: int, known: int) -> tuple[float, float]:
         """Return a measurement minus its prediction from the first `known` ones, and the deviation of that.
 
