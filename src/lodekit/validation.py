@@ -159,7 +159,7 @@ def _leaves_nothing(fit: Fit, names: Sequence[str]) -> bool:
 def _read_start(fit: Fit, start: str | int) -> int | None:
     """Return how many measurements of each observable tell the initial state; None for all."""
     if start == "all":
-        return _FIRST if fit.prior.processes else None
+        return _FIRST if fit.prior.is_random else None
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
     return start
