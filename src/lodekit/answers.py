@@ -1,4 +1,4 @@
-"""Answers of a fit: predictions, samples, residuals, the log evidence, scores and a summary."""
+"""Answers of a fit: predictions, samples, the log evidence, scores and a summary."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from lodekit.data.observations import Observations
 from lodekit.data.sources import read_values
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.prior.equations import equation_terms
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import Observables
 
 __all__ = [
     "log_evidence",
     "method_of_fit",
     "predict",
     "read_observables",
-    "residual",
     "sample",
     "score",
 ]
@@ -244,59 +242,6 @@ def _draw(
     return np.concatenate(parts), np.array(theta)
 
 
-def residual(
-    fit: Fit,
-    t: ArrayLike,
-    *,
-    samples: int = 0,
-    random_state: int | None = None,
-    relative: bool = False,
-    record: str | int | None = None,
-) -> Array:
-    """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
-
-    Derivatives come from the model itself, so this shows that its algebra and its rounding are right, not that its
-    curves are: `certificate` differentiates the curves.
-
-    Parameters
-    ----------
-    t : array-like, shape (n,)
-        Times.
-    samples : int
-        How many samples to take instead of the mean, each with its own parameters; zero takes the mean.
-    random_state : int, optional
-        Seed of the samples.
-    relative : bool
-        Whether what is left is divided by the sum of the sizes of the terms of its equation.
-    record : str or int, optional
-        As in `predict`.
-
-    Returns
-    -------
-    array, shape (n, equations), or (samples, n, equations)
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
-    >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
-    True
-    """
-    fit = fit.part(record)
-    equations, times = equation_terms(fit.system), fit.times(t)
-    if not samples:
-        mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
-        left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
-        return left
-    values, own = sample(fit, times, samples, random_state, equations.observables, return_parameters=True)
-    theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
-    parts = [
-        equations.residual(each, times, value[None], relative=relative)
-        for each, value in zip(theta, values, strict=True)
-    ]
-    return np.asarray(np.concatenate(parts))
-
-
 def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:
     """Return the log evidence at the learned hyperparameters, with some parameters changed, and its gradient.
 
@@ -363,7 +308,7 @@ def score(
     if fit.measurements.inputs:
         # New samples of an input add to those of the fit.
         new = new.given({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
-        reader = ObservableReader(fit.system, (fit.measurements + new).inputs)
+        reader = replace(reader, inputs=(fit.measurements + new).inputs)
     for series in new.series:
         observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
@@ -388,7 +333,7 @@ def read_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[
         What the user gave; all channels where it is None.
     """
     if observable is None:
-        return list(fit.system.plain_channels), False
+        return fit.setup.channels, False
     if isinstance(observable, str):
         return [observable], True
     if not isinstance(observable, Iterable):

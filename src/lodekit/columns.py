@@ -97,7 +97,7 @@ def _predict(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None
     """Return the predictions of one record as columns."""
     import numpy as np
 
-    names = list(gp.system.plain_channels) if names is None else names
+    names = gp.fit_.setup.channels if names is None else names
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     # In blocks, so that memory does not grow with the number of times.
     blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
@@ -152,7 +152,7 @@ def _sample(
     record: str | None,
 ) -> dict[str, Any]:
     """Return functions of one record as columns."""
-    names = list(gp.system.plain_channels) if names is None else names
+    names = gp.fit_.setup.channels if names is None else names
     drawn, own = gp.sample(times, size, seed, names, return_parameters=True, record=record)
     columns: dict[str, Any] = {"sample": [k for k in range(1, size + 1) for _ in times], "t": times.tolist() * size}
     dates = date_column(gp.labels_, times)
@@ -181,7 +181,7 @@ def simulate_columns(
     inputs, start, record
         As in `LODEGP.simulate`.
     """
-    names = list(gp.system.plain_channels)
+    names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     for number, name in enumerate(names):

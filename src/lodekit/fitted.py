@@ -14,7 +14,7 @@ from lodekit.arguments import read_times
 from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.data.observations import Series
-from lodekit.data.records import FIRST, find_record, parts_of
+from lodekit.data.records import FIRST, find_record
 from lodekit.inference.choice import Choice
 from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
@@ -25,9 +25,10 @@ from lodekit.learning.estimates import Estimate, estimate_parameters
 from lodekit.learning.evidence import Evidence
 from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
+from lodekit.learning.needs import Disturbance, find_disturbances
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import describe_hyperparameters, find_warnings, input_sentence
+from lodekit.learning.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
@@ -262,11 +263,10 @@ class Fit:
         """
         if self.whole is not None:
             return self.whole.estimates_at(share)
-        optimum, points, layout = self.optimum, self.measurements.distinct, self.layout
+        points, layout = self.measurements.distinct, self.layout
         wider = np.array([self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned])
-        found = estimate_parameters(
-            layout, optimum.x, self.information, optimum.at_bound, points, self.freedom, wider, share
-        )
+        at = self.optimum.x, self.information, self.optimum.at_bound
+        found = estimate_parameters(layout, *at, points, self.freedom, wider, share)
         return apply_verdicts(found, self.diagnosis.verdicts, enough=points >= layout.size, share=share)
 
     @cached_property
@@ -312,8 +312,8 @@ class Fit:
             self.labels.units.get("t", ""),
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
-        parts, channels = self.parts if self.prior.latents else (), self.system.plain_channels
-        stepped = [text for part in parts for text in warn_of_steps(part.measurements.series, self.noise, channels)]
+        parts, names = self.parts if self.prior.latents else (), self.system.plain_channels
+        stepped = [text for part in parts for text in warn_of_steps(part.measurements.series, self.noise, names)]
         # What a smooth prior leaves of steps is a curve as well, and has another cure.
         found += stepped or warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
         return list(dict.fromkeys(found))
@@ -357,27 +357,26 @@ class Fit:
 
     def describe_inputs(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each input by name: its kind, how many samples it has, and how many were missing."""
-        found: dict[str, dict[str, Any]] = {}
-        for name, signal in self.measurements.inputs.items():
-            every = [part.inputs[name] for part in parts_of(self.measurements)]
-            samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
-            found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
-            if not any(part.inputs[name].changes(*part.window) for part in parts_of(self.measurements)):
-                found[name]["changes"] = False
-            if name in self.preference:
-                found[name]["advantage"] = float(self.preference[name])
-        return found
+        return describe_inputs(self.measurements, self.preference)
+
+    @cached_property
+    def disturbances(self) -> dict[str, Disturbance]:
+        """What was learned of each disturbance, and whether it is needed, by name."""
+        found = self.hyperparameters, self.covariance, self.optimum.at_bound
+        return find_disturbances(self.prior, self.layout, *found, self.needs)
 
     @property
     def input_notes(self) -> list[str]:
-        """What is known of each input, in a sentence each."""
-        return [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
+        """What is known of each input, and was learned of each disturbance, in a sentence each."""
+        told = [each.sentence(self.labels.units) for each in self.disturbances.values()]
+        return [*(input_sentence(name, **known) for name, known in self.describe_inputs().items()), *told]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""
         return {
             "parameters": {name: estimate.to_dict() for name, estimate in self.estimates.items()},
             "inputs": self.describe_inputs(),
+            "disturbances": {name: each.to_dict() for name, each in self.disturbances.items()},
             "noise": dict(self.noise),
             "hyperparameters": dict(self.described),
             "log_evidence": float(self.log_evidence),

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, plant, storage
+from lodekit import answers, figures, leftover, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
@@ -18,6 +18,7 @@ from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
+from lodekit.learning.needs import Disturbance
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
 from lodekit.summary import intervals, summary
@@ -271,6 +272,11 @@ class LODEGP:
         return self.fit_.estimates
 
     @property
+    def disturbances_(self) -> dict[str, Disturbance]:
+        """What was learned of each disturbance by name: deviation, lengthscale, and whether it is needed."""
+        return self.fit_.disturbances
+
+    @property
     def hyperparameters_(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
         return self.fit_.described
@@ -359,7 +365,7 @@ class LODEGP:
     save = method_of_fit(storage.save_fit)
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
-    residual = method_of_fit(answers.residual)
+    residual = method_of_fit(leftover.residual)
     validate = method_of_fit(validate)
     diagnose = method_of_fit(diagnose)
     state_space = method_of_fit(plant.state_space)

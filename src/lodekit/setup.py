@@ -14,6 +14,7 @@ from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 from lodekit.learning.verdicts import Structure
+from lodekit.prior.disturbed import WHITE
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
@@ -76,6 +77,11 @@ class Setup:
     def reduced(self) -> System:
         """The system of the channels that are not known: what has a prior."""
         return self.reader.reduced
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that have values: all but white noise."""
+        return [name for name in self.system.plain_channels if self.reader.disturbances.get(name) != WHITE]
 
     @cached_property
     def structure(self) -> Structure:

@@ -64,14 +64,15 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}
     state = {
         "system": fit.system.definition(),
-        # Models without inputs stay readable for versions that know of none.
-        "arguments": {k: v for k, v in fit.arguments.to_dict().items() if k != "inputs" or v},
+        # Models without inputs or disturbances stay readable for versions that know of none.
+        "arguments": {k: v for k, v in fit.arguments.to_dict().items() if k not in ("inputs", "disturbances") or v},
         "labels": fit.labels.to_dict(),
         "scaling": [units.start, units.span],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
         "sizes": {fit.layout.names[number]: each.size for number, each in fit.layout.transforms.items()},
         "diagnosis": fit.diagnosis.to_dict(),
         "preference": {name: float(value) for name, value in fit.preference.items()},
+        **({"needs": {name: float(value) for name, value in fit.needs.items()}} if fit.needs else {}),
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
     number = _CLOSED if fit.layout.open_modes is None else FORMAT
@@ -112,7 +113,7 @@ def load_fit(path: str | Path) -> Fit:
         value = _checked_value(setup, x, None if state["format"] == 2 else value, state, path)
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
         fit = make_fit(setup, optimum, curvature, Labels.read(state.get("labels", {})))
-        fit = replace(fit, preference=dict(state.get("preference", {})))
+        fit = replace(fit, preference=dict(state.get("preference", {})), needs=dict(state.get("needs", {})))
         # Earlier versions did not save what was found out about a fit.
         known = state.get("diagnosis")
         return fit.diagnosed() if known is None else replace(fit, diagnosis=Diagnosis.from_dict(known))

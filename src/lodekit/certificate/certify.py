@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.answers import predict, sample
 from lodekit.arguments import check_seed
 from lodekit.certificate.measure import Measured, join_measured, measure_curve, measure_draws
+from lodekit.certificate.sense import equations_with_values, prove, sense_of
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
+from lodekit.prior.disturbed import WHITE
 
 __all__ = ["ROUNDING", "Certificate", "certificate", "join_certificates", "measure_mean"]
 
@@ -48,6 +50,8 @@ class Certificate:
         Why no samples were measured, where some were asked for.
     own : bool
         Whether every sample has parameters of its own, which its equations were taken at.
+    sense : str
+        In which sense the equations hold, where white noise drives some; empty otherwise.
     """
 
     identities: tuple[str, ...]
@@ -56,6 +60,7 @@ class Certificate:
     size: int = 0
     why: str = ""
     own: bool = False
+    sense: str = ""
 
     @property
     def residual(self) -> float:
@@ -79,6 +84,10 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = ["Proved exactly:", *(f"  {line}" for line in self.identities)]
+        if self.sense:
+            lines.append(f"Sense: {self.sense}.")
+        if not self.mean.left.shape[1]:
+            return "\n".join(lines)
         count = len(self.mean.times)
         where = "one time" if count == 1 else f"{count} times"
         lines.append(f"Measured on the returned curves, at {where}, relative to the terms:")
@@ -142,14 +151,14 @@ def certificate(
         )
     fit = fit.part(record)
     mean = measure_mean(fit, t)
-    identities = fit.setup.reduced.verify()
-    if not samples:
-        return Certificate(identities, mean)
+    identities, sense = prove(fit), sense_of(fit)
+    if not samples or not mean.left.shape[1]:
+        return Certificate(identities, mean, sense=sense)
     try:
         drawn = _measure_samples(fit, mean, int(samples), random_state)
     except LodekitError as problem:
-        return Certificate(identities, mean, why=str(problem))
-    return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.learned))
+        return Certificate(identities, mean, why=str(problem), sense=sense)
+    return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.learned), sense=sense)
 
 
 def join_certificates(parts: Sequence[Certificate]) -> Certificate:
@@ -181,9 +190,11 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MOST_TIMES).round().astype(int)]
-    return measure_curve(
-        _written(fit), lambda at: predict(fit, at, list(fit.system.channels)), times, fit.prior.units.span, _breaks(fit)
-    )
+    written = _written(fit)
+    if not written.equations:
+        return Measured(times, np.zeros((len(times), 0)), np.zeros((len(times), 0)), fit.prior.units.span)
+    names = list(written.channels)
+    return measure_curve(written, lambda at: predict(fit, at, names), times, fit.prior.units.span, _breaks(fit))
 
 
 def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
@@ -194,7 +205,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         lengths = [mean.length / 8.0]
 
     def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
-        drawn, own = sample(fit, at, size, seed, list(fit.system.channels), return_parameters=True)
+        drawn, own = sample(fit, at, size, seed, list(_written(fit).channels), return_parameters=True)
         return drawn, [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
 
     breaks = [_breaks(fit)]
@@ -210,11 +221,12 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
     """Return the equations at some values of the parameters, the learned ones by default."""
     learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
-    return WrittenEquations(fit.system.written, fit.system.channels, learned if values is None else values)
+    channels = [name for name in fit.system.channels if fit.prior.disturbances.get(name) != WHITE]
+    return WrittenEquations(equations_with_values(fit), channels, learned if values is None else values)
 
 
 def _is_rough(fit: Fit) -> bool:
-    return any(not latent.has_band for latent in fit.prior.latents)
+    return bool(fit.prior.disturbances) or any(not latent.has_band for latent in fit.prior.latents)
 
 
 def _breaks(fit: Fit) -> Array:
@@ -223,6 +235,8 @@ def _breaks(fit: Fit) -> Array:
     At jumps and corners of known inputs, and, where the prior is rough, at the measurements.
     """
     found = [fit.measurements.times()] if _is_rough(fit) else []
+    # Disturbances begin with the record.
+    found += [np.array([fit.prior.units.start])] if fit.prior.disturbances else []
     driven = fit.prior.observables.driven
     if driven is not None:
         found.append(driven.corners(fit.hyperparameters.theta))

@@ -93,7 +93,7 @@ def sample(
     """
     gp = read_model(model)
     times = read_times(gp, start, stop, count, at, record)
-    names = observable or list(gp.system.plain_channels)
+    names = observable or gp.fit_.setup.channels
     total = size * len(names) * sum(map(len, times.values()))
     if total > _MOST:
         raise LodekitError(f"expected at most {_MOST:,} numbers at once, got {total:,}")

@@ -12,6 +12,8 @@ from lodekit import plotting
 from lodekit.answers import predict, sample
 from lodekit.arguments import check_count
 from lodekit.certificate.certify import measure_mean
+from lodekit.certificate.sense import equations_with_values, sense_of
+from lodekit.errors import LodekitError
 from lodekit.figures.requests import read_grid, read_names, read_panels, read_parts, read_truths, read_units, series_of
 from lodekit.fitted import Fit
 from lodekit.intervals import unit_of_observable
@@ -177,7 +179,10 @@ def plot_residual(
     1
     """
     known = read_units(fit, units)
-    names = [f"equation {i}" for i in range(1, len(fit.system.equations) + 1)]
+    equations = [equation.text for equation in equations_with_values(fit)]
+    if not equations:
+        raise LodekitError(f"no equation can be drawn: {sense_of(fit)}")
+    names = [f"equation {i}" for i in range(1, len(equations) + 1)]
     parts = read_parts(fit, record)
     figure, grid, new = read_panels(axes, names, parts, height_each=1.2)
     for part, panels in zip(parts, grid, strict=True):
@@ -190,7 +195,7 @@ def plot_residual(
                 measured.left[:, j],
                 visible=float(measured.uncertainties[j]),
                 window=part.measurements.window,
-                label=f"{where}{names[j]}:  {fit.system.equations[j]}",
+                label=f"{where}{names[j]}:  {equations[j]}",
             )
     panels = [panel for column in grid for panel in column]
     plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
@@ -259,7 +264,7 @@ def plot_spectrum(
     >>> len(gp.plot_spectrum(observable="x").axes)
     1
     """
-    names = list(fit.system.plain_channels) if observable is None else read_names(fit, observable)
+    names = fit.setup.channels if observable is None else read_names(fit, observable)
     known = read_units(fit, units)
     frequencies, densities = prior_density(fit.prior, fit.hyperparameters, fit.observables(names))
     figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)

@@ -58,7 +58,7 @@ def read_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
         What was asked for; None for all channels, and whatever else was measured.
     """
     if observable is None:
-        return list(dict.fromkeys((*fit.system.plain_channels, *fit.measurements.names)))
+        return list(dict.fromkeys((*fit.setup.channels, *fit.measurements.names)))
     names = [observable] if isinstance(observable, str) else observable
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
         raise LodekitError(f'expected observables as a text or a list of texts, such as "f1\'", got {observable!r}')
@@ -167,7 +167,7 @@ def read_truths(
     except (TypeError, ValueError) as problem:
         raise LodekitError(f"expected truth as numbers, or as a function of an array of times: {problem}") from None
     values = values[:, None] if values.ndim == 1 else values
-    channels = fit.system.plain_channels
+    channels = fit.setup.channels
     if values.ndim != 2 or len(values) != len(times) or values.shape[1] not in (len(names), len(channels)):
         raise LodekitError(f"expected true values of shape ({len(times)}, {len(names)}), got {values.shape}")
     if order is not None and not callable(truth):

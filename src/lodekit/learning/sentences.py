@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.algebra.scalars import Scalar
+from lodekit.data.measurements import Measurements
+from lodekit.data.records import parts_of
 from lodekit.errors import AlgebraError
 from lodekit.inference.engine import Posterior
 from lodekit.learning.diagnosis import Diagnosis
@@ -21,7 +24,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["MODES", "describe_hyperparameters", "find_warnings", "input_sentence", "near_degeneracies"]
+__all__ = ["MODES", "describe_hyperparameters", "describe_inputs", "find_warnings", "input_sentence", "near_degeneracies"]
 
 #: What deviations of modes are called, before their number.
 MODES = "deviation of mode"
@@ -75,6 +78,13 @@ def describe_hyperparameters(prior: Prior, hyper: Hyperparameters, channels: Seq
         found[f"deviation of {name}"] = float(sigma)
     for i, sigma in enumerate(hyper.mode_deviations, 1):
         found[f"{MODES} {i}"] = float(sigma)
+    own = prior.observables.disturbed
+    if own is not None:
+        lengths = dict(zip(own.coloured, hyper.disturbance_lengthscales, strict=True))
+        for number, (name, sigma) in enumerate(zip(own.names, hyper.disturbance_deviations, strict=True)):
+            if number in lengths:
+                found[f"lengthscale of {name}"] = prior.units.user_lengths(float(lengths[number]))
+            found[f"deviation of {name}"] = float(sigma)
     return found
 
 
@@ -174,6 +184,27 @@ def find_warnings(
     if optimum.at_bound[layout.blocks.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
+
+
+def describe_inputs(measurements: Measurements, preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
+    """Return what is known of each input by name: its kind, how many samples it has, and how many were missing.
+
+    Parameters
+    ----------
+    measurements : Measurements
+    preference : dict of str to float
+        For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, signal in measurements.inputs.items():
+        every = [part.inputs[name] for part in parts_of(measurements)]
+        samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
+        found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
+        if not any(part.inputs[name].changes(*part.window) for part in parts_of(measurements)):
+            found[name]["changes"] = False
+        if name in preference:
+            found[name]["advantage"] = float(preference[name])
+    return found
 
 
 def input_sentence(

@@ -22,7 +22,7 @@ from lodekit.prior.families import read_latent
 from lodekit.prior.latents import Latent
 from lodekit.system.system import System
 
-__all__ = ["WHITE", "Disturbed", "DisturbedArrays", "compile_disturbed", "read_disturbance"]
+__all__ = ["WHITE", "Disturbed", "DisturbedArrays", "compile_disturbed", "prove_response", "read_disturbance"]
 
 Array = NDArray[np.float64]
 Row = list[Scalar]
@@ -234,3 +234,30 @@ def _check_exists(text: str, W: Sequence[Row], names: Sequence[str], latents: Se
                 f"{text} holds {name}{chr(39) * order}, which a {latent.name!r} disturbance does not have; take "
                 f"'matern-{2 * order + 1}/2' for {name}, or smoother"
             )
+
+
+def prove_response(system: System, kinds: Mapping[str, str]) -> str:
+    """Return that the response to disturbances solves the equations, after checking it exactly; raise where it does not.
+
+    Every equation is an observable of ``x' = F x + G w``: its rows on the states and on all derivatives of w vanish
+    identically in the parameters.
+
+    Parameters
+    ----------
+    system : System
+        With the disturbances among its channels, and without known inputs.
+    kinds : dict of str to str
+        The kind of each disturbance.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> prove_response(lk.System("x' = -a*x + w", parameters=["a"]), {"w": "white"})
+    "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"
+    """
+    found = compile_disturbed(system, system.operator, [f"equation {i}" for i, _ in enumerate(system.equations)], kinds)
+    _, _, rows, direct = found.shapes
+    left = found.table.occurring[-(math.prod(rows) + math.prod(direct)) or len(found.table.occurring) :]
+    if left.any():
+        raise LodekitError("the response to disturbances does not solve the equations; this should not happen")
+    return "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"

@@ -56,6 +56,20 @@ class EquationTerms:
         -------
         array, shape (s, n, equations)
         """
+        total, size = self._sums(theta, times, values)
+        return total / np.where(size > 0, size, 1.0) if relative else total
+
+    def sizes(self, theta: Array, times: Array, values: Array) -> Array:
+        """Return the sums of the sizes of the terms, as `residual` divides by them, shape (s, n, equations).
+
+        Parameters
+        ----------
+        theta, times, values
+            As in `residual`.
+        """
+        return self._sums(theta, times, values)[1]
+
+    def _sums(self, theta: Array, times: Array, values: Array) -> tuple[Array, Array]:
         ring = self.system.operator.ring
         coefficients, _ = ScalarTable(ring, [value for *_, value in self.terms]).evaluate(theta)
         total = np.zeros((*values.shape[:2], len(self.system.equations)))
@@ -67,7 +81,7 @@ class EquationTerms:
         for equation, side in enumerate(SignalTable(ring, self.system.forcing).evaluate(theta, times)):
             total[:, :, equation] -= side
             size[:, :, equation] += np.abs(side)
-        return total / np.where(size > 0, size, 1.0) if relative else total
+        return total, size
 
 
 def equation_terms(system: System) -> EquationTerms:

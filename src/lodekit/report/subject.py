@@ -86,7 +86,7 @@ class Subject:
     @property
     def names(self) -> list[str]:
         """The channels, and whatever else was measured."""
-        channels = self.gp.system.plain_channels
+        channels = self.gp.fit_.setup.channels
         return [*channels, *(name for name in self.series if name not in channels)]
 
     @property

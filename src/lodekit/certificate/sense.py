@@ -1,0 +1,97 @@
+"""Which equations values can be put into where white noise drives some: combinations in which it does not occur."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lodekit.algebra.operators import OperatorMatrix
+from lodekit.algebra.scalars import join_terms
+from lodekit.fitted import Fit
+from lodekit.prior.disturbed import WHITE, prove_response
+from lodekit.system.grammar import parse_equations
+from lodekit.system.sides import eliminate
+from lodekit.system.system import System
+from lodekit.system.tree import Equation, Name, walk
+from lodekit.system.writing import operator_terms
+
+__all__ = ["equations_with_values", "prove", "sense_of"]
+
+
+def _white(fit: Fit) -> list[str]:
+    return [name for name, kind in fit.prior.disturbances.items() if kind == WHITE]
+
+
+def equations_with_values(fit: Fit) -> tuple[Equation, ...]:
+    """Return the equations as they are written, and in the place of those that hold white noise what they imply without.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    names = _white(fit)
+    if not names:
+        return fit.system.written
+    held = [i for i, equation in enumerate(fit.system.written) if _holds(equation, names)]
+    kept = [equation for i, equation in enumerate(fit.system.written) if i not in held]
+    return (*kept, *_implied(fit.system, held, names))
+
+
+def _holds(equation: Equation, names: Sequence[str]) -> bool:
+    sides = [side for side in (equation.left, equation.right) if side is not None]
+    return any(isinstance(part, Name) and part.name in names for side in sides for part in walk(side))
+
+
+def _implied(system: System, rows: Sequence[int], names: Sequence[str]) -> list[Equation]:
+    """Return what some equations say together of all channels but some."""
+    own = system.operator
+    part = OperatorMatrix(own.ring, [own.rows[i] for i in rows], [own.denominators[i] for i in rows], own.width)
+    hidden = [system.channels.index(name) for name in names]
+    operator, sides = eliminate(part, [system.forcing[i] for i in rows], hidden)
+    texts = []
+    for i, side in enumerate(sides):
+        terms = [
+            term
+            for j, channel in enumerate(system.channels)
+            for term in operator_terms(operator.coefficients(i, j), channel)
+        ]
+        if terms:
+            texts.append(f"{join_terms(terms)} = {side}")
+    return parse_equations(texts) if texts else []
+
+
+def prove(fit: Fit) -> tuple[str, ...]:
+    """Return what was proved exactly about the solutions of a fit.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    found = fit.setup.reduced.verify()
+    if fit.prior.disturbances:
+        system = fit.system.given(tuple(fit.measurements.inputs)) if fit.measurements.inputs else fit.system
+        found = (*found, prove_response(system, fit.prior.disturbances))
+    return found
+
+
+def sense_of(fit: Fit) -> str:
+    """Return in which sense the equations hold, as a sentence; empty where curves have values for all of them.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    names = _white(fit)
+    if not names:
+        return ""
+    listed, own = " and ".join(names), equations_with_values(fit)
+    held = [equation.text for equation in fit.system.written if _holds(equation, names)]
+    says = (
+        f"given {listed}, all equations hold exactly. {listed} {'is' if len(names) == 1 else 'are'} white noise, without "
+        f"values: {'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} integrated over any "
+        "stretch of time, and cannot be checked by values of curves"
+    )
+    return says + (
+        f"; what is free of it was measured: {'; '.join(equation.text.strip() for equation in own)}"
+        if own
+        else "; no combination is free of it, so that nothing was left to measure"
+    )

@@ -1,0 +1,152 @@
+"""Whether disturbances are needed: a test of deviations that cannot be negative.
+
+Twice the log likelihood that a disturbance gains is compared with what it gains where there is none. A deviation of
+zero is at the edge of what is possible: in half of all samples the best one is zero, and nothing is gained; in the
+other half the gain is chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). A lengthscale that
+is learned beside it means nothing where the deviation is zero. It counts as one more degree of freedom, so that gains
+are one or two of these: the gain of the best lengthscale is more than that of any given one, and this has proved to be
+on the safe side in simulations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from lodekit.learning.transforms import Layout
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+
+__all__ = ["Disturbance", "boundary_p_value", "find_disturbances"]
+
+#: A disturbance that chance would explain more often than this is not needed.
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What was learned of a disturbance.
+
+    Parameters
+    ----------
+    name, kind : str
+    deviation : float
+        In the unit of the channel; of white noise the root of its spectral density, in that unit times the root of the
+        unit of time: over a time T its integral has the deviation ``deviation * sqrt(T)``. Zero where it is best there.
+    std_error : float
+        Of the deviation; NaN where that is zero.
+    lengthscale : float or None
+        In the user's time; None for white noise.
+    gain : float
+        By how much the log evidence, with the priors of what is learned, exceeds that of a fit without it.
+    p_value : float
+        How often chance alone would gain as much.
+    needed : bool
+        Whether that is less often than one in twenty times.
+    """
+
+    name: str
+    kind: str
+    deviation: float
+    std_error: float
+    lengthscale: float | None
+    gain: float
+    p_value: float
+    needed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; what is no number is None."""
+        found = asdict(self)
+        return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in found.items()}
+
+    def sentence(self, units: Mapping[str, str]) -> str:
+        """Return what was found out about it.
+
+        Parameters
+        ----------
+        units : dict of str to str
+            Of channels and of the time, where they are known.
+
+        Examples
+        --------
+        >>> Disturbance("w", "white", 0.4, 0.02, None, 30.0, 4.7e-15, True).sentence({"w": "W", "t": "s"})
+        'w: white noise, 0.4 W*sqrt(s); needed (p = 4.7e-15)'
+        """
+        own, time = units.get(self.name, ""), units.get("t", "")
+        unit = f" {own}" if own else ""
+        if self.kind == "white":
+            unit = f" {own}*sqrt({time})" if own and time else f" in the unit of {self.name} times the root of time"
+        what = "white noise" if self.kind == "white" else self.kind
+        if not self.deviation:
+            return f"{self.name}: {what}, not needed: it is best at zero"
+        size = f"{self.name}: {what}, {self.deviation:.4g}{unit}"
+        if self.lengthscale is not None:
+            size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
+        return f"{size}; {'needed' if self.needed else 'not needed'} (p = {self.p_value:.2g})"
+
+
+def boundary_p_value(gain: float, *, coloured: bool) -> float:
+    """Return how often a disturbance that is not there gains as much.
+
+    Parameters
+    ----------
+    gain : float
+        In log evidence.
+    coloured : bool
+        Whether a lengthscale was learned with it.
+
+    Examples
+    --------
+    >>> round(boundary_p_value(1.3528, coloured=False), 4), boundary_p_value(0.0, coloured=False)
+    (0.05, 1.0)
+    """
+    if gain <= 0.0:
+        return 1.0
+    first = float(chi2.sf(2.0 * gain, 1))
+    return 0.5 * (first + float(chi2.sf(2.0 * gain, 2))) if coloured else 0.5 * first
+
+
+def find_disturbances(
+    prior: Prior,
+    layout: Layout,
+    hyper: Hyperparameters,
+    covariance: NDArray[np.float64],
+    at_bound: NDArray[np.bool_],
+    gains: Mapping[str, float],
+) -> dict[str, Disturbance]:
+    """Return what was learned of each disturbance, by name.
+
+    Parameters
+    ----------
+    prior : Prior
+    layout : Layout
+    hyper : Hyperparameters
+        At the optimum.
+    covariance : array, shape (n, n)
+        Of everything learned, on the scale of the search.
+    at_bound : array of bool, shape (n,)
+        What sits at a limit of the search: deviations there are zero.
+    gains : dict of str to float
+        By how much the objective is less without each.
+    """
+    own = prior.observables.disturbed
+    if own is None:
+        return {}
+    found, start = {}, layout.blocks.disturbance_deviations.start
+    for number, (name, kind) in enumerate(zip(own.names, own.kinds, strict=True)):
+        is_zero, gain = bool(at_bound[start + number]), max(float(gains.get(name, 0.0)), 0.0)
+        deviation = 0.0 if is_zero else float(hyper.disturbance_deviations[number])
+        error = np.nan if is_zero else deviation * float(np.sqrt(covariance[start + number, start + number]))
+        coloured = number in own.coloured
+        length = None
+        if coloured:
+            place = own.coloured.index(number)
+            length = np.nan if is_zero else prior.units.user_lengths(float(hyper.disturbance_lengthscales[place]))
+        p_value = boundary_p_value(0.0 if is_zero else gain, coloured=coloured)
+        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, p_value < _LEVEL)
+    return found

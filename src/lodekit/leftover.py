@@ -1,0 +1,100 @@
+"""What is left of the equations in closed form, for the posterior mean or for samples."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.answers import predict, sample
+from lodekit.errors import EquationError
+from lodekit.fitted import Fit
+from lodekit.prior.disturbed import WHITE
+from lodekit.prior.equations import EquationTerms, equation_terms
+
+__all__ = ["residual"]
+
+Array = NDArray[np.float64]
+
+
+def residual(
+    fit: Fit,
+    t: ArrayLike,
+    *,
+    samples: int = 0,
+    random_state: int | None = None,
+    relative: bool = False,
+    record: str | int | None = None,
+) -> Array:
+    """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
+
+    Derivatives come from the model itself, so this shows that its algebra and its rounding are right, not that its
+    curves are: `certificate` differentiates the curves. White noise has no values: an equation that holds it is one
+    observable, in which it cancels, and is divided by those of its terms that have values.
+
+    Parameters
+    ----------
+    t : array-like, shape (n,)
+        Times.
+    samples : int
+        How many samples to take instead of the mean, each with its own parameters; zero takes the mean.
+    random_state : int, optional
+        Seed of the samples.
+    relative : bool
+        Whether what is left is divided by the sum of the sizes of the terms of its equation.
+    record : str or int, optional
+        As in `predict`.
+
+    Returns
+    -------
+    array, shape (n, equations), or (samples, n, equations)
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
+    True
+    """
+    fit = fit.part(record)
+    equations, times = equation_terms(fit.system), fit.times(t)
+    if WHITE in fit.prior.disturbances.values():
+        return _with_white_noise(fit, equations, times, samples, random_state, relative=relative)
+    if not samples:
+        mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
+        left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
+        return left
+    values, own = sample(fit, times, samples, random_state, equations.observables, return_parameters=True)
+    theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
+    parts = [
+        equations.residual(each, times, value[None], relative=relative)
+        for each, value in zip(theta, values, strict=True)
+    ]
+    return np.asarray(np.concatenate(parts))
+
+
+def _with_white_noise(
+    fit: Fit, equations: EquationTerms, times: Array, samples: int, seed: int | None, *, relative: bool
+) -> Array:
+    """Return what is left of equations of which some terms have no values, though each as a whole has."""
+    exist = []
+    for number, text in enumerate(equations.observables):
+        try:
+            fit.observables([text])
+        except EquationError:
+            continue
+        exist.append(number)
+    sides = [(equation.text, equation.right is None) for equation in fit.system.written]
+    texts = [text if zero else f"({text.split('=')[0]}) - ({text.split('=')[1]})" for text, zero in sides]
+    asked = [*texts, *(equations.observables[number] for number in exist)]
+    if samples:
+        values, own = sample(fit, times, samples, seed, asked, return_parameters=True)
+        theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
+    else:
+        values, theta = np.asarray(predict(fit, times, asked))[None], fit.hyperparameters.theta[None]
+    left = values[:, :, : len(texts)]
+    if relative:
+        terms = np.zeros((*values.shape[:2], len(equations.derivatives)))
+        terms[:, :, exist] = values[:, :, len(texts) :]
+        sizes = [equations.sizes(each, times, value[None])[0] for each, value in zip(theta, terms, strict=True)]
+        left = left / np.where(np.array(sizes) > 0, np.array(sizes), 1.0)
+    return np.asarray(left if samples else left[0])
