@@ -15,6 +15,7 @@ from lodekit.arguments import check_finite, is_uncertain
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
+from lodekit.inference.markov.disturbed import response_variance
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader, Observables
 
@@ -115,7 +116,7 @@ def _go_on(
 ) -> tuple[Array, Array]:
     """Return means and variances, (n, o), of a system that starts as the record began, or ended."""
     signals = {name: _spliced(fit, name, signal, new.get(name), start) for name, signal in _old(fit).items()}
-    observables = ObservableReader(fit.system, signals).compile_plain(texts, fit.prior.units)
+    observables = replace(fit.setup.reader, inputs=signals).compile_plain(texts, fit.prior.units)
     mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
     if uncertain:
         variance = variance / fit.share_left + np.sum(fit.uncertainty.moves(observables, times) ** 2, axis=0)
@@ -134,7 +135,7 @@ def _start_anew(
         float(times.min()), *(float(signal.times[0]) for signal in new.values() if len(signal.times) > 1), np.inf
     )
     units = replace(fit.prior.units, start=first)
-    reader = ObservableReader(fit.system, new)
+    reader = replace(fit.setup.reader, inputs=new)
     given = _read_start(reader, {} if start == "rest" else start, units)
     anew = _Anew(fit, reader.compile_plain(texts, units), times, first, *given)
     if not anew.meets_start():
@@ -144,7 +145,11 @@ def _start_anew(
             "open there: leave some out"
         )
     mean = anew.mean(fit.hyperparameters)
-    return mean, anew.spread() if uncertain else np.zeros_like(mean)
+    variance = anew.spread() if uncertain else np.zeros_like(mean)
+    if fit.prior.disturbances:
+        # They go on as they were, from rest at the start.
+        variance += response_variance(anew.observables, fit.hyperparameters, units.scaled_times(times))
+    return mean, variance
 
 
 def _read_inputs(fit: Fit, inputs: Any) -> dict[str, InputSignal]:

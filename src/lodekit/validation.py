@@ -132,7 +132,7 @@ def _read_given(fit: Fit, record: Measurements, given: str | Iterable[str] | Non
             if name not in names:
                 raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
         return found
-    if fit.measurements.inputs or not fit.system.free_functions:
+    if fit.measurements.inputs or not fit.setup.reduced.free_functions:
         return ()
     fitting = [
         each

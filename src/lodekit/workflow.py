@@ -168,6 +168,7 @@ def _settings(file: SystemFile) -> dict[str, Any]:
         "prior": file.prior,
         "mode_deviation": file.mode_deviation,
         "inputs": dict(file.inputs) or None,
+        "disturbances": dict(file.disturbances) or None,
     }
 
 
@@ -307,6 +308,9 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
     except LodekitError:
         return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
+    if not gp.certificate(samples=0).mean.left.shape[1]:
+        # White noise drives every equation: values of curves cannot be put into any.
+        del drawn["residual.png"]
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
     if gp.fit_.setup.reduced.modes:

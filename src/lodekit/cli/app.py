@@ -28,7 +28,7 @@ __all__ = [
     "OutOption",
     "ParamOption",
     "app",
-    "read_inputs",
+    "read_drivers",
     "read_names",
     "read_source",
     "run",
@@ -99,10 +99,11 @@ def read_source(source: str, parameters: list[str], channels: list[str], basis: 
     return system.with_basis(basis) if basis else system
 
 
-def read_inputs(source: str) -> dict[str, str]:
-    """Return the known inputs of a system file with their kinds; none where the source is something else."""
+def read_drivers(source: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return known inputs and disturbances of a system file with their kinds; none where it is something else."""
     is_file = source.endswith(".toml") or _is_file(source)
-    return dict(read_system_file(source).inputs) if is_file else {}
+    file = read_system_file(source) if is_file else None
+    return ({}, {}) if file is None else (dict(file.inputs), dict(file.disturbances))
 
 
 def _is_file(text: str) -> bool:

@@ -47,6 +47,10 @@ InputOption = Annotated[
     list[str] | None,
     typer.Option("--input", help="A channel that somebody set: --input u=hold (or linear, or auto)."),
 ]
+DisturbanceOption = Annotated[
+    list[str] | None,
+    typer.Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2)."),
+]
 DeviationOption = Annotated[
     str | None,
     typer.Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned."),
@@ -82,6 +86,7 @@ def fit(
     basis: BasisOption = None,
     deviation: DeviationOption = None,
     given: InputOption = None,
+    disturbance: DisturbanceOption = None,
     engine: Annotated[
         str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
     ] = "auto",
@@ -115,6 +120,7 @@ def fit(
         prior=prior,
         mode_deviation=_read_deviation(deviation),
         inputs={**file.inputs, **read_pairs(given or [], "--input")} or None,
+        disturbances={**file.disturbances, **read_pairs(disturbance or [], "--disturbance")} or None,
         engine=engine,
         restarts=restarts,
         random_state=seed,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, ParamOption, read_inputs, read_names, read_source
+from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, ParamOption, read_drivers, read_names, read_source
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
@@ -36,7 +36,7 @@ def inspect(
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
     system = read_source(source, read_names(param), read_names(channel), read_names(basis))
-    inputs = read_inputs(source)
+    inputs, disturbances = read_drivers(source)
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
     elif as_latex:
@@ -44,16 +44,21 @@ def inspect(
     else:
         console = Console()
         _print_system(console, system)
-        if inputs:
-            _print_inputs(console, system, inputs)
+        if inputs or disturbances:
+            _print_drivers(console, system, inputs, disturbances)
 
 
-def _print_inputs(console: Console, system: System, inputs: dict[str, str]) -> None:
-    """Print how all else responds to known inputs, and what they leave open."""
+def _print_drivers(
+    console: Console, system: System, inputs: dict[str, str], disturbances: dict[str, str]
+) -> None:
+    """Print how all else responds to known inputs and disturbances, and what they leave open."""
     kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
+    names = [*inputs, *disturbances]
     console.print()
-    console.print(Text(f"Given {', '.join(inputs)}", "bold"))
-    for line in (*str(system.state_space(kinds)).splitlines(), "", *system.given(list(inputs)).explain().splitlines()):
+    console.print(Text(f"Given {', '.join(names)}", "bold"))
+    # Where white noise reaches a channel at once, only those who ask for that channel are refused.
+    space = system.state_space(kinds, dict.fromkeys(disturbances, "matern-3/2"))
+    for line in (*str(space).splitlines(), "", *system.given(names).explain().splitlines()):
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 

@@ -344,7 +344,8 @@ def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = Non
                 "expected inputs=, the channels that others respond to, because the fit has no known inputs; "
                 f"channels are {', '.join(fit.system.channels)}"
             )
-    exact = fit.system.state_space(kinds)
+    disturbances = list(fit.prior.disturbances)
+    exact = (fit.system.given(disturbances) if disturbances else fit.system).state_space(kinds)
     names = tuple(fit.layout.names)
     return FittedStateSpace(
         exact, names, fit.hyperparameters.theta, fit.parameter_covariance, fit.labels.units.get("t", "")

@@ -149,7 +149,7 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
-    inputs = [f"Input {text}" for text in subject.gp.fit_.input_notes]
+    inputs = [f"{'Disturbance' if text.partition(':')[0] in subject.gp.disturbances_ else 'Input'} {text}" for text in subject.gp.fit_.input_notes]
     for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)):
         page.paragraph(note, "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
@@ -216,7 +216,8 @@ def _add_equations(page: Page, subject: Subject) -> None:
     page.section("What the equations imply")
     reduced = subject.gp.fit_.setup.reduced
     if reduced is not system:
-        page.paragraph(f"Given {join(list(subject.gp.fit_.measurements.inputs))}, of what responds:")
+        given = [*subject.gp.fit_.measurements.inputs, *subject.gp.disturbances_]
+        page.paragraph(f"Given {join(given)}, of what responds:")
     page.items([*reduced.explain().splitlines(), *_modes_at_estimate(subject)])
     shown = [block for block in sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
     text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)

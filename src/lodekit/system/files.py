@@ -20,7 +20,7 @@ __all__ = ["SystemFile", "read_system_file"]
 MAX_BYTES = 1_000_000
 _KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "inputs", "columns", "records"),
+    *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 _NOISES = ("channel", "shared")
@@ -53,6 +53,8 @@ class SystemFile:
         Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
     inputs : dict of channel to {"hold", "linear", "auto"}
         Channels that are known for all times from their samples, and what they do between these.
+    disturbances : dict of channel to str
+        Channels that drive the equations and are unknown, and what kind of process each is.
     records : str
         The column that says which record a line of a measurement file belongs to; empty where none does.
     """
@@ -66,6 +68,7 @@ class SystemFile:
     mode_deviation: float | str | None = None
     columns: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
+    disturbances: dict[str, str] = field(default_factory=dict)
     records: str = ""
 
 
@@ -74,7 +77,8 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``[inputs]`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``[inputs]``, ``[disturbances]`` and
+    ``[columns]``.
 
     Parameters
     ----------
@@ -119,6 +123,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         mode_deviation=_read_deviation(place, content.get("mode_deviation")),
         columns=columns,
         inputs=_read_inputs(place, content.get("inputs", {}), system.channels),
+        disturbances=_read_disturbances(place, content.get("disturbances", {}), system.plain_channels),
         records=_read_records(place, content.get("records", "")),
     )
 
@@ -241,6 +246,18 @@ def _read_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, 
         if name not in channels:
             raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
         _read_choice(place, f"[inputs] {name}", kind, _INPUTS)
+    return dict(entry)
+
+
+def _read_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
+    if not isinstance(entry, Mapping):
+        raise SystemFileError(f'{place}: expected [disturbances] as a table, such as w = "white", got {entry!r}')
+    for name, kind in entry.items():
+        if name not in channels:
+            raise SystemFileError(f"{place}: [disturbances] names {name}; expected some of {', '.join(channels)}")
+        # Which kinds there are is known further down, where the covariances are.
+        if not isinstance(kind, str):
+            raise SystemFileError(f"{place}: expected [disturbances] {name} = 'white' or 'matern-3/2', got {kind!r}")
     return dict(entry)
 
 

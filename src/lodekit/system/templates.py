@@ -31,6 +31,12 @@ _PARAMETER_LINES = (
 _INPUT_LINE = (
     '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".'
 )
+_DISTURBANCE_LINES = (
+    "",
+    '# Channels that drive the equations and are never measured: "white" noise, or "matern-1/2" and smoother.',
+    "# [disturbances]",
+    '# w = "white"',
+)
 _NOISE_LINES = (
     "",
     "# Known standard deviations of the noise; zero is exact. Then remove the line noise = above.",
@@ -159,7 +165,7 @@ def _describe_data(own: Contents, names: Sequence[str]) -> list[str]:
         lines += ["[inputs]", *(f"{_key(n)} = {_quote(kind)}  # it {why}" for n, (kind, why) in own.inputs.items())]
     else:
         lines += ["# [inputs]", f'# {last} = "hold"']
-    lines += [line.format(first) for line in _NOISE_LINES]
+    lines += [*_DISTURBANCE_LINES, *(line.format(first) for line in _NOISE_LINES)]
     if own.columns:
         places = {n: str(c) if isinstance(c, int) else _quote(c) for n, c in own.columns.items()}
         return [*lines, "[columns]", *(f"{_key(name)} = {place}" for name, place in places.items())]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lodekit.data.contradictions import check_exact_values
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Series
+from lodekit.errors import LodekitError
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.lags import LagCovariance, Lags
@@ -64,6 +65,8 @@ class DenseData:
         series : sequence of Series
             One for each observable of the prior, in its order.
         """
+        if prior.disturbances:
+            raise LodekitError("a matrix has no disturbances, which are processes with states; use engine='markov'")
         check_exact_values(series)
         times = np.unique(np.concatenate([item.times for item in series]))
         index = [np.searchsorted(times, item.times) for item in series]

@@ -22,7 +22,7 @@ from lodekit.prior.disturbed import Disturbed, DisturbedArrays
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 
-__all__ = ["DisturbedStates", "unit_powers"]
+__all__ = ["DisturbedStates", "response_variance", "unit_powers"]
 
 Array = NDArray[np.float64]
 #: The window is looked at so many times to tell how far disturbances take observables.
@@ -247,3 +247,26 @@ def unit_powers(observables: Observables, coefficients: Coefficients, theta: Arr
             P = steps.transitions[0] @ P @ steps.transitions[0].T + steps.noises[0]
             found[k] += np.einsum("oi,ij,oj->o", rows, P, rows) / _PIECES
     return found
+
+
+def response_variance(observables: Observables, hyper: Hyperparameters, times: Array) -> Array:
+    """Return the variance that disturbances give to observables, from rest at time zero, shape (n, o).
+
+    Parameters
+    ----------
+    observables : Observables
+        With disturbances.
+    hyper : Hyperparameters
+    times : array, shape (n,)
+        Scaled, none negative, in any order.
+    """
+    coefficients = observables.evaluate(hyper.theta)
+    own = DisturbedStates(observables, coefficients, hyper)
+    rows, P = own.rows(observables, coefficients), own.root @ own.root.T
+    ordered, places = np.unique(times, return_inverse=True)
+    lengths, which = np.unique(np.diff(ordered, prepend=0.0), return_inverse=True)
+    steps, found = NoisySteps(own.matrix, own.density, lengths), np.zeros((len(ordered), observables.count))
+    for number, step in enumerate(which):
+        P = steps.transitions[step] @ P @ steps.transitions[step].T + steps.noises[step]
+        found[number] = np.einsum("oi,ij,oj->o", rows, P, rows)
+    return np.maximum(found, 0.0)[places]
