@@ -1,7 +1,8 @@
-"""Predictions of a fitted record some rows ahead, from what was measured before."""
+"""Predictions of a fitted record some rows or some time ahead, from what was measured before."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ from lodekit.data.observations import Series
 from lodekit.data.records import padded
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import take_in_turn
+from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.turns import Lead, errors_ahead
+from lodekit.quantities import find_conversion
 
 __all__ = ["answer_ahead", "predict_ahead", "read_ahead"]
 
@@ -21,13 +23,45 @@ Array = NDArray[np.float64]
 #: So many measurements are taken as a whole; of more, pieces of so many, each with as many before it.
 _WHOLE, _PIECE = 1000, 500
 _MOST = 20_000
+_TIME = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(?P<unit>\D.*?)?\s*")
 
 
-def read_ahead(ahead: object) -> int:
-    """Return a number of rows, or raise."""
+def read_ahead(ahead: object, unit: str = "") -> Lead:
+    """Return how far ahead predictions are: a number of rows, or a time as text; or raise.
+
+    Parameters
+    ----------
+    ahead : int or str
+        So many rows; or a time such as ``"24 h"``, or ``"24"`` in the unit of the time.
+    unit : str
+        That of the time, where it is known.
+
+    Examples
+    --------
+    >>> read_ahead(5).rows, read_ahead("2 h", "min").time
+    (5, 120.0)
+    """
+    if isinstance(ahead, str):
+        return Lead(time=_read_time(ahead, unit))
     if isinstance(ahead, bool) or not isinstance(ahead, int | np.integer) or ahead < 1:
-        raise LodekitError(f"expected ahead as a number of rows from one on, got {ahead!r}")
-    return int(ahead)
+        raise LodekitError(
+            f"expected ahead as a number of rows from one on, or as a time in words such as '24 h', got {ahead!r}"
+        )
+    return Lead(int(ahead))
+
+
+def _read_time(text: str, unit: str) -> float:
+    """Return a time in the unit of the fit."""
+    found = _TIME.fullmatch(text)
+    if found is None or not float(found["number"]) > 0:
+        raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")
+    if not found["unit"]:
+        return float(found["number"])
+    conversion = find_conversion(found["unit"], unit) if unit else None
+    if conversion is None:
+        known = f"the unit of the time is {unit}" if unit else "the unit of the time is not known: say label(units=)"
+        raise LodekitError(f"expected a time ahead without a unit, or with one that fits, got {text!r}; {known}")
+    return float(conversion.apply(np.array([float(found["number"])]))[0])
 
 
 def answer_ahead(fit: Fit, texts: Sequence[str], ahead: object, *, single: bool, return_std: bool) -> Any:
@@ -39,19 +73,19 @@ def answer_ahead(fit: Fit, texts: Sequence[str], ahead: object, *, single: bool,
         Of one record.
     texts : sequence of str
         Observables that were measured.
-    ahead : int
-        How many rows; checked here.
+    ahead : int or str
+        How many rows, or a time; checked here.
     single : bool
         Whether the only observable has no axis of its own.
     return_std : bool
         Whether deviations are asked for.
     """
-    parts = predict_ahead(fit, texts, read_ahead(ahead))[1:]
+    parts = predict_ahead(fit, texts, read_ahead(ahead, fit.labels.units.get("t", "")))[1:]
     mean, std = (part[:, 0] if single else part for part in parts)
     return (mean, std) if return_std else mean
 
 
-def predict_ahead(fit: Fit, texts: Sequence[str], step: int) -> tuple[Array, Array, Array]:
+def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead) -> tuple[Array, Array, Array]:
     """Return the times at which all observables were measured, (n,), predictions there, (n, o), and deviations, (n, o).
 
     Parameters
@@ -60,12 +94,14 @@ def predict_ahead(fit: Fit, texts: Sequence[str], step: int) -> tuple[Array, Arr
         Of one record.
     texts : sequence of str
         Observables that were measured.
-    step : int
-        Each is predicted from all that was measured up to the time of the row so many rows before.
+    lead : Lead
+        Each is predicted from all that was measured up to the time of the row so many rows before, or up to so long
+        before.
     """
     if fit.measurements.is_summed:
         raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
-    if fit.measurements.size > _MOST:
+    whole = is_filtered(fit.choice.name)
+    if fit.measurements.size > _MOST and not whole:
         raise LodekitError(f"expected at most {_MOST} measurements for predictions ahead, got {fit.measurements.size}")
     every = padded(fit.measurements, fit.prior.noise.observables).series
     order = [item.observable for item in every]
@@ -74,13 +110,13 @@ def predict_ahead(fit: Fit, texts: Sequence[str], step: int) -> tuple[Array, Arr
             measured = ", ".join(item.observable for item in every if len(item.times))
             raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
     found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in texts}
-    for piece, after in _pieces(every):
-        turns = take_in_turn(DenseData.of(fit.prior, piece), fit.hyperparameters)
+    for piece, after in _pieces(every, whole=whole):
+        turns = take_turns(fit.choice.name, fit.prior, piece, fit.hyperparameters)
         if turns is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
         for name in texts:
             item = piece[order.index(name)]
-            errors, deviations = turns.errors_ahead(order.index(name), step)
+            errors, deviations = errors_ahead(turns, order.index(name), lead)
             noise = np.where(item.learned, fit.typical_noise(name), item.std)
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after
@@ -97,11 +133,11 @@ def predict_ahead(fit: Fit, texts: Sequence[str], step: int) -> tuple[Array, Arr
     return times, mean, std
 
 
-def _pieces(series: Sequence[Series]) -> Iterator[tuple[list[Series], float]]:
+def _pieces(series: Sequence[Series], *, whole: bool) -> Iterator[tuple[list[Series], float]]:
     """Yield measurements in the order of time, whole or in pieces, and the time up to which a piece was seen before."""
     ordered = [item.take(np.argsort(item.times, kind="stable")) for item in series]
     times = np.sort(np.concatenate([item.times for item in ordered]))
-    if len(times) <= _WHOLE:
+    if whole or len(times) <= _WHOLE:
         yield ordered, -np.inf
         return
     after = -np.inf

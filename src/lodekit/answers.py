@@ -64,7 +64,7 @@ def predict(
     *,
     parameters: str = "uncertain",
     record: str | int | None = None,
-    ahead: int | None = None,
+    ahead: int | str | None = None,
 ) -> Any:
     """Return the posterior mean, and standard deviations or covariances on request.
 
@@ -84,10 +84,11 @@ def predict(
         Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
     record : str or int, optional
         Which record, by its name, or by its number counted from zero; needed where there are several.
-    ahead : int, optional
+    ahead : int or str, optional
         So many rows ahead, at the times of the record where all these observables were measured, in order: each from
-        what was measured up to so many rows before, at learned values; the first ones from the prior. Of more than 1000
-        measurements, from 500 before at least.
+        what was measured up to so many rows before, at learned values; the first ones from the prior. A text is a time:
+        ``"24 h"``, or ``"24"`` in the unit of the record. With the Markov engine all that was measured before counts;
+        with others, of more than 1000 measurements, 500 at least.
 
     Returns
     -------

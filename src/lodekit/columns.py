@@ -57,16 +57,16 @@ def predict_columns(
 
 
 def ahead_columns(
-    gp: LODEGP, step: int, names: Sequence[str] | None = None, record: str | None = None
+    gp: LODEGP, ahead: int | str, names: Sequence[str] | None = None, record: str | None = None
 ) -> dict[str, Any]:
-    """Return predictions some rows ahead at the times of each record, with standard deviations, as columns.
+    """Return predictions some rows or time ahead at the times of each record, with standard deviations, as columns.
 
     Parameters
     ----------
     gp : LODEGP
         Fitted.
-    step : int
-        How many rows.
+    ahead : int or str
+        How many rows, or a time.
     names : sequence of str, optional
         Observables that were measured; all of them by default.
     record : str, optional
@@ -78,7 +78,7 @@ def ahead_columns(
     for own in gp.records_ if record is None else gp.fit_.part(record).records:
         fit = gp.fit_.part(own)
         texts = list(names or fit.measurements.names)
-        times, mean, std = predict_ahead(fit, texts, read_ahead(step))
+        times, mean, std = predict_ahead(fit, texts, read_ahead(ahead, fit.labels.units.get("t", "")))
         columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
         for number, name in enumerate(texts):
             add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})

@@ -155,6 +155,7 @@ class Fit:
             self.measurements,
             self.typical_noise,
             lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+            self.choice.name,
             {name: part.evidence for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
         )
 

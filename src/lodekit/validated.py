@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,41 @@ from lodekit import plotting
 from lodekit.data.inputs import InputSignal
 from lodekit.learning.residuals import join_words
 
-__all__ = ["ChannelValidation", "Validation", "fit_percentage"]
+__all__ = ["Ahead", "ChannelValidation", "Validation", "fit_percentage"]
 
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 _NORMAL_95 = 1.959963984540054
 #: A band that holds this share of the measurements keeps its promise: errors that go together leave it in a body.
 _KEPT = 0.85
+
+
+class Ahead(NamedTuple):
+    """How good predictions some rows or time ahead are.
+
+    Parameters
+    ----------
+    fit_percent, rmse : float
+        As those of a free run.
+    coverage : float
+        The share of measurements in the 95 % band, at learned values.
+    """
+
+    fit_percent: float
+    rmse: float
+    coverage: float
+
+    @classmethod
+    def of(cls, errors: Array, deviations: Array, values: Array) -> Self:
+        """Return it for measurements.
+
+        Parameters
+        ----------
+        errors, deviations, values : arrays, shape (n,)
+            Measurements minus predictions, the deviations of these, and the measurements.
+        """
+        covered = float(np.mean(np.abs(errors) <= _NORMAL_95 * deviations))
+        return cls(fit_percentage(errors, values), float(np.sqrt(np.mean(errors**2))), covered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +60,8 @@ class ChannelValidation:
         The observable.
     times, values, mean, std : arrays, shape (n,)
         Measurements, and the free run with the standard deviation of a measurement about it.
-    ahead : dict of int to (float, float)
-        For so many rows ahead: fit percentage and root mean square of the errors.
+    ahead : dict of int or str to Ahead
+        For so many rows, or times, ahead: fit percentage, root mean square of the errors, and coverage.
     """
 
     name: str
@@ -41,7 +69,7 @@ class ChannelValidation:
     values: Array
     mean: Array
     std: Array
-    ahead: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    ahead: Mapping[int | str, Ahead] = field(default_factory=dict)
 
     @property
     def fit_percent(self) -> float:
@@ -114,7 +142,8 @@ class Validation:
                     "coverage": item.coverage,
                     "log_density": _plain(item.log_density),
                     "ahead": {
-                        str(k): {"fit_percent": _plain(p), "rmse": _plain(r)} for k, (p, r) in item.ahead.items()
+                        str(step): {key: _plain(value) for key, value in each._asdict().items()}
+                        for step, each in item.ahead.items()
                     },
                 }
                 for item in self.channels
@@ -131,13 +160,14 @@ class Validation:
         for item in self.channels:
             numbers = f"{item.rmse:>12.4g}{item.coverage:>15.1%}{item.log_density:>14.3f}"
             lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
-        steps = sorted({step for item in self.channels for step in item.ahead})
+        steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
-            lines.append("Fit % so many rows ahead, from all measurements before:")
-            lines.append(f"{'':<{wide}}" + "".join(f"{step:>8}" for step in steps))
+            lines.append("Fit % so many rows, or so long, ahead from all measurements before (in 95 % band):")
+            lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
         for item in self.channels if steps else ():
-            cells = (f"{item.ahead[step][0]:>8.1f}" if step in item.ahead else f"{'':>8}" for step in steps)
-            lines.append(f"{names[item.name]:<{wide}}" + "".join(cells))
+            both = (item.ahead.get(step) for step in steps)
+            cells = (f"{each.fit_percent:.1f} ({each.coverage:.0%})" if each else "" for each in both)
+            lines.append(f"{names[item.name]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
         return "\n".join(lines)
 
     def plot(self, *, axes: Any = None) -> Any:

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.ahead import read_ahead
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
 from lodekit.data.records import Pool
 from lodekit.data.sources import read_source
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import take_in_turn
+from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.turns import errors_ahead
 from lodekit.learning.evidence import runs_of
 from lodekit.learning.residuals import join_words
 from lodekit.preparing import prepare
@@ -26,7 +27,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.setup import Setup
 from lodekit.system.dimensions import unit_check
-from lodekit.validated import ChannelValidation, Validation, fit_percentage
+from lodekit.validated import Ahead, ChannelValidation, Validation
 
 __all__ = ["validate"]
 
@@ -45,7 +46,7 @@ def validate(
     *,
     given: str | Iterable[str] | None = None,
     start: str | int = "all",
-    ahead: Sequence[int] = (1, 5, 10),
+    ahead: Sequence[int | str] = (1, 5, 10),
     time: str | None = None,
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
@@ -67,8 +68,9 @@ def validate(
         Where the initial state comes from: from all rows, as a few numbers that no record this long can hide behind;
         or from the first so many rows, which are then not counted. Where the prior has free functions, all rows would
         tell these as well: the first ten are taken then.
-    ahead : sequence of int
-        For how many rows ahead predictions from all measurements before are tried as well; of long records in six runs.
+    ahead : sequence of int or str
+        For how many rows ahead, or times such as ``"24 h"``, predictions from all measurements before are tried as
+        well, at learned values; of long records in six runs, with the Markov engine of the whole.
 
     Examples
     --------
@@ -90,7 +92,7 @@ def validate(
     known = _read_given(fit, record, given)
     count = _read_start(fit, start)
     run = _Run(fit, record, known)
-    channels, steps = run.free_run(count), run.ahead(_read_steps(ahead))
+    channels, steps = run.free_run(count), run.ahead([ahead] if isinstance(ahead, int | str) else list(ahead))
     words = "the initial state is estimated from " + (
         "all rows" if count is None else f"the first {count} rows, which are not counted"
     )
@@ -163,14 +165,6 @@ def _read_start(fit: Fit, start: str | int) -> int | None:
     return start
 
 
-def _read_steps(ahead: Sequence[int]) -> list[int]:
-    steps = [ahead] if isinstance(ahead, int) else list(ahead)
-    for step in steps:
-        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
-            raise LodekitError(f"expected ahead as numbers of rows from one on, got {step!r}")
-    return sorted(set(steps))
-
-
 class _Run:
     """A fit on another record, at what was learned."""
 
@@ -237,34 +231,32 @@ class _Run:
             found.append(ChannelValidation(item.observable, item.times, item.values, mean, np.sqrt(variance)))
         return found
 
-    def ahead(self, steps: Sequence[int]) -> dict[str, dict[int, tuple[float, float]]]:
-        """Return fit percentages and sizes of errors of predictions so many rows ahead, by observable."""
-        if not steps:
+    def ahead(self, steps: Sequence[int | str]) -> dict[str, dict[int | str, Ahead]]:
+        """Return how good predictions so far ahead are, by observable."""
+        leads = {step: read_ahead(step, self.fit.labels.units.get("t", "")) for step in steps}
+        if not leads:
             return {}
-        setup = self.setup(self.record)
-        prior = setup.prior
+        setup, series = self.setup(self.record), self.record.series
         hyper = replace(self.fit.hyperparameters, noise=np.zeros(0), mode_deviations=self.starts(setup))
-        order = [item.observable for item in self.record.series]
-        names = [item.observable for item in self.targets]
+        order = [item.observable for item in series]
         first = frozenset(order.index(name) for name in self.known)
-        errors: dict[tuple[str, int], list[float]] = {}
-        values: dict[tuple[str, int], list[float]] = {}
-        for run in runs_of(self.record.series):
-            turns = take_in_turn(DenseData.of(prior, run), hyper, first)
+        parts: dict[tuple[str, int | str], list[Array]] = {}
+        engine = self.fit.choice.name
+        for run in [series] if is_filtered(engine) and not first else runs_of(series):
+            turns = take_turns(engine, setup.prior, run, hyper, first)
             if turns is None:
                 return {}
             count = int(np.isin(turns.observables, list(first)).sum())
-            for name, step in product(names, steps):
-                number = order.index(name)
+            for item, (step, lead) in product(self.targets, leads.items()):
+                number = order.index(item.observable)
+                errors, deviations = errors_ahead(turns, number, lead, count)
                 # Where nothing is known of the initial state, nothing can be predicted.
-                told = slice(step + _FIRST, None)
-                errors.setdefault((name, step), []).extend(turns.errors_ahead(number, step, count)[0][told].tolist())
-                values.setdefault((name, step), []).extend(run[number].values[told].tolist())
-        found: dict[str, dict[int, tuple[float, float]]] = {}
-        for (name, step), each in errors.items():
-            if not each:
-                continue
-            own = np.array(each)
-            percent = fit_percentage(own, np.array(values[name, step]))
-            found.setdefault(name, {})[step] = (percent, float(np.sqrt(np.mean(own**2))))
+                told = lead.known(run[number].times, run[number].times) > _FIRST
+                own = np.stack([errors, deviations, run[number].values])[:, told]
+                parts.setdefault((item.observable, step), []).append(own)
+        found: dict[str, dict[int | str, Ahead]] = {}
+        for (name, step), each in parts.items():
+            whole = np.concatenate(each, axis=1)
+            if whole.shape[1]:
+                found.setdefault(name, {})[step] = Ahead.of(*whole)
         return found

@@ -55,8 +55,8 @@ def predict(
     observable: ObservableOption = None,
     record: RecordOption = None,
     ahead: Annotated[
-        int | None,
-        typer.Option("--ahead", min=1, help="So many rows ahead, at the times of the record, from the rows before."),
+        str | None,
+        typer.Option("--ahead", help="So many rows, or a time such as '24 h', ahead: at the times of the record."),
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -69,7 +69,7 @@ def predict(
     if ahead is not None:
         if start is not None or stop is not None or at is not None:
             raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --at")
-        columns = ahead_columns(gp, ahead, observable or None, record)
+        columns = ahead_columns(gp, int(ahead) if ahead.isdecimal() else ahead, observable or None, record)
     else:
         columns = predict_columns(gp, read_times(gp, start, stop, count, at, record), observable or None)
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)

@@ -26,7 +26,9 @@ def validate(
     start: Annotated[
         str, typer.Option("--start", help="What tells the initial state: all, or the number of first rows.")
     ] = "all",
-    ahead: Annotated[str, typer.Option("--ahead", help="For so many rows ahead, separated by commas.")] = "1,5,10",
+    ahead: Annotated[
+        str, typer.Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
+    ] = "1,5,10",
     mapping: Annotated[
         list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
     ] = None,
@@ -51,7 +53,7 @@ def validate(
         read_record(gp, data, read_mapping(mapping or []), dt),
         given=read_names(given) or None,
         start=start if start == "all" else _whole(start, "--start"),
-        ahead=[_whole(part, "--ahead") for part in ahead.split(",") if part.strip()],
+        ahead=[int(part) if part.isdecimal() else part for part in map(str.strip, ahead.split(",")) if part],
     )
     if plot is not None:
         write_file(plot, to_png(found.plot()))

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.observations import Series
 from lodekit.data.records import padded
-from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import find_innovations
 from lodekit.inference.engine import Posterior
+from lodekit.inference.innovations import is_filtered, take_turns
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
@@ -52,6 +51,8 @@ class Evidence:
         From an observable to the standard deviation of its noise.
     evidence_on : function
         From measurements to their log evidence at the optimum.
+    engine : str
+        The name of the engine.
     parts : dict of str to Evidence
         The same of each of several records, by name; empty where there is one.
     """
@@ -64,6 +65,7 @@ class Evidence:
     measurements: Measurements
     level: Callable[[str], float]
     evidence_on: Callable[[Measurements], float]
+    engine: str
     parts: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
@@ -131,28 +133,34 @@ class Evidence:
 
     @cached_property
     def innovations(self) -> Innovations | None:
-        """What measurements add to those before them, in a few runs of neighbours where there are many.
+        """What measurements add to those before them; from a matrix, in a few runs of neighbours where there are many.
 
-        None without free functions, where some measurements are exact, or where rounding hides it.
+        None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
-        if self.measurements.has_exact_values or not self.prior.processes or self.prior.disturbances:
+        whole = is_filtered(self.engine)
+        if not self.prior.is_random or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)
-        found: list[tuple[Sequence[Series], list[NDArray[np.float64]]]] = []
         every = padded(self.measurements, self.prior.noise.observables).series
-        for run in runs_of(every):
-            values = find_innovations(DenseData.of(self.prior, run), hyper)
-            if values is None:
+        times: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        values: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
+        left: dict[str, float] = {}
+        for run in [every] if whole else runs_of(every):
+            turns = take_turns(self.engine, self.prior, run, hyper)
+            if turns is None:
                 return None
-            found.append((run, values))
-        if not found:
+            errors = turns.innovations * turns.deviations
+            for number, item in enumerate(run):
+                own = turns.observables == number
+                # Exact ones are what they are, and no example of noise.
+                times[item.observable].append(item.times[~item.exact])
+                values[item.observable].append(turns.innovations[own][~item.exact])
+                if self.prior.disturbances and len(item.times):
+                    left[item.observable] = float(np.mean(errors[own] ** 2))
+        if not any(values.values()):
             return None
-        times: dict[str, NDArray[np.float64]] = {}
-        values_of: dict[str, NDArray[np.float64]] = {}
-        for k, item in enumerate(every):
-            times[item.observable] = np.concatenate([run[k].times for run, _ in found])
-            values_of[item.observable] = np.concatenate([values[k] for _, values in found])
-        return Innovations(times, values_of)
+        both = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (times, values))
+        return Innovations(*both, left)
 
     def _summed(self, item: Summary) -> Check:
         level = self.level(item.observable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,8 @@ class Check:
         Whether they are independent; None where they are too few to tell.
     record : str
         Where there are several records: which one.
+    predicted : float
+        Where disturbances drive the curve to the data: what predictions from the measurements before explain.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Check:
     expected: float = math.nan
     whiteness: Whiteness | None = None
     record: str = ""
+    predicted: float = math.nan
 
     @property
     def title(self) -> str:
@@ -81,18 +84,19 @@ class Check:
     @property
     def has_memory(self) -> bool:
         """Whether neighbours resemble each other by more than chance, and enough to matter."""
-        return self.is_correlated and self.memory > 0.0
+        return self.is_correlated and self._strongest[1] > 0.0
 
     @property
     def alternates(self) -> bool:
         """Whether neighbours differ from each other by more than chance, and enough to matter."""
-        return self.is_correlated and self.memory <= 0.0
+        return self.is_correlated and self._strongest[1] <= 0.0
 
     @property
     def is_correlated(self) -> bool:
         """Whether residuals depend on each other, and something is left over that is worth a word."""
-        # Of data without noise, rounding is left over.
-        is_left = not 1.0 - self.explained < _NOTHING and not self.is_quiet
+        # Of data without noise, rounding is left over; where disturbances follow every value, predictions still err.
+        share = self.explained if math.isnan(self.predicted) else self.predicted
+        is_left = not 1.0 - share < _NOTHING and not self.is_quiet
         return self.whiteness is not None and self.whiteness.is_correlated and is_left
 
     @property
@@ -126,14 +130,14 @@ class Check:
             text = f"{kind} of {self.title} are far smaller than the noise that was said ({self.size:.1g} of it)"
         elif not self.is_correlated:
             text = f"{kind} of {self.title} look like independent noise (lag 1: {self.memory:.2f})"
-        elif self.memory > 0.0:
+        elif self.has_memory:
             text = (
-                f"{kind} of {self.title} are correlated ({self._strongest}): the equations miss something "
+                f"{kind} of {self.title} are correlated ({self._lag}): the equations miss something "
                 f"{self._pace(time_unit)}, or errors are not independent; {self._effect(widening)}"
             )
         else:
             text = (
-                f"{kind} of {self.title} swing from one side to the other ({self._strongest}): the measurements are "
+                f"{kind} of {self.title} swing from one side to the other ({self._lag}): the measurements are "
                 "not independent, or the curve follows their noise; where the noise is known, give noise_std"
             )
         for name in found.linked:
@@ -144,13 +148,18 @@ class Check:
         return text
 
     @property
-    def _strongest(self) -> str:
-        """The correlation of neighbours, or that at another lag where it is clearly stronger."""
+    def _strongest(self) -> tuple[int, float]:
+        """The correlation of neighbours, or that at another lag where it is clearly stronger; and which lag."""
         lags = () if self.whiteness is None else self.whiteness.lags
         place = max(range(len(lags)), key=lambda k: abs(lags[k]))
         place = place if abs(lags[place]) > abs(lags[0]) + 0.1 else 0
-        value = lags[place]
-        return f"lag {place + 1}: {value:.2f}" if abs(value) < 0.995 else f"lag {place + 1}: {value:.4f}"
+        return place + 1, lags[place]
+
+    @property
+    def _lag(self) -> str:
+        """The same in words."""
+        lag, value = self._strongest
+        return f"lag {lag}: {value:.2f}" if abs(value) < 0.995 else f"lag {lag}: {value:.4f}"
 
     def _pace(self, time_unit: str) -> str:
         """Return how slow or fast that is which is missing."""
@@ -192,10 +201,13 @@ class Innovations:
     ----------
     times, values : dict of str to array
         Of each observable: the times, ascending, and the innovations.
+    left : dict of str to float
+        Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
     """
 
     times: Mapping[str, Array]
     values: Mapping[str, Array]
+    left: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +227,8 @@ class Remainder:
         The mean square of measurements minus curve, in the user's units.
     variance : float
         That of the measurements.
+    missed : float
+        Where disturbances are there: the mean square of measurements minus predictions from those before.
     """
 
     times: Array
@@ -223,6 +237,7 @@ class Remainder:
     size: float
     left: float
     variance: float
+    missed: float = math.nan
 
 
 def find_remainder(
@@ -253,7 +268,7 @@ def find_remainder(
     others = float(np.mean(plain**2)), float(np.var(item.values[rows]))
     if innovations is not None:
         own = innovations.times[item.observable], innovations.values[item.observable]
-        return Remainder(*own, True, size, *others)
+        return Remainder(*own, True, size, *others, missed=innovations.left.get(item.observable, math.nan))
     return Remainder(item.times[rows][usable], scaled, False, size, *others)
 
 
@@ -285,7 +300,9 @@ def check_residuals(
     explained = 1.0 - found.left / found.variance if changes and len(item.times) > 1 else math.nan
     whiteness = judge_whiteness(found.times, found.values, innovations=found.innovations, inputs=inputs, level=chance)
     memory = 0.0 if whiteness is None else whiteness.lags[0]
-    return Check(item.observable, len(item.times), len(found.times), found.size, memory, explained, known, whiteness)
+    predicted = math.nan if math.isnan(found.missed) or not changes else 1.0 - found.missed / found.variance
+    sizes = len(item.times), len(found.times), found.size
+    return Check(item.observable, *sizes, memory, explained, known, whiteness, predicted=predicted)
 
 
 def _amount(value: float, unit: str) -> str:

@@ -12,6 +12,8 @@ from lodekit.plotting.style import BAND, DASHES, DATA, FAINT, MEAN, NORMAL_95, T
 __all__ = ["draw_correlations", "draw_cumulated", "draw_scatter"]
 
 _MANY = 300
+#: More points than this are thinned out: nobody sees more, and pages would not hold them.
+_DRAWN = 20_000
 
 
 def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = "") -> None:
@@ -37,7 +39,8 @@ def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = ""
     ax.axhspan(-NORMAL_95, NORMAL_95, color=BAND, alpha=0.4, linewidth=0, zorder=1, label="95 % band")
     ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=2)
     style = {"color": FAINT if many else DATA, "markersize": 1.5 if many else 3.0, "markeredgewidth": 0}
-    ax.plot(times, values, "o", zorder=3, label="data", **style)
+    some = slice(None, None, max(1, -(-len(times) // _DRAWN)))
+    ax.plot(times[some], values[some], "o", zorder=3, label="data", **style)
     reach = 1.1 * max(3.0, float(np.abs(values).max(initial=0.0)))
     ax.set_ylim(-reach, reach)
     ax.margins(x=0.02)
@@ -103,6 +106,8 @@ def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: floa
     """
     points, shares = np.asarray(frequencies, dtype=float), np.asarray(share, dtype=float)
     line = np.arange(1, len(points) + 1) / max(len(points), 1)
+    some = slice(None, None, max(1, -(-len(points) // _DRAWN)))
+    points, shares, line = points[some], shares[some], line[some]
     style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
     ax.fill_between(points, np.maximum(line - band, 0.0), np.minimum(line + band, 1.0), **style)
     ax.plot(points, line, color=TRUTH, linewidth=1.2, linestyle=DASHES, zorder=2, label="independent")

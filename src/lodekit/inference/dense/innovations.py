@@ -12,7 +12,7 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import factorize, prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["Turns", "find_innovations", "take_in_turn"]
+__all__ = ["Turns", "take_in_turn"]
 
 Array = NDArray[np.float64]
 #: An error of the log evidence, for each measurement, below which innovations keep some digits.
@@ -40,6 +40,11 @@ class Turns:
     root: Array
     innovations: Array
 
+    @property
+    def deviations(self) -> Array:
+        """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
+        return np.diag(self.root)
+
     def ahead(self, place: int, known: int) -> tuple[float, float]:
         """Return a measurement minus its prediction from the first `known` ones, and the deviation of that.
 
@@ -53,29 +58,17 @@ class Turns:
         later = self.root[place, known : place + 1]
         return float(later @ self.innovations[known : place + 1]), float(np.sqrt(later @ later))
 
-    def errors_ahead(self, observable: int, step: int, first: int = 0) -> tuple[Array, Array]:
-        """Return measurements of an observable minus predictions some rows ahead, and the deviations of these.
-
-        Each is predicted from all that was measured up to the time of the row so many rows before, other observables
-        at that time included; the first rows from the prior.
+    def predict(self, places: NDArray[np.intp], known: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return some minus their predictions from the first ones, and the deviations of these, shape (k,) each.
 
         Parameters
         ----------
-        observable : int
-            Its number.
-        step : int
-            For how many of its rows ahead.
-        first : int
-            How many measurements come before all others, and are known in any case.
+        places, known : arrays of int, shape (k,)
+            As in `ahead`.
         """
-        rows = np.flatnonzero(self.observables == observable)
-        found = np.empty((2, len(rows)))
-        for i, row in enumerate(rows.tolist()):
-            known = first
-            if i >= step:
-                known += int(np.searchsorted(self.times[first:], self.times[rows[i - step]], side="right"))
-            found[:, i] = self.ahead(row, min(known, row))
-        return found[0], found[1]
+        both = zip(places.tolist(), known.tolist(), strict=True)
+        found = np.array([self.ahead(place, count) for place, count in both]).reshape(len(places), 2)
+        return found[:, 0], found[:, 1]
 
 
 def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] = frozenset()) -> Turns | None:
@@ -125,22 +118,3 @@ def _dense_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] 
     if state is None or not state.error < _HARMLESS * data.size:
         return None
     return np.tril(state.cholesky), state.residual
-
-
-def find_innovations(data: DenseData, hyper: Hyperparameters) -> list[Array] | None:
-    """Return the innovations of each observable, in the order of its measurements; None where rounding hides them.
-
-    A measurement minus its prediction from all that were made before, and from those of observables before it at the
-    same time, divided by the standard deviation of that prediction. Where the model holds they are independent and
-    standard normal, however flexible it is; measurements minus the posterior mean are neither.
-
-    Parameters
-    ----------
-    data : DenseData
-        Measurements with their prior, noise above zero, those of each observable in the order of time.
-    hyper : Hyperparameters
-    """
-    found = take_in_turn(data, hyper)
-    if found is None:
-        return None
-    return [found.innovations[found.observables == number] for number in range(len(data.index))]

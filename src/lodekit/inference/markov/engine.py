@@ -14,6 +14,7 @@ from lodekit.inference.engine import Case, Evidence, SearchLimits
 from lodekit.inference.markov.evaluation import Solved, evaluate, residual_of, solve
 from lodekit.inference.markov.layout import Layout, MarkovData
 from lodekit.inference.markov.posterior import MarkovPosterior
+from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
@@ -95,6 +96,11 @@ class MarkovEngine:
                 "and starting values, and give exact values a small noise_std"
             )
         return MarkovPosterior(self.data, hyper, found, self._last.get("length"))
+
+    def turns(self, hyper: Hyperparameters) -> MarkovTurns | None:
+        """Return measurements in their turn, with their innovations; None where something is not finite."""
+        found = self._solve(hyper)
+        return None if found is None else MarkovTurns(self.data, found)
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares, scaled: of the data of each observable, (o,), and of the basis of the modes, (r,).

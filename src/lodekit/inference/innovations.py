@@ -1,0 +1,46 @@
+"""Measurements in their turn by the engine that suits: a filter in linear time, or a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lodekit.data.observations import Series
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import take_in_turn
+from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.turns import Turns
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+
+__all__ = ["is_filtered", "take_turns"]
+
+
+def is_filtered(engine: str) -> bool:
+    """Return whether measurements of an engine are taken in turn by a filter, however many there are."""
+    return engine == "markov"
+
+
+def take_turns(
+    engine: str, prior: Prior, series: Sequence[Series], hyper: Hyperparameters, first: frozenset[int] = frozenset()
+) -> Turns | None:
+    """Return measurements in the order of time; None where rounding hides what each one adds.
+
+    A measurement minus its prediction from all that were made before, and from those of observables before it at the
+    same time, divided by the standard deviation of that prediction, is its innovation. Where the model holds these are
+    independent and standard normal, however flexible it is; measurements minus the posterior mean are neither.
+
+    Parameters
+    ----------
+    engine : str
+        The one of the fit.
+    prior : Prior
+    series : sequence of Series
+        The measurements, noise above zero, those of each observable in the order of time.
+    hyper : Hyperparameters
+    first : set of int
+        Numbers of observables whose measurements all come before the others, which a filter does not know.
+    """
+    if is_filtered(engine) and not first:
+        return MarkovEngine(MarkovData.of(prior, series)).turns(hyper)
+    return take_in_turn(DenseData.of(prior, series), hyper, first)

@@ -1,0 +1,81 @@
+"""The lamp record: a textbook Kalman filter as a witness of what disturbances do, and of its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from disturbances import lamp_system, ljung_box, witness
+from numpy.typing import NDArray
+
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.inference.innovations import take_turns
+from lodekit.learning.whiteness import judge_whiteness
+from lodekit.preparing import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+
+Array = NDArray[np.float64]
+RECORD = Path(__file__).parents[3] / "shared" / "data" / "daisy_heating_system.dat"
+pytestmark = pytest.mark.skipif(not RECORD.exists(), reason="the records of plants are not there")
+#: Logarithms of time constants and of the deviation of the noise over that of the disturbance, where the likelihood is
+#: greatest: with one lag there is no noise.
+ONE, TWO = np.log([63.547, 1e-6]), np.log([49.568, 4.9424, 2.657e-3])
+
+
+@pytest.fixture(scope="module")
+def record() -> tuple[Array, Array, Array]:
+    t, u, y = np.loadtxt(RECORD).T
+    return t, u, y
+
+
+@pytest.mark.parametrize(
+    ("best", "value", "lag", "statistic", "steps"),
+    [(ONE, -524.955, 0.64, 624, [0.005]), (TWO, -156.874, 0.02, 96, [0.02, 0.02, 0.1])],
+)
+def test_the_witness_is_at_its_best(
+    record: tuple[Array, Array, Array], best: Array, value: float, lag: float, statistic: float, steps: list[float]
+) -> None:
+    """-525 and -157: with one lag innovations are far from white, with two nearly, but not by Ljung and Box (31)."""
+    t, u, y = record
+    found, innovations, _, _ = witness(best, u, y, t[1] - t[0])
+    assert found == pytest.approx(value, abs=0.02)
+    for place, step in enumerate(steps):
+        for sign in (1, -1):
+            assert witness(best + sign * step * np.eye(len(best))[place], u, y, t[1] - t[0])[0] < found
+    told = ljung_box(innovations, 20)
+    assert told[0] == pytest.approx(lag, abs=0.01)
+    assert told[1] == pytest.approx(statistic, abs=1.0)
+
+
+@pytest.mark.parametrize("best", [ONE, TWO])
+def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array, Array], best: Array) -> None:
+    """At the values of the witness: the same innovations, likelihood and verdict, but for what is known of the start.
+
+    Tolerance: the initial state has a prior here, ten thousand times as wide as the record.
+    """
+    t, u, y = record
+    value, expected, (gain, offset), level = witness(best, u, y, t[1] - t[0])
+    system = lamp_system(len(best) - 1)
+    measurements = Measurements.of(Observations().add(t, "y", y).add(t, "u", u)).given({"u": "hold"})
+    setup = prepare(system, Arguments(inputs={"u": "hold"}, disturbances={"w": "white"}), measurements)
+    values = {"K": gain, "y0": offset, **dict(zip(("tau", "s"), np.exp(best[:-1]), strict=False))}
+    hyper = Hyperparameters(
+        np.array([values[name] for name in setup.layout.names]),
+        np.zeros(0),
+        np.zeros(0),
+        np.full(len(setup.prior.groups), 1e4),
+        np.array([level * max(np.exp(best[-1]), 1e-5)]),
+        disturbance_deviations=np.array([level]),
+    )
+    turns = take_turns("markov", setup.prior, measurements.series, hyper)
+    assert turns is not None
+    np.testing.assert_allclose(turns.innovations[2:], expected[2:], rtol=0, atol=1e-3)
+    if len(best) == 2:
+        assert setup.engine.value(hyper) + np.log(turns.deviations[0]) == pytest.approx(value, abs=0.02)
+        told = judge_whiteness(t, turns.innovations, innovations=True)
+        assert told is not None
+        assert told.is_correlated
+        assert told.lags[0] == pytest.approx(0.64, abs=0.01)

@@ -1,0 +1,148 @@
+"""Innovations and predictions ahead: a filter through blocks, a matrix, and a textbook in fifty digits say the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.inference.dense.data import DenseData
+from lodekit.inference.dense.innovations import take_in_turn
+from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.markov.turns import MarkovTurns
+from lodekit.inference.turns import Lead, errors_ahead
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.prior import Prior
+from tests.inference.fitted import make_case, prior_of, series_of
+
+Array = NDArray[np.float64]
+LEADS = [Lead(1), Lead(4), Lead(time=0.35), Lead(time=1e4)]
+COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
+
+
+def filtered(data: DenseData | MarkovData, hyper: Hyperparameters, length: int | None = None) -> MarkovTurns:
+    own = data if isinstance(data, MarkovData) else MarkovData.of(data.prior, series_of(data))
+    found = MarkovEngine(replace(own, length=length)).turns(hyper)
+    assert found is not None
+    return found
+
+
+def compare(data: DenseData, own: MarkovTurns, hyper: Hyperparameters, tolerance: float = 1e-9) -> None:
+    """Innovations, their deviations, and predictions some rows and times ahead."""
+    turns = take_in_turn(data, hyper)
+    assert turns is not None
+    np.testing.assert_array_equal(own.observables, turns.observables)
+    np.testing.assert_allclose(own.times, turns.times)
+    np.testing.assert_allclose(own.innovations, turns.innovations, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(own.deviations, np.diag(turns.root), rtol=tolerance)
+    for number in range(len(data.index)):
+        for lead in LEADS:
+            expected, spread = errors_ahead(turns, number, lead)
+            errors, deviations = errors_ahead(own, number, lead)
+            np.testing.assert_allclose(errors / spread, expected / spread, rtol=0, atol=tolerance)
+            np.testing.assert_allclose(deviations, spread, rtol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["two_room", "double oscillation", "growth"])
+def test_catalog_systems_are_as_the_dense_engine_says(name: str) -> None:
+    """Irregular times, a quarter of the values missing; short blocks and one block."""
+    _, data, _, hyper = make_case(name, count=9, missing=True, latent="matern-9/2", noise="channel")
+    for length in (7, None):
+        compare(data, filtered(data, hyper, length), hyper)
+
+
+def test_regular_blocks_and_repeated_values() -> None:
+    """Blocks that share all but means; several rates; a value that stands twice; a derivative."""
+    generator, times = np.random.default_rng(0), np.arange(150) * 0.1
+    whole = Observations().add(times, "x", np.sin(times)).add(times, "y", generator.standard_normal(150))
+    some = Observations().add(times[::7] + 0.03, "x", generator.standard_normal(22)).add(times, "y", np.cos(times))
+    some = some.add([times[30], times[30]], "y", [0.4, 0.5], 0.2).add([times[2]], "x'", [0.4], 0.05)
+    for observations in (whole, some):
+        measurements = Measurements.of(observations)
+        prior = prior_of(COUPLED, measurements, latent="matern-5/2", noise="shared")
+        hyper = Hyperparameters(np.array([1.0, 0.5]), np.full(2, 0.05), np.ones(2), np.ones(2), np.array([0.1]))
+        hyper = replace(hyper, mode_deviations=np.ones(len(prior.groups)))
+        dense, data = DenseData.of(prior, measurements.series), MarkovData.of(prior, measurements.series)
+        compare(dense, filtered(data, hyper, 40), hyper)
+
+
+def test_densities_of_innovations_multiply_to_the_evidence() -> None:
+    """Long records, regular and not; the last prediction of all is that from everything before."""
+    generator = np.random.default_rng(1)
+    for times in (0.01 * np.arange(3000), np.sort(generator.uniform(0.0, 30.0, 3000))):
+        y = np.sin(times) + 0.1 * generator.standard_normal(3000)
+        y[generator.random(3000) < 0.1] = np.nan
+        measurements = Measurements.of(Observations().add(times, "x", np.cos(times)).add(times, "y", y))
+        prior = prior_of(COUPLED, measurements, latent="matern-5/2", noise="shared")
+        lengths = np.full(2, 2.0) / prior.units.span
+        hyper = Hyperparameters(np.array([1.0, 0.5]), lengths, np.ones(2), np.ones(0), np.array([0.1]))
+        engine = MarkovEngine(MarkovData.of(prior, measurements.series))
+        turns = engine.turns(hyper)
+        assert turns is not None
+        parts = -0.5 * turns.innovations**2 - np.log(turns.deviations) - 0.5 * np.log(2 * np.pi)
+        assert float(parts.sum()) == pytest.approx(engine.value(hyper), rel=1e-11)
+        rows = np.arange(len(turns.times))
+        rows = rows[turns.observables == 0]
+        errors, deviations = turns.predict(rows, rows)
+        np.testing.assert_allclose(errors / deviations, turns.innovations[rows], rtol=0, atol=1e-9)
+
+
+def textbook(
+    prior: Prior, times: list[float], seen: list[list[float]], noise: float, lengthscale: float, ahead: int
+) -> tuple[list[float], list[float], list[tuple[float, float]]]:
+    """Innovations, their deviations, and means and deviations of x some rows ahead, of a Matern-3/2 function.
+
+    The free function z has the states z and z'; observables are rows for these.
+    """
+    rate, rows = mpmath.sqrt(3) / mpmath.mpf(lengthscale), []
+    for row in prior.observables.evaluate(np.zeros(0)).free[:, 0]:
+        rows.append(mpmath.matrix([[mpmath.mpf(float(c)) for c in np.pad(row, (0, 2 - len(row)))]]))
+    F = mpmath.matrix([[0, 1], [-(rate**2), -2 * rate]])
+    start = mpmath.matrix([[1, 0], [0, rate**2]])
+    m, P, innovations, deviations, forecasts = mpmath.zeros(2, 1), start, [], [], []
+    for i, t in enumerate(times):
+        if i:
+            Phi = mpmath.expm(F * (mpmath.mpf(t) - mpmath.mpf(times[i - 1])))
+            m, P = Phi * m, Phi * P * Phi.T + (start - Phi * start * Phi.T)
+        for H, y in zip(rows, seen[i], strict=True):
+            S = (H * P * H.T)[0] + mpmath.mpf(noise) ** 2
+            rest = mpmath.mpf(y) - (H * m)[0]
+            innovations.append(float(rest / mpmath.sqrt(S)))
+            deviations.append(float(mpmath.sqrt(S)))
+            gain = P * H.T / S
+            m, P = m + gain * rest, P - gain * H * P
+        if i + ahead < len(times):
+            Phi = mpmath.expm(F * (mpmath.mpf(times[i + ahead]) - mpmath.mpf(t)))
+            later = Phi * P * Phi.T + (start - Phi * start * Phi.T)
+            spread = mpmath.sqrt((rows[0] * later * rows[0].T)[0] + mpmath.mpf(noise) ** 2)
+            forecasts.append((float((rows[0] * Phi * m)[0]), float(spread)))
+    return innovations, deviations, forecasts
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-6])
+def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
+    """Values that fit the equations: with tiny noise, what each adds is a difference of what is nearly the same."""
+    times = [0.0, 0.07, 0.2, 0.21, 0.5, 0.77, 1.0]
+    x = np.sin(3.0 * np.array(times))
+    u = 3.0 * np.cos(3.0 * np.array(times)) + 2.0 * x
+    measurements = Measurements.of(Observations().add(times, "x", x).add(times, "u", u))
+    prior = prior_of(lk.System("x' = -2*x + u"), measurements, latent="matern-3/2")
+    hyper = Hyperparameters(np.zeros(0), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([noise]))
+    plain = replace(prior.observables, units=replace(prior.units, scales=np.ones(2)))
+    prior = replace(prior, observables=plain, noise=replace(prior.noise, scales=np.ones(2)))
+    with mpmath.workdps(50):
+        expected = textbook(prior, times, np.stack([x, u], axis=1).tolist(), noise, 0.4, 2)
+    for length in (None, 4):
+        own = filtered(MarkovData.of(prior, measurements.series), hyper, length)
+        np.testing.assert_allclose(own.innovations, expected[0], rtol=0, atol=1e-8 if noise < 0.1 else 1e-12)
+        np.testing.assert_allclose(own.deviations, expected[1], rtol=1e-9)
+        errors, deviations = errors_ahead(own, 0, Lead(2))
+        np.testing.assert_allclose(x[2:] - errors[2:], [each[0] for each in expected[2]], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(deviations[2:], [each[1] for each in expected[2]], rtol=1e-9)
