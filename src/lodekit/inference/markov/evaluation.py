@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from lodekit.inference.engine import Evidence
 from lodekit.inference.markov.between import Smoothed, inform, smooth
 from lodekit.inference.markov.filtering import Filter, make_filter
-from lodekit.inference.markov.inside import InsideSlopes, Motion
+from lodekit.inference.markov.inside import InsideSlopes, Total
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
-from lodekit.inference.markov.states import Slopes, Space, make_space
+from lodekit.inference.markov.states import Slopes, make_space
 from lodekit.inference.markov.whitening import Alone, White, apart, together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -136,7 +136,7 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     own, layout = solved.filter, solved.filter.layout
     information = inform(own.carried, layout.patterns, own.told)
     y = layout.spread(solved.residual, 0.0)[:, :, None]
-    total = _Total(own.space)
+    total = Total(own.space)
     alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
     for number, chunk in enumerate(layout.chunks):
         if chunk.is_rare:
@@ -161,34 +161,6 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
         ]
         theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
     return Hyperparameters(theta, found.lengthscales, found.deviations, found.mode_deviations, noise)
-
-
-class _Total:
-    """Derivatives in the system itself, summed up over chunks.
-
-    Parameters
-    ----------
-    space : Space
-    """
-
-    def __init__(self, space: Space) -> None:
-        self.matrix, self.density = np.zeros_like(space.matrix), np.zeros_like(space.density)
-        self.readings = np.zeros_like(space.readings)
-
-    def add(self, motion: Motion, slopes: InsideSlopes) -> None:
-        """Add those of a chunk.
-
-        Parameters
-        ----------
-        motion : Motion
-            Its steps.
-        slopes : InsideSlopes
-        """
-        in_matrix, in_density = motion.pull(slopes)
-        self.matrix += in_matrix
-        self.density += in_density
-        # The last row is that of nothing.
-        self.readings += slopes.readings[:-1]
 
 
 @dataclass(frozen=True)
@@ -246,7 +218,7 @@ class _Small:
 
 
 def _pull_shared(
-    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: _Total
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: Total
 ) -> tuple[Array, Array]:
     """Add what the blocks of a chunk say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
 
@@ -272,13 +244,13 @@ def _pull_shared(
     return back @ q, np.einsum("uii->ui", in_covariance)
 
 
-def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, total: _Total) -> tuple[Array, Array]:
+def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, total: Total) -> tuple[Array, Array]:
     """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
     own = solved.filter
     n, size = own.space.noisy, own.space.size
     small = _Small.of(solved, chunk, information)
     blocks = Alone.of(own.space, own.layout, chunk, own.variance, y, keep=True)
-    count, places, width = blocks.swept.observed.shape
+    places, width, count = blocks.swept.observed.shape
     m = places * width
     e = (blocks.left + blocks.basis @ small.told)[:, :m]
     in_design = e @ small.x.swapaxes(-1, -2) + blocks.basis[:, :m] @ small.design
@@ -286,8 +258,7 @@ def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, tota
     in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
     in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
-    inner = InsideSlopes.of(blocks.swept.motion)
-    found = blocks.swept.pull(inner, in_white, in_last, in_transition[:, n:, n:].transpose(1, 2, 0))
-    total.add(blocks.swept.motion, inner)
+    in_last, in_quiet = np.ascontiguousarray(in_last), in_transition[:, n:, n:].transpose(1, 2, 0)
+    found = blocks.swept.pull(total, np.ascontiguousarray(in_white), in_last, in_quiet)
     scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
     return -scores[:, :, None], in_variance

@@ -2,7 +2,8 @@
 
 It starts from the state at the start of its block, which is not known but is not random either: means are numbers plus
 a row of numbers for that state. So it whitens measurements as a Cholesky factor would, at a cost that does not grow
-with the length of a block. Blocks come last in all arrays. The way back is the adjoint of the same recursion.
+with the length of a block. States are seen from frames in which they do not move. Blocks come last in all arrays. The
+way back is the adjoint of the same recursion.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.inside import InsideSlopes, Motion, add_to
+from lodekit.inference.markov.frames import Cuts, Frames, make_frames
+from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
+from lodekit.inference.markov.states import Space
 
 __all__ = ["Swept", "sweep"]
 
@@ -26,14 +29,15 @@ class Swept:
 
     Parameters
     ----------
-    motion : Motion
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps.
-    observed : array of int, shape (u, p, w)
+    space : Space
+    frames : Frames
+    observed : array of int, shape (p, w, u)
         The numbers of the observables; that of the row of zeros for none.
+    rows : array, shape (p, w, s, u)
+        Of the measurements, in the frames of their places.
     carried : array, shape (p, n, s + 1 + n, u)
-        At each place, how the mean of the states that noise drives follows from the state at the start, minus the rest
-        of it, and their covariance; empty where the way back is not wanted.
+        Behind each place, how the mean of the states that noise drives follows from the state at the start, minus the
+        rest of it, and their covariance; empty where the way back is not wanted.
     quiet : array, shape (p + 1, q, q, u)
         How the other states follow from those at the start.
     white : array, shape (p, w, s + 1 + n, u)
@@ -46,9 +50,10 @@ class Swept:
         What relative errors of covariances do to the log evidence.
     """
 
-    motion: Motion
-    steps: Numbers
+    space: Space
+    frames: Frames
     observed: Numbers
+    rows: Array
     carried: Array
     quiet: Array
     white: Array
@@ -59,8 +64,8 @@ class Swept:
     @property
     def transition(self) -> Array:
         """From the start of a block to that of the next one, given its measurements, shape (u, s, s)."""
-        n, size = self.motion.space.noisy, self.motion.space.size
-        found = np.zeros((self.steps.shape[0], size, size))
+        n, size = self.space.noisy, self.space.size
+        found = np.zeros((self.last.shape[-1], size, size))
         found[:, :n] = self.last[:, :size].transpose(2, 0, 1)
         found[:, n:, n:] = self.quiet[-1].transpose(2, 0, 1)
         return found
@@ -68,65 +73,94 @@ class Swept:
     @property
     def noise(self) -> Array:
         """The covariance of the state at the end, given that at the start and the measurements, shape (u, n, n)."""
-        return self.last[:, self.motion.space.size + 1 :].transpose(2, 0, 1)
+        return self.last[:, self.space.size + 1 :].transpose(2, 0, 1)
 
-    def pull(self, total: InsideSlopes, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
-        """Add derivatives in steps and rows; return those in values and in variances, shape (2, p, w, u).
+    def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
+        """Add derivatives in the system; return those in values and in variances, shape (2, p, w, u).
 
         The logarithms of the deviations count minus one each.
 
         Parameters
         ----------
-        total : InsideSlopes
+        total : Total
             Grows.
         in_white, in_last, in_quiet : arrays
             Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
         """
-        motion, n, s = self.motion, self.motion.space.noisy, self.motion.space.size + 1
-        count, places, width = self.observed.shape
-        H = _last(motion.readings[self.observed])
-        in_H, found = np.zeros_like(H), np.zeros((2, places, width, count))
-        in_steps, in_others = np.zeros((2, places, n, n, count)), np.zeros((places, *in_quiet.shape))
-        D = in_last
+        n, s, q = self.space.noisy, self.space.size + 1, len(in_quiet)
+        places, width, count = self.observed.shape
+        series = self.frames.series
+        in_rows, found = np.zeros_like(self.rows), np.zeros((2, places, width, count))
+        in_noises = np.zeros((len(series.first), places, count))
+        changes = sum(len(cuts.blocks) for cuts in self.frames.cuts)
+        in_steps, in_others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
+        D, A, update = in_last, in_quiet, np.zeros_like(in_last)
         for i in range(places - 1, -1, -1):
-            Phi = _last(motion.noisy.transitions[self.steps[:, i + 1]])
-            before = [self.carried[i]]
-            for xi in self.white[i]:
-                before.append(before[-1] - xi[s:, None] * xi)
-            # The covariance is symmetric, whatever was done to its two halves.
-            half = 0.5 * (D[:, s:] + D[:, s:].swapaxes(0, 1))
-            known = before[-1]
-            in_steps[0, i] = np.einsum("ikb,jkb->ijb", D[:, :s], known[:, :s])
-            in_steps[0, i] += 2.0 * _mul(half, _mul(Phi, known[:, s:]))
-            in_steps[1, i] = half
-            D = np.einsum("jib,jkb->ikb", Phi, np.concatenate([D[:, :s], _mul(half, Phi)], axis=1))
-            if len(in_quiet):
-                moved = _last(motion.quiet.transitions[self.steps[:, i + 1]])
-                in_others[i] = np.einsum("ikb,jkb->ijb", in_quiet, self.quiet[i])
-                in_quiet = np.einsum("jib,jkb->ikb", moved, in_quiet)
+            known = self.carried[i]
+            if i + 1 < places:
+                in_noises[:, i + 1] = D[series.first, s + series.second] + D[series.second, s + series.first]
+            if len(self.frames.cuts[i + 1].blocks):
+                D, A = self._pull_change(self.frames.cuts[i + 1], (D, A), known, i, in_steps, in_others)
             for j in range(width - 1, -1, -1):
-                h, hq, xi, sigma = H[i, j, :n], H[i, j, n:], self.white[i, j], self.deviations[i, j]
-                in_xi = -np.einsum("ib,ikb->kb", xi[s:], D)
+                h, xi, sigma = self.rows[i, j], self.white[i, j], self.deviations[i, j]
+                known += np.multiply(xi[s:, None], xi, out=update)
+                in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
+                np.negative(in_xi, out=in_xi)
                 in_xi[:s] += in_white[i, j]
                 in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
-                in_row = in_xi / sigma
-                in_variance = -0.5 * ((in_xi * xi).sum(axis=0) + 1.0) / sigma**2
-                in_row[s:] += in_variance * h
-                in_H[i, j, :n] = np.einsum("ikb,kb->ib", before[j], in_row) + in_variance * sigma * xi[s:]
-                D += h[:, None] * in_row
-                if len(hq):
-                    in_H[i, j, n:] = np.einsum("ikb,kb->ib", self.quiet[i], in_row[n : s - 1])
-                    in_quiet = in_quiet + hq[:, None] * in_row[n : s - 1]
-                found[0, i, j], found[1, i, j] = in_row[s - 1], in_variance
-        self._add(total, in_steps, in_others, in_H)
+                in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0) / sigma**2
+                in_xi /= sigma
+                found[0, i, j], found[1, i, j] = in_xi[s - 1], in_variance
+                in_xi[s:] += in_variance * h[:n]
+                in_rows[i, j, :n] = np.einsum("ikb,kb->ib", known, in_xi) + (in_variance * sigma) * xi[s:]
+                D += np.multiply(h[:n, None], in_xi, out=update)
+                if q:
+                    in_rows[i, j, n:] = np.einsum("ikb,kb->ib", self.quiet[i], in_xi[n : s - 1])
+                    A = A + h[n:, None] * in_xi[n : s - 1]
+        self._add(total, in_steps, in_others, in_rows, in_noises)
         return found
 
-    def _add(self, total: InsideSlopes, in_steps: Array, in_others: Array, in_H: Array) -> None:
-        numbers = self.steps[:, 1:].T.ravel()
-        for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
-            if part.size:
-                add_to(whole, numbers, part.transpose(0, 3, 1, 2).reshape(len(numbers), *part.shape[1:3]))
-        add_to(total.readings, self.observed.ravel(), in_H.transpose(3, 0, 1, 2).reshape(self.observed.size, -1))
+    def _pull_change(
+        self, cuts: Cuts, slopes: tuple[Array, Array], known: Array, place: int, in_steps: Array, in_others: Array
+    ) -> tuple[Array, Array]:
+        """Return derivatives before frames change, from those behind."""
+        D, A = slopes
+        motion, s, blocks = self.frames.motion, self.space.size + 1, _all_or(cuts.blocks, D.shape[-1])
+        Phi, own, before = _last(motion.noisy.transitions[cuts.gone]), D[..., blocks], known[..., blocks]
+        # The covariance is symmetric, whatever was done to its two halves.
+        half = 0.5 * (own[:, s:] + own[:, s:].swapaxes(0, 1))
+        in_transition = np.einsum("ikb,jkb->ijb", own[:, :s], before[:, :s])
+        in_transition += 2.0 * _mul(half, _mul(Phi, before[:, s:]))
+        in_steps[0, cuts.where], in_steps[1, cuts.where] = in_transition.transpose(2, 0, 1), half.transpose(2, 0, 1)
+        D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], _mul(half, Phi)], axis=1))
+        if len(A):
+            moved, own = _last(motion.quiet.transitions[cuts.gone]), A[..., blocks]
+            in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place][..., blocks])
+            A = A.copy()
+            A[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
+        return D, A
+
+    def _add(self, total: Total, in_steps: Array, in_others: Array, in_rows: Array, in_noises: Array) -> None:
+        frames, inner = self.frames, InsideSlopes.of(self.frames.motion)
+        gone = np.concatenate([cuts.gone for cuts in frames.cuts])
+        add_to(inner.noisy, gone, in_steps[0])
+        add_to(inner.noises, np.concatenate([cuts.last for cuts in frames.cuts]), in_steps[1])
+        if in_others.size:
+            add_to(inner.quiet, gone, in_others)
+        total.add(frames.motion, inner)
+        terms = frames.series.count
+        weights = frames.weights.reshape(terms, -1)
+        in_terms = np.zeros_like(frames.series.rows)
+        for j in range(self.observed.shape[1]):
+            own, seen = in_rows[:, j].swapaxes(0, 1), self.observed[:, j]
+            for number in np.unique(seen[seen < len(in_terms[0]) - 1]):
+                part = np.where(seen == number, own, 0.0).reshape(len(own), -1)
+                in_terms[:, number] += weights @ part.T
+        # Both halves were summed up: entries of the diagonal twice.
+        places = self.observed.shape[0] * self.observed.shape[2]
+        in_noises = in_noises.reshape(len(in_noises), places) @ frames.changes.reshape(terms, places).T
+        in_noises[frames.series.first == frames.series.second] *= 0.5
+        total.add_parts(*frames.series.pull(in_terms, in_noises))
 
 
 def _last(values: Array) -> Array:
@@ -138,12 +172,42 @@ def _mul(first: Array, second: Array) -> Array:
     return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
 
-def sweep(motion: Motion, steps: Numbers, observed: Numbers, values: Array, variance: Array, *, keep: bool) -> Swept:
+def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
+    """Return a slice where all blocks are meant: nothing is copied then."""
+    return slice(None) if len(blocks) == count else blocks
+
+
+def _rows_of(frames: Frames, observed: Numbers) -> Array:
+    """Return the rows of measurements in the frames of their places, shape (p, w, s, u).
+
+    Parameters
+    ----------
+    frames : Frames
+    observed : array of int, shape (p, w, u)
+        The numbers of the observables; that of the row of zeros for none.
+    """
+    places, width, count = observed.shape
+    series, nothing = frames.series, frames.series.rows.shape[1] - 1
+    size = series.rows.shape[2]
+    found, weights = np.zeros((places, width, size, count)), frames.weights.reshape(series.count, -1)
+    for j in range(width):
+        own = observed[:, j]
+        for number in np.unique(own[own != nothing]):
+            rows = (series.rows[:, number].T @ weights).reshape(size, places, count).swapaxes(0, 1)
+            np.copyto(found[:, j], rows, where=(own == number)[:, None])
+    return found
+
+
+def sweep(
+    space: Space, lengths: Array, steps: Numbers, observed: Numbers, values: Array, variance: Array, *, keep: bool
+) -> Swept:
     """Return blocks of a chunk.
 
     Parameters
     ----------
-    motion : Motion
+    space : Space
+    lengths : array
+        All different lengths of steps.
     steps : array of int, shape (u, p + 1)
         The numbers of the steps, that to the following block included.
     observed : array of int, shape (u, p, w)
@@ -154,29 +218,29 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, values: Array, vari
         Whether the way back is wanted.
     """
     count, places, width = observed.shape
-    n, size = motion.space.noisy, motion.space.size
+    n, size = space.noisy, space.size
     s = size + 1
-    observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
-    H, y, R = _last(motion.readings[observed]), _last(values), _last(variance)
+    frames = make_frames(space, lengths, steps)
+    series = frames.series
+    observed = _last(np.where(observed >= 0, observed, len(space.readings)))
+    H, y, R = _rows_of(frames, observed), _last(values), _last(variance)
+    terms = series.noises @ frames.changes.reshape(series.count, -1)
+    noises = terms.reshape(len(series.first), places, count)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
     white, deviations = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
     quiet, kept = np.zeros((places + 1, *A.shape)), np.zeros((places if keep else 0, *D.shape))
-    largest, doubt, update = np.zeros((width, count)), 0.0, np.zeros_like(D)
+    largest, doubt, update, every = np.zeros((width, count)), 0.0, np.zeros_like(D), np.arange(n)
+    off = series.first != series.second
     for i in range(places + 1):
-        if i:
-            step = steps[:, i]
-            Phi = _last(motion.noisy.transitions[step])
-            D = _mul(Phi, D)
-            D[:, s:] = np.einsum("ijb,kjb->ikb", D[:, s:], Phi)
-            D[:, s:] += _last(motion.noisy.noises[step])
-            if len(A):
-                A = _mul(_last(motion.quiet.transitions[step]), A)
+        if len(frames.cuts[i].blocks):
+            A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
-        if keep:
-            kept[i] = D
+        D[series.first, s + series.second] += noises[:, i]
+        D[series.second[off], s + series.first[off]] += noises[off, i]
+        spread = np.sqrt(np.maximum(D[every, s + every], 0.0))
         for j in range(width):
             h, hq = H[i, j, :n], H[i, j, n:]
             # How a measurement follows from the state at the start, its value, and its covariance with the state.
@@ -184,12 +248,31 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, values: Array, vari
             if len(hq):
                 row[n:size] += np.einsum("ib,ikb->kb", hq, A)
             row[size] += y[i, j]
-            signal = (h * row[s:]).sum(axis=0)
-            sigma = np.sqrt(signal + R[i, j])
-            row /= sigma
-            white[i, j], deviations[i, j] = row, sigma
-            np.multiply(row[s:, None], row, out=update)
-            D -= update
+            own = np.einsum("ib,ib->b", h, row[s:])
+            own += R[i, j]
+            sigma = np.sqrt(own)
+            np.divide(row, sigma, out=white[i, j])
+            deviations[i, j], row = sigma, white[i, j]
+            D -= np.multiply(row[s:, None], row, out=update)
+            # Entries of a covariance err in proportion to the deviations.
+            signal = np.einsum("ib,ib->b", np.abs(h), spread) ** 2
             np.maximum(largest[j], signal, out=largest[j])
-            doubt += float(np.sum(largest[j] / sigma**2))
-    return Swept(motion, steps, observed, kept, quiet, white, deviations, D, doubt)
+            doubt += float(np.sum(largest[j] / own))
+        if keep:
+            kept[i] = D
+    return Swept(space, frames, observed, H, kept, quiet, white, deviations, D, doubt)
+
+
+def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
+    """Move what is known of states to new frames, for some blocks; return A."""
+    motion, s = frames.motion, D.shape[1] - len(D)
+    blocks = _all_or(cuts.blocks, D.shape[-1])
+    Phi = _last(motion.noisy.transitions[cuts.gone])
+    moved = _mul(Phi, D[..., blocks])
+    moved[:, s:] = np.einsum("ijb,kjb->ikb", moved[:, s:], Phi)
+    moved[:, s:] += _last(motion.noisy.noises[cuts.last])
+    D[..., blocks] = moved
+    if len(A):
+        A = A.copy()
+        A[..., blocks] = _mul(_last(motion.quiet.transitions[cuts.gone]), A[..., blocks])
+    return A

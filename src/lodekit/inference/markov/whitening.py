@@ -138,8 +138,8 @@ class Alone:
         blocks = chunk.blocks.ravel()
         observed = layout.observed[blocks]
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
-        motion, steps = _motion(space, layout, blocks)
-        swept = sweep(motion, steps, observed, values[blocks].reshape(observed.shape), own, keep=keep)
+        own_values = values[blocks].reshape(observed.shape)
+        swept = sweep(space, layout.lengths, layout.steps[blocks], observed, own_values, own, keep=keep)
         size = space.size + 1
         white = swept.white[:, :, :size].transpose(3, 0, 1, 2).reshape(len(blocks), -1, size)
         basis, told = _basis_of(white[..., :-1])

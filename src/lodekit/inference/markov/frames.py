@@ -1,0 +1,207 @@
+"""States seen from a time nearby: in such a frame nothing moves, and a step costs no product of matrices.
+
+With ``y(t) = e^(-F (t - o)) x(t)`` a measurement reads ``H e^(F (t - o)) y``, and noise adds up to
+``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. Both are Taylor's series in the time since the origin o of the frame,
+whose terms serve all times. Where a frame would become so long that these matrices are large, or steps are, the state
+is moved to a new frame by its transition, for those blocks that need it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import matrix_balance
+
+from lodekit.inference.markov.inside import Motion
+from lodekit.inference.markov.states import Space
+
+__all__ = ["Cuts", "Frames", "Series", "make_frames"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+#: How long a frame may be in units of the norm of F: so far transitions and their inverses are of moderate size.
+_LONG = 2.0
+#: The most terms of a series, and what the first one that is left out may be.
+_TERMS, _SMALL = 60, 1e-18
+
+
+class Series:
+    """Rows of observables and noises in a frame, as series in the time since its origin.
+
+    Parameters
+    ----------
+    space : Space
+    longest : float
+        The longest time since an origin.
+    norm : float
+        Of F.
+    """
+
+    def __init__(self, space: Space, longest: float, norm: float) -> None:
+        n, size = space.noisy, space.size
+        self._norm, self._noisy = norm, n
+        self._F = np.zeros((size, size))
+        self._F[:n, :n], self._F[n:, n:] = space.matrix[:n, :n] / norm, space.matrix[n:, n:] / norm
+        own, readings = self._F[:n, :n], np.concatenate([space.readings, np.zeros((1, size))])
+        rows, noises = [readings], [space.density / norm]
+        largest = [np.abs(rows[0]), np.abs(noises[0])]
+        weight, small = 1.0, 0
+        # Terms matter in proportion to the entry that they are added to: these begin with different powers.
+        while len(noises) < _TERMS and small < 3:
+            rows.append(rows[-1] @ self._F)
+            half = own @ noises[-1]
+            noises.append(-(half + half.T))
+            weight *= longest * norm / len(rows)
+            parts = weight * np.abs(rows[-1]), weight * np.abs(noises[-1])
+            is_small = all((part <= _SMALL * most).all() for part, most in zip(parts, largest, strict=True))
+            small = small + 1 if is_small else 0
+            largest = [np.maximum(part, most) for part, most in zip(parts, largest, strict=True)]
+        self.count = len(noises)
+        self.rows = np.stack(rows)
+        self._all_noises = np.stack(noises)
+        self.first, self.second = np.nonzero(np.triu(np.any(self._all_noises != 0, axis=0)))
+
+    @cached_property
+    def noises(self) -> Array:
+        """The terms of the noise in all entries that are not always zero, one of two equal ones, shape (e, k)."""
+        return np.ascontiguousarray(self._all_noises[:, self.first, self.second].T)
+
+    def weights(self, times: Array) -> Array:
+        """Return powers of times since the origin, divided by factorials, from the zeroth on, shape (k + 1, ...).
+
+        Parameters
+        ----------
+        times : array
+        """
+        x = times * self._norm
+        found = np.empty((self.count, *times.shape))
+        found[0] = 1.0
+        for k in range(1, self.count):
+            np.multiply(found[k - 1], x, out=found[k])
+            found[k] /= k
+        return found
+
+    def pull(self, in_rows: Array, in_noises: Array) -> tuple[Array, Array, Array]:
+        """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
+
+        Parameters
+        ----------
+        in_rows : array, shape (k, o + 1, s)
+            Those in `rows`.
+        in_noises : array, shape (e, k)
+            Those in `noises`.
+        """
+        n, in_F = self._noisy, np.zeros_like(self._F)
+        slope = in_rows[-1]
+        for k in range(self.count - 1, 0, -1):
+            in_F += self.rows[k - 1].T @ slope
+            slope = slope @ self._F.T + in_rows[k - 1]
+        in_readings = slope
+        parts = np.zeros((self.count, n, n))
+        parts[:, self.first, self.second] = 0.5 * in_noises.T
+        parts += parts.swapaxes(-1, -2)
+        own, slope = self._F[:n, :n], parts[-1]
+        for k in range(self.count - 1, 0, -1):
+            in_F[:n, :n] -= 2.0 * slope @ self._all_noises[k - 1]
+            half = own.T @ slope
+            slope = parts[k - 1] - (half + half.T)
+        # Whatever F and the density were divided by, times were multiplied by: nothing depends on it.
+        return in_F / self._norm, slope / self._norm, in_readings
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Blocks that change to a new frame at some place.
+
+    Parameters
+    ----------
+    blocks : array of int, shape (c,)
+        Their numbers in the chunk.
+    gone, last : arrays of int, shape (c,)
+        Numbers of lengths of `Frames.motion`: of the time since the origin, and of the last step alone.
+    start : int
+        How many such changes come before.
+    """
+
+    blocks: Numbers
+    gone: Numbers
+    last: Numbers
+    start: int
+
+    @property
+    def where(self) -> slice:
+        """Where they stand among all changes."""
+        return slice(self.start, self.start + len(self.blocks))
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The frames of the blocks of a chunk.
+
+    Parameters
+    ----------
+    series : Series
+    motion : Motion
+        Over the times at whose end frames change.
+    cuts : tuple of Cuts
+        For each place, that behind the last one included.
+    weights : array, shape (k, p, u)
+        Powers of the times since the origins.
+    changes : array, shape (k, p, u)
+        By how much the weights of noises grow until each place; zeros where the frame changes.
+    """
+
+    series: Series
+    motion: Motion
+    cuts: tuple[Cuts, ...]
+    weights: Array
+    changes: Array
+
+
+def make_frames(space: Space, lengths: Array, steps: Numbers) -> Frames:
+    """Return the frames of the blocks of a chunk.
+
+    Parameters
+    ----------
+    space : Space
+    lengths : array
+        All different lengths of steps.
+    steps : array of int, shape (u, p + 1)
+        The numbers of the steps, that to the following block included.
+    """
+    h = lengths[steps.T]
+    places, count = len(h) - 1, h.shape[1]
+    norm = _norm_of(space)
+    since, gone, cut = np.zeros_like(h), np.zeros_like(h), np.zeros(h.shape, dtype=bool)
+    for i in range(1, places + 1):
+        np.add(since[i - 1], h[i], out=gone[i])
+        cut[i] = gone[i] * norm > _LONG if i < places else True
+        since[i] = np.where(cut[i], 0.0, gone[i])
+    where, blocks = np.nonzero(cut)
+    own, which = np.unique(np.concatenate([gone[where, blocks], h[where, blocks]]), return_inverse=True)
+    first, second = which.reshape(2, -1)
+    edges = np.searchsorted(where, np.arange(places + 2)).tolist()
+    cuts = tuple(Cuts(blocks[a:b], first[a:b], second[a:b], a) for a, b in zip(edges[:-1], edges[1:], strict=True))
+    since = since[:-1]
+    series = Series(space, float(since.max(initial=0.0)), norm)
+    weights = series.weights(since)
+    changes = np.zeros_like(weights)
+    # The noise begins with the first power of time, and its k-th term is that of the power k + 1.
+    upper = weights[1:]
+    np.subtract(upper[:, 1:], upper[:, :-1], out=changes[:-1, 1:])
+    changes[-1] = 0.0
+    changes[:, cut[:-1]] = 0.0
+    return Frames(series, Motion(space, own), cuts, weights, changes)
+
+
+def _norm_of(space: Space) -> float:
+    """Return the largest sum of a row of F, in units of states that make it small."""
+    n, found = space.noisy, 0.0
+    for part in (space.matrix[:n, :n], space.matrix[n:, n:]):
+        if part.size:
+            balanced = matrix_balance(part, permute=False)[0]
+            found = max(found, float(np.abs(balanced).sum(axis=1).max()))
+    return found or 1.0
