@@ -86,15 +86,14 @@ def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | 
         return _solve(data, hyper, layout)
 
 
-def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout, *, keep: bool = False) -> Solved | None:
     values = data.prior.observables.evaluate(hyper.theta)
     space = make_space(data.prior, hyper, values)
     residual = residual_of(data, values)
     if not np.isfinite(residual).all():
         return None
-    made = make_filter(
-        space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None], swept=True
-    )
+    y = layout.spread(residual, 0.0)[:, :, None]
+    made = make_filter(space, layout, data.noise.variance(hyper.noise), y, swept=True, keep=keep)
     if made is None:
         return None
     found, projected = made
@@ -123,7 +122,7 @@ def evaluate(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Eviden
         The measurements in blocks.
     """
     with np.errstate(all="ignore"):
-        solved = _solve(data, hyper, layout)
+        solved = _solve(data, hyper, layout, keep=True)
         if solved is None:
             return Evidence.impossible(hyper)
         gradient = _gradient(data, hyper, solved)
@@ -141,7 +140,7 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     for number, chunk in enumerate(layout.chunks):
         if chunk.is_rare:
             blocks = chunk.blocks.ravel()
-            alpha[blocks], in_noise[blocks] = _pull_alone(solved, chunk.alone, y, information, total)
+            alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
             continue
         scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
         alpha[chunk.blocks] = apart(scores, chunk)
@@ -244,12 +243,13 @@ def _pull_shared(
     return back @ q, np.einsum("uii->ui", in_covariance)
 
 
-def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, total: Total) -> tuple[Array, Array]:
+def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total: Total) -> tuple[Array, Array]:
     """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
     own = solved.filter
+    chunk = own.layout.chunks[number].alone
     n, size = own.space.noisy, own.space.size
     small = _Small.of(solved, chunk, information)
-    blocks = Alone.of(own.space, own.layout, chunk, own.variance, y, keep=True)
+    blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, chunk, own.variance, y)
     places, width, count = blocks.swept.observed.shape
     m = places * width
     e = (blocks.left + blocks.basis @ small.told)[:, :m]

@@ -15,8 +15,8 @@ from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, to
 __all__ = ["Filter", "Projected", "make_filter"]
 
 Array = NDArray[np.float64]
-#: Numbers of blocks that are kept for the way back; others are made again.
-_KEPT = 4_000_000
+#: Numbers of blocks that are kept for the way back, of those that share matrices and of others; more are made again.
+_KEPT, _KEPT_ALONE = 4_000_000, 50_000_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Filter:
     carried : Carried
     kept : dict of int to White
         Chunks that were kept, where they are few.
+    alone : dict of int to Alone
+        Chunks of blocks that share nothing, if they were kept.
     """
 
     space: Space
@@ -45,6 +47,7 @@ class Filter:
     half_logs: Array
     carried: Carried
     kept: dict[int, White]
+    alone: dict[int, Alone]
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
@@ -144,7 +147,7 @@ class Projected:
 
 
 def make_filter(
-    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False
+    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False, keep: bool = False
 ) -> tuple[Filter, Projected] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
@@ -158,6 +161,8 @@ def make_filter(
         Of all measurements, in blocks.
     swept : bool
         Whether blocks that share nothing are filtered inside, too; k is one then.
+    keep : bool
+        Whether these are needed again.
     """
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
@@ -166,17 +171,20 @@ def make_filter(
         return None
     count = int(layout.patterns.max()) + 1
     told, moved, noise = np.zeros((3, count, space.size, space.size))
-    half_logs, kept, used = np.zeros(count), {}, 0
+    half_logs, kept, used, alone, room = np.zeros(count), {}, 0, {}, _KEPT_ALONE if keep else 0
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
             if swept and chunk.is_rare:
-                own = Alone.of(space, layout, chunk, variance, values, keep=False)
+                own = Alone.of(space, layout, chunk, variance, values)
                 first = chunk.alone.patterns
                 told[first], moved[first] = own.told, own.swept.transition
                 noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
                 half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
                 projected.add_alone(chunk, own)
+                room -= own.count
+                if room >= 0:
+                    alone[number] = own
                 continue
             white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
@@ -190,4 +198,4 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone), projected

@@ -9,7 +9,6 @@ is moved to a new frame by its transition, for those blocks that need it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ __all__ = ["Cuts", "Frames", "Series", "make_frames"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 #: How long a frame may be in units of the norm of F: so far transitions and their inverses are of moderate size.
 _LONG = 2.0
 #: The most terms of a series, and what the first one that is left out may be.
@@ -38,6 +38,17 @@ class Series:
         The longest time since an origin.
     norm : float
         Of F.
+
+    Attributes
+    ----------
+    rows : array, shape (k, o + 1, s)
+        Terms of the rows of all observables, and of a row of zeros.
+    ranges : tuple of tuples of int
+        For each row of the noise its number, and from where on and up to where it may have entries that are not zero.
+    edges : list of int
+        Where those of each row begin in `noises`.
+    noises : array, shape (e, k)
+        Terms of these entries.
     """
 
     def __init__(self, space: Space, longest: float, norm: float) -> None:
@@ -62,12 +73,12 @@ class Series:
         self.count = len(noises)
         self.rows = np.stack(rows)
         self._all_noises = np.stack(noises)
-        self.first, self.second = np.nonzero(np.triu(np.any(self._all_noises != 0, axis=0)))
-
-    @cached_property
-    def noises(self) -> Array:
-        """The terms of the noise in all entries that are not always zero, one of two equal ones, shape (e, k)."""
-        return np.ascontiguousarray(self._all_noises[:, self.first, self.second].T)
+        there = np.any(self._all_noises != 0, axis=0)
+        ranges = [(row, np.flatnonzero(entries)) for row, entries in enumerate(there) if entries.any()]
+        self.ranges = tuple((row, int(own[0]), int(own[-1]) + 1) for row, own in ranges)
+        self.edges = np.cumsum([0, *(stop - start for _, start, stop in self.ranges)]).tolist()
+        parts = [self._all_noises[:, row, start:stop] for row, start, stop in self.ranges]
+        self.noises = np.ascontiguousarray(np.concatenate(parts, axis=1).T) if parts else np.zeros((0, self.count))
 
     def weights(self, times: Array) -> Array:
         """Return powers of times since the origin, divided by factorials, from the zeroth on, shape (k + 1, ...).
@@ -101,8 +112,9 @@ class Series:
             slope = slope @ self._F.T + in_rows[k - 1]
         in_readings = slope
         parts = np.zeros((self.count, n, n))
-        parts[:, self.first, self.second] = 0.5 * in_noises.T
-        parts += parts.swapaxes(-1, -2)
+        for (row, start, stop), first in zip(self.ranges, self.edges, strict=False):
+            parts[:, row, start:stop] = in_noises[first : first + stop - start].T
+        parts = 0.5 * (parts + parts.swapaxes(-1, -2))
         own, slope = self._F[:n, :n], parts[-1]
         for k in range(self.count - 1, 0, -1):
             in_F[:n, :n] -= 2.0 * slope @ self._all_noises[k - 1]
@@ -148,17 +160,52 @@ class Frames:
         Over the times at whose end frames change.
     cuts : tuple of Cuts
         For each place, that behind the last one included.
-    weights : array, shape (k, p, u)
-        Powers of the times since the origins.
-    changes : array, shape (k, p, u)
-        By how much the weights of noises grow until each place; zeros where the frame changes.
+    since : array, shape (p, u)
+        Times since the origins.
+    stays : array of bool, shape (p, u)
+        Whether the frame is that of the place before.
     """
 
     series: Series
     motion: Motion
     cuts: tuple[Cuts, ...]
-    weights: Array
-    changes: Array
+    since: Array
+    stays: Mask
+
+    def weights(self) -> Array:
+        """Return powers of the times since the origins, shape (k, p u)."""
+        return self.series.weights(self.since.reshape(-1))
+
+    def noises(self, weights: Array) -> Array:
+        """Return what noise adds to covariances on the way to each place, in the order of the series, shape (e, p, u).
+
+        Parameters
+        ----------
+        weights : array
+            As `weights` returns them.
+        """
+        # The noise begins with the first power of time.
+        sums = (self.series.noises[:, :-1] @ weights[1:]).reshape(-1, *self.since.shape)
+        found = np.zeros_like(sums)
+        np.subtract(sums[:, 1:], sums[:, :-1], out=found[:, 1:])
+        found *= self.stays
+        return found
+
+    def pull_noises(self, weights: Array, slopes: Array) -> Array:
+        """Return derivatives in the terms of noises, shape (e, k), from those in what `noises` returns.
+
+        Parameters
+        ----------
+        weights : array
+            As `weights` returns them.
+        slopes : array, shape (e, p, u)
+            They change.
+        """
+        slopes *= self.stays
+        slopes[:, :-1] -= slopes[:, 1:]
+        found = np.zeros_like(self.series.noises)
+        found[:, :-1] = slopes.reshape(len(slopes), self.since.size) @ weights[1:].T
+        return found
 
 
 def make_frames(space: Space, lengths: Array, steps: Numbers) -> Frames:
@@ -187,14 +234,9 @@ def make_frames(space: Space, lengths: Array, steps: Numbers) -> Frames:
     cuts = tuple(Cuts(blocks[a:b], first[a:b], second[a:b], a) for a, b in zip(edges[:-1], edges[1:], strict=True))
     since = since[:-1]
     series = Series(space, float(since.max(initial=0.0)), norm)
-    weights = series.weights(since)
-    changes = np.zeros_like(weights)
-    # The noise begins with the first power of time, and its k-th term is that of the power k + 1.
-    upper = weights[1:]
-    np.subtract(upper[:, 1:], upper[:, :-1], out=changes[:-1, 1:])
-    changes[-1] = 0.0
-    changes[:, cut[:-1]] = 0.0
-    return Frames(series, Motion(space, own), cuts, weights, changes)
+    stays = ~cut[:-1]
+    stays[0] = False
+    return Frames(series, Motion(space, own), cuts, since, stays)
 
 
 def _norm_of(space: Space) -> float:

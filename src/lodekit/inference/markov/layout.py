@@ -185,6 +185,8 @@ def _chunk(patterns: Numbers, most: int) -> tuple[Chunk, ...]:
     for often in np.unique(counts):
         own = np.flatnonzero(counts == often)
         step = most if often > _RARE else _AT_ONCE // int(often)
+        # All about as large: the last one would cost as much if it were small.
+        step = -(-len(own) // max(1, round(len(own) / step)))
         for start in range(0, len(own), step):
             part = own[start : start + step]
             found.append(Chunk(part, np.stack([members[number] for number in part]).astype(np.intp)))

@@ -33,11 +33,11 @@ class Swept:
     frames : Frames
     observed : array of int, shape (p, w, u)
         The numbers of the observables; that of the row of zeros for none.
-    rows : array, shape (p, w, s, u)
+    rows : array, shape (w, s, p, u)
         Of the measurements, in the frames of their places.
-    carried : array, shape (p, n, s + 1 + n, u)
-        Behind each place, how the mean of the states that noise drives follows from the state at the start, minus the
-        rest of it, and their covariance; empty where the way back is not wanted.
+    past : tuple of arrays, shapes (n, s + 1 + n, c)
+        Before each change of frames, how the mean of the states that noise drives follows from the state at the start,
+        minus the rest of it, and their covariance.
     quiet : array, shape (p + 1, q, q, u)
         How the other states follow from those at the start.
     white : array, shape (p, w, s + 1 + n, u)
@@ -45,7 +45,7 @@ class Swept:
     deviations : array, shape (p, w, u)
         What they were divided by.
     last : array, shape (n, s + 1 + n, u)
-        What `carried` is at the end.
+        The same at the end.
     doubt : float
         What relative errors of covariances do to the log evidence.
     """
@@ -54,7 +54,7 @@ class Swept:
     frames: Frames
     observed: Numbers
     rows: Array
-    carried: Array
+    past: tuple[Array, ...]
     quiet: Array
     white: Array
     deviations: Array
@@ -75,6 +75,12 @@ class Swept:
         """The covariance of the state at the end, given that at the start and the measurements, shape (u, n, n)."""
         return self.last[:, self.space.size + 1 :].transpose(2, 0, 1)
 
+    @property
+    def count(self) -> int:
+        """About how many numbers it has."""
+        parts = self.rows, self.white, self.deviations, self.quiet, self.observed, *self.past
+        return sum(part.size for part in parts)
+
     def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
         """Add derivatives in the system; return those in values and in variances, shape (2, p, w, u).
 
@@ -91,18 +97,23 @@ class Swept:
         places, width, count = self.observed.shape
         series = self.frames.series
         in_rows, found = np.zeros_like(self.rows), np.zeros((2, places, width, count))
-        in_noises = np.zeros((len(series.first), places, count))
+        weights = self.frames.weights()
+        noises = self.frames.noises(weights)
+        in_noises = np.zeros_like(noises)
         changes = sum(len(cuts.blocks) for cuts in self.frames.cuts)
         in_steps, in_others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
-        D, A, update = in_last, in_quiet, np.zeros_like(in_last)
+        D, A, update, known = in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last)
         for i in range(places - 1, -1, -1):
-            known = self.carried[i]
-            if i + 1 < places:
-                in_noises[:, i + 1] = D[series.first, s + series.second] + D[series.second, s + series.first]
+            # Inside a frame what was known before is what is known without what came since: nothing has moved.
+            for (row, start, stop), first in zip(series.ranges if i + 1 < places else (), series.edges, strict=False):
+                own = slice(first, first + stop - start)
+                in_noises[own, i + 1] = D[row, s + start : s + stop]
+                known[row, s + start : s + stop] -= noises[own, i + 1]
             if len(self.frames.cuts[i + 1].blocks):
-                D, A = self._pull_change(self.frames.cuts[i + 1], (D, A), known, i, in_steps, in_others)
+                known[..., _all_or(self.frames.cuts[i + 1].blocks, count)] = self.past[i + 1]
+                D, A = self._pull_change(i + 1, D, A, in_steps, in_others)
             for j in range(width - 1, -1, -1):
-                h, xi, sigma = self.rows[i, j], self.white[i, j], self.deviations[i, j]
+                h, xi, sigma = self.rows[j, :, i], self.white[i, j], self.deviations[i, j]
                 known += np.multiply(xi[s:, None], xi, out=update)
                 in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
                 np.negative(in_xi, out=in_xi)
@@ -112,21 +123,20 @@ class Swept:
                 in_xi /= sigma
                 found[0, i, j], found[1, i, j] = in_xi[s - 1], in_variance
                 in_xi[s:] += in_variance * h[:n]
-                in_rows[i, j, :n] = np.einsum("ikb,kb->ib", known, in_xi) + (in_variance * sigma) * xi[s:]
+                in_rows[j, :n, i] = np.einsum("ikb,kb->ib", known, in_xi) + (in_variance * sigma) * xi[s:]
                 D += np.multiply(h[:n, None], in_xi, out=update)
                 if q:
-                    in_rows[i, j, n:] = np.einsum("ikb,kb->ib", self.quiet[i], in_xi[n : s - 1])
+                    in_rows[j, n:, i] = np.einsum("ikb,kb->ib", self.quiet[i], in_xi[n : s - 1])
                     A = A + h[n:, None] * in_xi[n : s - 1]
-        self._add(total, in_steps, in_others, in_rows, in_noises)
+        self._add_changes(total, in_steps, in_others)
+        self._add_series(total, weights, in_rows, self.frames.pull_noises(weights, in_noises))
         return found
 
-    def _pull_change(
-        self, cuts: Cuts, slopes: tuple[Array, Array], known: Array, place: int, in_steps: Array, in_others: Array
-    ) -> tuple[Array, Array]:
-        """Return derivatives before frames change, from those behind."""
-        D, A = slopes
-        motion, s, blocks = self.frames.motion, self.space.size + 1, _all_or(cuts.blocks, D.shape[-1])
-        Phi, own, before = _last(motion.noisy.transitions[cuts.gone]), D[..., blocks], known[..., blocks]
+    def _pull_change(self, place: int, D: Array, A: Array, in_steps: Array, in_others: Array) -> tuple[Array, Array]:
+        """Return derivatives before frames change at a place, from those behind."""
+        cuts, motion, s = self.frames.cuts[place], self.frames.motion, self.space.size + 1
+        blocks, before = _all_or(cuts.blocks, D.shape[-1]), self.past[place]
+        Phi, own = _last(motion.noisy.transitions[cuts.gone]), D[..., blocks]
         # The covariance is symmetric, whatever was done to its two halves.
         half = 0.5 * (own[:, s:] + own[:, s:].swapaxes(0, 1))
         in_transition = np.einsum("ikb,jkb->ijb", own[:, :s], before[:, :s])
@@ -135,12 +145,12 @@ class Swept:
         D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], _mul(half, Phi)], axis=1))
         if len(A):
             moved, own = _last(motion.quiet.transitions[cuts.gone]), A[..., blocks]
-            in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place][..., blocks])
+            in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place - 1][..., blocks])
             A = A.copy()
             A[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
         return D, A
 
-    def _add(self, total: Total, in_steps: Array, in_others: Array, in_rows: Array, in_noises: Array) -> None:
+    def _add_changes(self, total: Total, in_steps: Array, in_others: Array) -> None:
         frames, inner = self.frames, InsideSlopes.of(self.frames.motion)
         gone = np.concatenate([cuts.gone for cuts in frames.cuts])
         add_to(inner.noisy, gone, in_steps[0])
@@ -148,24 +158,26 @@ class Swept:
         if in_others.size:
             add_to(inner.quiet, gone, in_others)
         total.add(frames.motion, inner)
-        terms = frames.series.count
-        weights = frames.weights.reshape(terms, -1)
-        in_terms = np.zeros_like(frames.series.rows)
-        for j in range(self.observed.shape[1]):
-            own, seen = in_rows[:, j].swapaxes(0, 1), self.observed[:, j]
-            for number in np.unique(seen[seen < len(in_terms[0]) - 1]):
-                part = np.where(seen == number, own, 0.0).reshape(len(own), -1)
-                in_terms[:, number] += weights @ part.T
-        # Both halves were summed up: entries of the diagonal twice.
-        places = self.observed.shape[0] * self.observed.shape[2]
-        in_noises = in_noises.reshape(len(in_noises), places) @ frames.changes.reshape(terms, places).T
-        in_noises[frames.series.first == frames.series.second] *= 0.5
-        total.add_parts(*frames.series.pull(in_terms, in_noises))
+
+    def _add_series(self, total: Total, weights: Array, in_rows: Array, in_noises: Array) -> None:
+        series = self.frames.series
+        in_terms = np.zeros_like(series.rows)
+        for own, seen in zip(in_rows, self.observed.swapaxes(0, 1), strict=True):
+            for number in _numbers(seen, in_terms.shape[1] - 1):
+                mask = seen == number
+                part = own if mask.all() else own * mask
+                in_terms[:, number] += weights @ part.reshape(len(own), -1).T
+        total.add_parts(*series.pull(in_terms, in_noises))
+
+
+def _numbers(seen: Numbers, nothing: int) -> list[int]:
+    """Return the observables that were seen."""
+    return np.flatnonzero(np.bincount(seen.ravel(), minlength=nothing)[:nothing]).tolist()
 
 
 def _last(values: Array) -> Array:
     """Return the first dimension as the last one."""
-    return np.ascontiguousarray(np.moveaxis(values, 0, -1))
+    return np.ascontiguousarray(values.transpose(*range(1, values.ndim), 0))
 
 
 def _mul(first: Array, second: Array) -> Array:
@@ -177,30 +189,31 @@ def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
     return slice(None) if len(blocks) == count else blocks
 
 
-def _rows_of(frames: Frames, observed: Numbers) -> Array:
-    """Return the rows of measurements in the frames of their places, shape (p, w, s, u).
+def _rows_of(frames: Frames, weights: Array, observed: Numbers) -> Array:
+    """Return the rows of measurements in the frames of their places, shape (w, s, p, u).
 
     Parameters
     ----------
     frames : Frames
+    weights : array
+        Of the frames.
     observed : array of int, shape (p, w, u)
         The numbers of the observables; that of the row of zeros for none.
     """
     places, width, count = observed.shape
-    series, nothing = frames.series, frames.series.rows.shape[1] - 1
-    size = series.rows.shape[2]
-    found, weights = np.zeros((places, width, size, count)), frames.weights.reshape(series.count, -1)
-    for j in range(width):
-        own = observed[:, j]
-        for number in np.unique(own[own != nothing]):
-            rows = (series.rows[:, number].T @ weights).reshape(size, places, count).swapaxes(0, 1)
-            np.copyto(found[:, j], rows, where=(own == number)[:, None])
+    _, nothing, size = frames.series.rows.shape
+    found = np.zeros((width, size, places, count))
+    for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
+        for number in _numbers(seen, nothing - 1):
+            mask, rows = seen == number, frames.series.rows[:, number].T
+            if mask.all():
+                np.matmul(rows, weights, out=own.reshape(size, -1))
+            else:
+                own += (rows @ weights).reshape(own.shape) * mask
     return found
 
 
-def sweep(
-    space: Space, lengths: Array, steps: Numbers, observed: Numbers, values: Array, variance: Array, *, keep: bool
-) -> Swept:
+def sweep(space: Space, lengths: Array, steps: Numbers, observed: Numbers, values: Array, variance: Array) -> Swept:
     """Return blocks of a chunk.
 
     Parameters
@@ -214,8 +227,6 @@ def sweep(
         The numbers of the observables; -1 for none.
     values, variance : arrays, shape (u, p, w)
         Of the measurements, and of their noise; zero and one for none.
-    keep : bool
-        Whether the way back is wanted.
     """
     count, places, width = observed.shape
     n, size = space.noisy, space.size
@@ -223,44 +234,42 @@ def sweep(
     frames = make_frames(space, lengths, steps)
     series = frames.series
     observed = _last(np.where(observed >= 0, observed, len(space.readings)))
-    H, y, R = _rows_of(frames, observed), _last(values), _last(variance)
-    terms = series.noises @ frames.changes.reshape(series.count, -1)
-    noises = terms.reshape(len(series.first), places, count)
+    weights = frames.weights()
+    H, noises, y, R = _rows_of(frames, weights, observed), frames.noises(weights), _last(values), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
-    white, deviations = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
-    quiet, kept = np.zeros((places + 1, *A.shape)), np.zeros((places if keep else 0, *D.shape))
-    largest, doubt, update, every = np.zeros((width, count)), 0.0, np.zeros_like(D), np.arange(n)
-    off = series.first != series.second
+    white, squares = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
+    quiet, past, variances = np.zeros((places + 1, *A.shape)), [], np.zeros((places, n, count))
+    update, diagonal = np.zeros_like(D), np.einsum("iib->ib", D[:, s:])
     for i in range(places + 1):
+        past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
         if len(frames.cuts[i].blocks):
             A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
-        D[series.first, s + series.second] += noises[:, i]
-        D[series.second[off], s + series.first[off]] += noises[off, i]
-        spread = np.sqrt(np.maximum(D[every, s + every], 0.0))
+        for (k, start, stop), first in zip(series.ranges, series.edges, strict=False):
+            D[k, s + start : s + stop] += noises[first : first + stop - start, i]
+        variances[i] = diagonal
         for j in range(width):
-            h, hq = H[i, j, :n], H[i, j, n:]
+            h, hq = H[j, :n, i], H[j, n:, i]
             # How a measurement follows from the state at the start, its value, and its covariance with the state.
-            row = np.einsum("ib,ikb->kb", h, D)
+            row = np.einsum("ib,ikb->kb", h, D, out=white[i, j])
             if len(hq):
                 row[n:size] += np.einsum("ib,ikb->kb", hq, A)
             row[size] += y[i, j]
-            own = np.einsum("ib,ib->b", h, row[s:])
-            own += R[i, j]
-            sigma = np.sqrt(own)
-            np.divide(row, sigma, out=white[i, j])
-            deviations[i, j], row = sigma, white[i, j]
+            squares[i, j] = np.einsum("ib,ib->b", h, row[s:]) + R[i, j]
+            row /= np.sqrt(squares[i, j])
             D -= np.multiply(row[s:, None], row, out=update)
-            # Entries of a covariance err in proportion to the deviations.
-            signal = np.einsum("ib,ib->b", np.abs(h), spread) ** 2
-            np.maximum(largest[j], signal, out=largest[j])
-            doubt += float(np.sum(largest[j] / own))
-        if keep:
-            kept[i] = D
-    return Swept(space, frames, observed, H, kept, quiet, white, deviations, D, doubt)
+    doubt = _doubt(H[:, :n], variances, squares)
+    return Swept(space, frames, observed, H, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
+
+
+def _doubt(rows: Array, variances: Array, squares: Array) -> float:
+    """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large."""
+    deviations = np.sqrt(np.maximum(variances, 0.0))
+    signal = np.einsum("wipb,pib->pwb", np.abs(rows), deviations) ** 2
+    return float(np.sum(np.maximum.accumulate(signal, axis=0) / squares))
 
 
 def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:

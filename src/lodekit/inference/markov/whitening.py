@@ -119,8 +119,13 @@ class Alone:
     said: Array
     left: Array
 
+    @property
+    def count(self) -> int:
+        """About how many numbers it has."""
+        return self.basis.size + 2 * self.z.size + self.swept.count
+
     @classmethod
-    def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array, *, keep: bool) -> Alone:
+    def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array) -> Alone:
         """Return the blocks of a chunk.
 
         Parameters
@@ -132,14 +137,12 @@ class Alone:
             Of the noise of each measurement.
         values : array, shape (b, m, 1)
             Of all measurements, in blocks.
-        keep : bool
-            Whether derivatives will be wanted.
         """
         blocks = chunk.blocks.ravel()
         observed = layout.observed[blocks]
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
         own_values = values[blocks].reshape(observed.shape)
-        swept = sweep(space, layout.lengths, layout.steps[blocks], observed, own_values, own, keep=keep)
+        swept = sweep(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
         size = space.size + 1
         white = swept.white[:, :, :size].transpose(3, 0, 1, 2).reshape(len(blocks), -1, size)
         basis, told = _basis_of(white[..., :-1])
