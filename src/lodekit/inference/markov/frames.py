@@ -8,7 +8,7 @@ is moved to a new frame by its transition, for those blocks that need it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,19 @@ from scipy.linalg import matrix_balance
 
 from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.steps import NoisySteps
 
 __all__ = ["Cuts", "Frames", "Series", "make_frames"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-#: How long a frame may be in units of the norm of F: so far transitions and their inverses are of moderate size.
-_LONG = 2.0
+#: How long a frame may be in units of the norm of F, at most and at least: so far transitions and their inverses are of
+#: moderate size.
+_LONGEST, _SHORTEST = 3.0, 0.01
+#: How large what noise does until the end of a frame may be, seen from its start, beside the noise of measurements:
+#: rounding is in proportion to the first, and what is computed to the second.
+_LOUD = 300.0
 #: The most terms of a series, and what the first one that is left out may be.
 _TERMS, _SMALL = 60, 1e-18
 
@@ -95,6 +100,24 @@ class Series:
             found[k] /= k
         return found
 
+    def length(self, variance: Array) -> float:
+        """Return how long frames may be.
+
+        Parameters
+        ----------
+        variance : array, shape (o,)
+            Of the noise of the measurements of each observable; infinite where there are none.
+        """
+        tried = np.geomspace(_LONGEST, _SHORTEST, 24) / self._norm
+        weights, n = self.weights(tried), self._noisy
+        diagonal = np.einsum("kii->ki", self._all_noises)[:-1]
+        deviations = np.sqrt(np.maximum(diagonal.T @ weights[1:], 0.0))
+        rows = np.abs(np.einsum("koi,kt->oit", self.rows[:, :-1, :n], weights))
+        loud = np.einsum("oit,it->ot", rows, deviations) ** 2 / variance[:, None]
+        # Numbers that are not finite are not quiet.
+        quiet = np.flatnonzero((loud <= _LOUD).all(axis=0))
+        return float(tried[quiet[0]] if len(quiet) else tried[-1])
+
     def pull(self, in_rows: Array, in_noises: Array) -> tuple[Array, Array, Array]:
         """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
 
@@ -133,7 +156,7 @@ class Cuts:
     blocks : array of int, shape (c,)
         Their numbers in the chunk.
     gone, last : arrays of int, shape (c,)
-        Numbers of lengths of `Frames.motion`: of the time since the origin, and of the last step alone.
+        Numbers of lengths: in `Frames.motion` of the time since the origin, in `Frames.steps` of the last step alone.
     start : int
         How many such changes come before.
     """
@@ -157,7 +180,9 @@ class Frames:
     ----------
     series : Series
     motion : Motion
-        Over the times at whose end frames change.
+        Over the times at whose end frames change, without noise.
+    steps : NoisySteps
+        Of the states that noise drives, over the last steps before frames change.
     cuts : tuple of Cuts
         For each place, that behind the last one included.
     since : array, shape (p, u)
@@ -168,6 +193,7 @@ class Frames:
 
     series: Series
     motion: Motion
+    steps: NoisySteps
     cuts: tuple[Cuts, ...]
     since: Array
     stays: Mask
@@ -202,13 +228,13 @@ class Frames:
             They change.
         """
         slopes *= self.stays
-        slopes[:, :-1] -= slopes[:, 1:]
+        np.subtract(slopes[:, :-1], slopes[:, 1:], out=slopes[:, :-1])
         found = np.zeros_like(self.series.noises)
         found[:, :-1] = slopes.reshape(len(slopes), self.since.size) @ weights[1:].T
         return found
 
 
-def make_frames(space: Space, lengths: Array, steps: Numbers) -> Frames:
+def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -> Frames:
     """Return the frames of the blocks of a chunk.
 
     Parameters
@@ -218,25 +244,31 @@ def make_frames(space: Space, lengths: Array, steps: Numbers) -> Frames:
         All different lengths of steps.
     steps : array of int, shape (u, p + 1)
         The numbers of the steps, that to the following block included.
+    variance : array, shape (o,)
+        Of the noise of the measurements of each observable; infinite where there are none.
     """
     h = lengths[steps.T]
     places, count = len(h) - 1, h.shape[1]
     norm = _norm_of(space)
+    series = Series(space, _LONGEST / norm, norm)
+    long = series.length(variance)
     since, gone, cut = np.zeros_like(h), np.zeros_like(h), np.zeros(h.shape, dtype=bool)
     for i in range(1, places + 1):
         np.add(since[i - 1], h[i], out=gone[i])
-        cut[i] = gone[i] * norm > _LONG if i < places else True
+        cut[i] = gone[i] > long if i < places else True
         since[i] = np.where(cut[i], 0.0, gone[i])
     where, blocks = np.nonzero(cut)
-    own, which = np.unique(np.concatenate([gone[where, blocks], h[where, blocks]]), return_inverse=True)
-    first, second = which.reshape(2, -1)
+    whole, first = np.unique(gone[where, blocks], return_inverse=True)
+    single, second = np.unique(h[where, blocks], return_inverse=True)
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
     cuts = tuple(Cuts(blocks[a:b], first[a:b], second[a:b], a) for a, b in zip(edges[:-1], edges[1:], strict=True))
     since = since[:-1]
     series = Series(space, float(since.max(initial=0.0)), norm)
     stays = ~cut[:-1]
     stays[0] = False
-    return Frames(series, Motion(space, own), cuts, since, stays)
+    n = space.noisy
+    motion = Motion(replace(space, density=np.zeros_like(space.density)), whole)
+    return Frames(series, motion, NoisySteps(space.matrix[:n, :n], space.density, single), cuts, since, stays)
 
 
 def _norm_of(space: Space) -> float:

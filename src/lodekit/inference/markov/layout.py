@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Measurements in a block: for the evidence, and where covariances of all its states are asked for.
 _USUAL, _ASKED = 128, 48
+#: Where blocks share nothing their length is nothing to the cost of each: longer ones, as soon as there are so many.
+_LONGER, _MANY = 2, 1000
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _RARE = 3
 #: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
@@ -245,7 +247,11 @@ class MarkovData(Measured):
         """
         wanted = length or self.length or _USUAL
         if wanted not in self._layouts:
-            self._layouts[wanted] = self._make(wanted, np.zeros(0))[0]
+            found = self._make(wanted, np.zeros(0))[0]
+            rare = sum(chunk.blocks.size for chunk in found.chunks if chunk.is_rare)
+            if not (length or self.length) and rare >= _MANY:
+                found = self._make(_LONGER * wanted, np.zeros(0))[0]
+            self._layouts[wanted] = found
         return self._layouts[wanted]
 
     def with_times(self, times: Array, length: int | None = None) -> tuple[Layout, Numbers]:

@@ -21,6 +21,8 @@ __all__ = ["Swept", "sweep"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: So many measurements tell how much noise they have.
+_SOME = 2000
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Swept:
     def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
         """Add derivatives in the system; return those in values and in variances, shape (2, p, w, u).
 
-        The logarithms of the deviations count minus one each.
+        The logarithms of the deviations count minus one each. Rows are overwritten by derivatives: blocks are used up.
 
         Parameters
         ----------
@@ -96,10 +98,9 @@ class Swept:
         n, s, q = self.space.noisy, self.space.size + 1, len(in_quiet)
         places, width, count = self.observed.shape
         series = self.frames.series
-        in_rows, found = np.zeros_like(self.rows), np.zeros((2, places, width, count))
-        weights = self.frames.weights()
-        noises = self.frames.noises(weights)
-        in_noises = np.zeros_like(noises)
+        found, noises = np.zeros((2, places, width, count)), self.frames.noises(self.frames.weights())
+        # Numbers that were used make room for derivatives in them.
+        in_rows, in_noises = self.rows, noises
         changes = sum(len(cuts.blocks) for cuts in self.frames.cuts)
         in_steps, in_others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
         D, A, update, known = in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last)
@@ -107,13 +108,13 @@ class Swept:
             # Inside a frame what was known before is what is known without what came since: nothing has moved.
             for (row, start, stop), first in zip(series.ranges if i + 1 < places else (), series.edges, strict=False):
                 own = slice(first, first + stop - start)
-                in_noises[own, i + 1] = D[row, s + start : s + stop]
                 known[row, s + start : s + stop] -= noises[own, i + 1]
+                in_noises[own, i + 1] = D[row, s + start : s + stop]
             if len(self.frames.cuts[i + 1].blocks):
                 known[..., _all_or(self.frames.cuts[i + 1].blocks, count)] = self.past[i + 1]
                 D, A = self._pull_change(i + 1, D, A, in_steps, in_others)
             for j in range(width - 1, -1, -1):
-                h, xi, sigma = self.rows[j, :, i], self.white[i, j], self.deviations[i, j]
+                h, xi, sigma = self.rows[j, :, i].copy(), self.white[i, j], self.deviations[i, j]
                 known += np.multiply(xi[s:, None], xi, out=update)
                 in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
                 np.negative(in_xi, out=in_xi)
@@ -129,6 +130,7 @@ class Swept:
                     in_rows[j, n:, i] = np.einsum("ikb,kb->ib", self.quiet[i], in_xi[n : s - 1])
                     A = A + h[n:, None] * in_xi[n : s - 1]
         self._add_changes(total, in_steps, in_others)
+        weights = self.frames.weights()
         self._add_series(total, weights, in_rows, self.frames.pull_noises(weights, in_noises))
         return found
 
@@ -154,10 +156,14 @@ class Swept:
         frames, inner = self.frames, InsideSlopes.of(self.frames.motion)
         gone = np.concatenate([cuts.gone for cuts in frames.cuts])
         add_to(inner.noisy, gone, in_steps[0])
-        add_to(inner.noises, np.concatenate([cuts.last for cuts in frames.cuts]), in_steps[1])
         if in_others.size:
             add_to(inner.quiet, gone, in_others)
         total.add(frames.motion, inner)
+        in_noises = np.zeros_like(frames.steps.noises)
+        add_to(in_noises, np.concatenate([cuts.last for cuts in frames.cuts]), in_steps[1])
+        in_matrix, in_density = frames.steps.pull(np.zeros_like(in_noises), in_noises)
+        total.matrix[: len(in_matrix), : len(in_matrix)] += in_matrix
+        total.density += in_density
 
     def _add_series(self, total: Total, weights: Array, in_rows: Array, in_noises: Array) -> None:
         series = self.frames.series
@@ -231,7 +237,7 @@ def sweep(space: Space, lengths: Array, steps: Numbers, observed: Numbers, value
     count, places, width = observed.shape
     n, size = space.noisy, space.size
     s = size + 1
-    frames = make_frames(space, lengths, steps)
+    frames = make_frames(space, lengths, steps, _quiet(observed, variance, len(space.readings)))
     series = frames.series
     observed = _last(np.where(observed >= 0, observed, len(space.readings)))
     weights = frames.weights()
@@ -265,6 +271,16 @@ def sweep(space: Space, lengths: Array, steps: Numbers, observed: Numbers, value
     return Swept(space, frames, observed, H, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
 
 
+def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
+    """Return about the smallest variance of the noise of each observable; exact values are few, and do not count."""
+    every = max(1, observed.size // _SOME)
+    seen, own = observed.ravel()[::every], variance.ravel()[::every]
+    found = np.full(count, np.inf)
+    for number in _numbers(np.where(seen >= 0, seen, count), count):
+        found[number] = np.quantile(own[seen == number], 0.1)
+    return found
+
+
 def _doubt(rows: Array, variances: Array, squares: Array) -> float:
     """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large."""
     deviations = np.sqrt(np.maximum(variances, 0.0))
@@ -279,7 +295,7 @@ def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
     Phi = _last(motion.noisy.transitions[cuts.gone])
     moved = _mul(Phi, D[..., blocks])
     moved[:, s:] = np.einsum("ijb,kjb->ikb", moved[:, s:], Phi)
-    moved[:, s:] += _last(motion.noisy.noises[cuts.last])
+    moved[:, s:] += _last(frames.steps.noises[cuts.last])
     D[..., blocks] = moved
     if len(A):
         A = A.copy()
