@@ -18,7 +18,7 @@ from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
 
-__all__ = ["Cuts", "Frames", "Series", "make_frames"]
+__all__ = ["Cuts", "Frames", "Part", "Series", "make_frames"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -30,7 +30,7 @@ _LONGEST, _SHORTEST = 3.0, 0.01
 #: rounding is in proportion to the first, and what is computed to the second.
 _LOUD = 300.0
 #: The most terms of a series, and what the first one that is left out may be.
-_TERMS, _SMALL = 60, 1e-18
+_TERMS, _SMALL = 60, 1e-17
 
 
 class Series:
@@ -99,6 +99,11 @@ class Series:
             np.multiply(found[k - 1], x, out=found[k])
             found[k] /= k
         return found
+
+    def numbers(self, seen: Numbers) -> list[int]:
+        """Return which observables were seen."""
+        count = self.rows.shape[1]
+        return np.flatnonzero(np.bincount(seen.ravel(), minlength=count)[: count - 1]).tolist()
 
     def length(self, variance: Array) -> float:
         """Return how long frames may be.
@@ -198,40 +203,80 @@ class Frames:
     since: Array
     stays: Mask
 
-    def weights(self) -> Array:
-        """Return powers of the times since the origins, shape (k, p u)."""
-        return self.series.weights(self.since.reshape(-1))
+    def part(self, start: int, stop: int) -> Part:
+        """Return some consecutive places."""
+        before = max(start - 1, 0)
+        weights = self.series.weights(self.since[[before, *range(start, stop)]])
+        return Part(self.series, weights, self.stays[start:stop])
 
-    def noises(self, weights: Array) -> Array:
-        """Return what noise adds to covariances on the way to each place, in the order of the series, shape (e, p, u).
 
-        Parameters
-        ----------
-        weights : array
-            As `weights` returns them.
-        """
+@dataclass(frozen=True)
+class Part:
+    """Some consecutive places of the blocks of a chunk.
+
+    Parameters
+    ----------
+    series : Series
+    weights : array, shape (k, p + 1, u)
+        Powers of the times since the origins, at the place before them and at all of them.
+    stays : array of bool, shape (p, u)
+        Whether the frame is that of the place before.
+    """
+
+    series: Series
+    weights: Array
+    stays: Mask
+
+    def noises(self) -> Array:
+        """Return what noise adds to covariances on the way to each place, in the order of the series, shape (e, p, u)."""
         # The noise begins with the first power of time.
-        sums = (self.series.noises[:, :-1] @ weights[1:]).reshape(-1, *self.since.shape)
-        found = np.zeros_like(sums)
-        np.subtract(sums[:, 1:], sums[:, :-1], out=found[:, 1:])
+        powers = self.weights[1:]
+        sums = (self.series.noises[:, :-1] @ powers.reshape(len(powers), -1)).reshape(-1, *powers.shape[1:])
+        found = sums[:, 1:] - sums[:, :-1]
         found *= self.stays
-        return found
+        return np.asarray(found)
 
-    def pull_noises(self, weights: Array, slopes: Array) -> Array:
-        """Return derivatives in the terms of noises, shape (e, k), from those in what `noises` returns.
+    def rows(self, observed: Numbers) -> Array:
+        """Return the rows of measurements in the frames of their places, shape (w, s, p, u).
 
         Parameters
         ----------
-        weights : array
-            As `weights` returns them.
-        slopes : array, shape (e, p, u)
-            They change.
+        observed : array of int, shape (p, w, u)
+            The numbers of the observables; that of the row of zeros for none.
         """
-        slopes *= self.stays
-        np.subtract(slopes[:, :-1], slopes[:, 1:], out=slopes[:, :-1])
-        found = np.zeros_like(self.series.noises)
-        found[:, :-1] = slopes.reshape(len(slopes), self.since.size) @ weights[1:].T
+        places, width, count = observed.shape
+        size, weights = self.series.rows.shape[2], self.weights[:, 1:].reshape(len(self.weights), -1)
+        found = np.zeros((width, size, places, count))
+        for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
+            for number in self.series.numbers(seen):
+                rows, mask = self.series.rows[:, number].T @ weights, seen == number
+                own += rows.reshape(own.shape) if mask.all() else rows.reshape(own.shape) * mask
         return found
+
+    def pull(self, in_terms: tuple[Array, Array], in_rows: Array, in_noises: Array, observed: Numbers) -> None:
+        """Add derivatives in the terms of rows and of noises, from those in rows and noises.
+
+        Parameters
+        ----------
+        in_terms : tuple of arrays, shapes (k, o + 1, s) and (e, k)
+            They grow.
+        in_rows, in_noises : arrays
+            Those in what has the same name.
+        observed : array of int, shape (p, w, u)
+            As in `rows`.
+        """
+        weights = self.weights[:, 1:].reshape(len(self.weights), -1)
+        for own, seen in zip(in_rows, observed.swapaxes(0, 1), strict=True):
+            for number in self.series.numbers(seen):
+                mask = seen == number
+                part = own if mask.all() else own * mask
+                in_terms[0][:, number] += weights @ part.reshape(len(own), -1).T
+        slopes = in_noises * self.stays
+        in_sums = np.zeros((len(slopes), slopes.shape[1] + 1, slopes.shape[2]))
+        in_sums[:, 1:] = slopes
+        in_sums[:, :-1] -= slopes
+        powers = self.weights[1:]
+        in_terms[1][:, :-1] += in_sums.reshape(len(slopes), powers[0].size) @ powers.reshape(len(powers), -1).T
 
 
 def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -> Frames:

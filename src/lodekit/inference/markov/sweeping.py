@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.frames import Cuts, Frames, make_frames
+from lodekit.inference.markov.frames import Cuts, Frames, Series, make_frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
 from lodekit.inference.markov.states import Space
 
@@ -21,6 +21,8 @@ __all__ = ["Swept", "sweep"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: Places that are worked on together.
+_GROUP = 16
 #: So many measurements tell how much noise they have.
 _SOME = 2000
 
@@ -35,8 +37,6 @@ class Swept:
     frames : Frames
     observed : array of int, shape (p, w, u)
         The numbers of the observables; that of the row of zeros for none.
-    rows : array, shape (w, s, p, u)
-        Of the measurements, in the frames of their places.
     past : tuple of arrays, shapes (n, s + 1 + n, c)
         Before each change of frames, how the mean of the states that noise drives follows from the state at the start,
         minus the rest of it, and their covariance.
@@ -55,7 +55,6 @@ class Swept:
     space: Space
     frames: Frames
     observed: Numbers
-    rows: Array
     past: tuple[Array, ...]
     quiet: Array
     white: Array
@@ -80,13 +79,13 @@ class Swept:
     @property
     def count(self) -> int:
         """About how many numbers it has."""
-        parts = self.rows, self.white, self.deviations, self.quiet, self.observed, *self.past
+        parts = self.white, self.deviations, self.quiet, self.observed, *self.past
         return sum(part.size for part in parts)
 
     def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
         """Add derivatives in the system; return those in values and in variances, shape (2, p, w, u).
 
-        The logarithms of the deviations count minus one each. Rows are overwritten by derivatives: blocks are used up.
+        The logarithms of the deviations count minus one each.
 
         Parameters
         ----------
@@ -95,90 +94,131 @@ class Swept:
         in_white, in_last, in_quiet : arrays
             Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
         """
-        n, s, q = self.space.noisy, self.space.size + 1, len(in_quiet)
         places, width, count = self.observed.shape
-        series = self.frames.series
-        found, noises = np.zeros((2, places, width, count)), self.frames.noises(self.frames.weights())
-        # Numbers that were used make room for derivatives in them.
-        in_rows, in_noises = self.rows, noises
-        changes = sum(len(cuts.blocks) for cuts in self.frames.cuts)
-        in_steps, in_others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
-        D, A, update, known = in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last)
-        for i in range(places - 1, -1, -1):
-            # Inside a frame what was known before is what is known without what came since: nothing has moved.
-            for (row, start, stop), first in zip(series.ranges if i + 1 < places else (), series.edges, strict=False):
-                own = slice(first, first + stop - start)
-                known[row, s + start : s + stop] -= noises[own, i + 1]
-                in_noises[own, i + 1] = D[row, s + start : s + stop]
-            if len(self.frames.cuts[i + 1].blocks):
-                known[..., _all_or(self.frames.cuts[i + 1].blocks, count)] = self.past[i + 1]
-                D, A = self._pull_change(i + 1, D, A, in_steps, in_others)
-            for j in range(width - 1, -1, -1):
-                h, xi, sigma = self.rows[j, :, i].copy(), self.white[i, j], self.deviations[i, j]
-                known += np.multiply(xi[s:, None], xi, out=update)
-                in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
-                np.negative(in_xi, out=in_xi)
-                in_xi[:s] += in_white[i, j]
-                in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
-                in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0) / sigma**2
-                in_xi /= sigma
-                found[0, i, j], found[1, i, j] = in_xi[s - 1], in_variance
-                in_xi[s:] += in_variance * h[:n]
-                in_rows[j, :n, i] = np.einsum("ikb,kb->ib", known, in_xi) + (in_variance * sigma) * xi[s:]
-                D += np.multiply(h[:n, None], in_xi, out=update)
-                if q:
-                    in_rows[j, n:, i] = np.einsum("ikb,kb->ib", self.quiet[i], in_xi[n : s - 1])
-                    A = A + h[n:, None] * in_xi[n : s - 1]
-        self._add_changes(total, in_steps, in_others)
-        weights = self.frames.weights()
-        self._add_series(total, weights, in_rows, self.frames.pull_noises(weights, in_noises))
+        series, found = self.frames.series, np.zeros((2, places, width, count))
+        in_terms = np.zeros_like(series.rows), np.zeros_like(series.noises)
+        way = _Way.of(self, in_last, in_quiet)
+        self._pull_change(places, way)
+        for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
+            stop = min(start + _GROUP, places)
+            part, observed = self.frames.part(start, stop), self.observed[start:stop]
+            # Numbers that were used make room for derivatives in them.
+            rows, noises = part.rows(observed), part.noises()
+            for i in range(stop - 1, start - 1, -1):
+                for j in range(width - 1, -1, -1):
+                    found[:, i, j] = self._pull_measured((i, j), rows[j, :, i - start], in_white[i, j], way)
+                way.take_back(series, noises[:, i - start])
+                self._pull_change(i, way)
+            part.pull(in_terms, rows, noises, observed)
+        self._add_changes(total, way)
+        total.add_parts(*series.pull(*in_terms))
         return found
 
-    def _pull_change(self, place: int, D: Array, A: Array, in_steps: Array, in_others: Array) -> tuple[Array, Array]:
-        """Return derivatives before frames change at a place, from those behind."""
+    def _pull_measured(self, place: tuple[int, int], row: Array, in_white: Array, way: _Way) -> tuple[Array, Array]:
+        """Go back over a measurement; return derivatives in its value and variance, those in its row in its place."""
+        n, s = self.space.noisy, self.space.size + 1
+        h, xi, sigma, D = row.copy(), self.white[place], self.deviations[place], way.D
+        way.known += np.multiply(xi[s:, None], xi, out=way.update)
+        in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
+        np.negative(in_xi, out=in_xi)
+        in_xi[:s] += in_white
+        in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
+        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0) / sigma**2
+        in_xi /= sigma
+        in_value = in_xi[s - 1].copy()
+        in_xi[s:] += in_variance * h[:n]
+        row[:n] = np.einsum("ikb,kb->ib", way.known, in_xi) + (in_variance * sigma) * xi[s:]
+        D += np.multiply(h[:n, None], in_xi, out=way.update)
+        if len(way.A):
+            row[n:] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
+            way.A = way.A + h[n:, None] * in_xi[n : s - 1]
+        return in_value, in_variance
+
+    def _pull_change(self, place: int, way: _Way) -> None:
+        """Go back over a change of frames at some place."""
         cuts, motion, s = self.frames.cuts[place], self.frames.motion, self.space.size + 1
-        blocks, before = _all_or(cuts.blocks, D.shape[-1]), self.past[place]
-        Phi, own = _last(motion.noisy.transitions[cuts.gone]), D[..., blocks]
+        if not len(cuts.blocks):
+            return
+        blocks, before = _all_or(cuts.blocks, way.D.shape[-1]), self.past[place]
+        Phi, own = _last(motion.noisy.transitions[cuts.gone]), way.D[..., blocks]
         # The covariance is symmetric, whatever was done to its two halves.
         half = 0.5 * (own[:, s:] + own[:, s:].swapaxes(0, 1))
         in_transition = np.einsum("ikb,jkb->ijb", own[:, :s], before[:, :s])
         in_transition += 2.0 * _mul(half, _mul(Phi, before[:, s:]))
-        in_steps[0, cuts.where], in_steps[1, cuts.where] = in_transition.transpose(2, 0, 1), half.transpose(2, 0, 1)
-        D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], _mul(half, Phi)], axis=1))
-        if len(A):
-            moved, own = _last(motion.quiet.transitions[cuts.gone]), A[..., blocks]
-            in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place - 1][..., blocks])
-            A = A.copy()
-            A[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
-        return D, A
+        way.in_steps[0, cuts.where] = in_transition.transpose(2, 0, 1)
+        way.in_steps[1, cuts.where] = half.transpose(2, 0, 1)
+        way.D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], _mul(half, Phi)], axis=1))
+        way.known[..., blocks] = before
+        if len(way.A):
+            moved, own = _last(motion.quiet.transitions[cuts.gone]), way.A[..., blocks]
+            way.in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place - 1][..., blocks])
+            way.A = way.A.copy()
+            way.A[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
 
-    def _add_changes(self, total: Total, in_steps: Array, in_others: Array) -> None:
+    def _add_changes(self, total: Total, way: _Way) -> None:
         frames, inner = self.frames, InsideSlopes.of(self.frames.motion)
         gone = np.concatenate([cuts.gone for cuts in frames.cuts])
-        add_to(inner.noisy, gone, in_steps[0])
-        if in_others.size:
-            add_to(inner.quiet, gone, in_others)
+        add_to(inner.noisy, gone, way.in_steps[0])
+        if way.in_others.size:
+            add_to(inner.quiet, gone, way.in_others)
         total.add(frames.motion, inner)
         in_noises = np.zeros_like(frames.steps.noises)
-        add_to(in_noises, np.concatenate([cuts.last for cuts in frames.cuts]), in_steps[1])
+        add_to(in_noises, np.concatenate([cuts.last for cuts in frames.cuts]), way.in_steps[1])
         in_matrix, in_density = frames.steps.pull(np.zeros_like(in_noises), in_noises)
         total.matrix[: len(in_matrix), : len(in_matrix)] += in_matrix
         total.density += in_density
 
-    def _add_series(self, total: Total, weights: Array, in_rows: Array, in_noises: Array) -> None:
-        series = self.frames.series
-        in_terms = np.zeros_like(series.rows)
-        for own, seen in zip(in_rows, self.observed.swapaxes(0, 1), strict=True):
-            for number in _numbers(seen, in_terms.shape[1] - 1):
-                mask = seen == number
-                part = own if mask.all() else own * mask
-                in_terms[:, number] += weights @ part.reshape(len(own), -1).T
-        total.add_parts(*series.pull(in_terms, in_noises))
 
+@dataclass
+class _Way:
+    """Where the way back is.
 
-def _numbers(seen: Numbers, nothing: int) -> list[int]:
-    """Return the observables that were seen."""
-    return np.flatnonzero(np.bincount(seen.ravel(), minlength=nothing)[:nothing]).tolist()
+    Parameters
+    ----------
+    D, A : arrays, shapes (n, s + 1 + n, u) and (q, q, u)
+        Derivatives in what is known of the states that noise drives, and of the others.
+    known, update : arrays, shape (n, s + 1 + n, u)
+        What is known, and room for what changes that.
+    in_steps, in_others : arrays, shapes (2, c, n, n) and (c, q, q)
+        Derivatives in transitions and noises of all changes of frames, and in transitions of the other states.
+    """
+
+    D: Array
+    A: Array
+    known: Array
+    update: Array
+    in_steps: Array
+    in_others: Array
+
+    @classmethod
+    def of(cls, swept: Swept, in_last: Array, in_quiet: Array) -> _Way:
+        """Return its beginning, which is the end.
+
+        Parameters
+        ----------
+        swept : Swept
+        in_last, in_quiet : arrays
+            Derivatives there.
+        """
+        n, q = len(in_last), len(in_quiet)
+        changes = sum(len(cuts.blocks) for cuts in swept.frames.cuts)
+        steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
+        return cls(in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last), steps, others)
+
+    def take_back(self, series: Series, noises: Array) -> None:
+        """Take away noise from what is known: in a frame nothing else happens on the way to a place.
+
+        Parameters
+        ----------
+        series : Series
+        noises : array, shape (e, u)
+            They are replaced by derivatives in them.
+        """
+        s = self.D.shape[1] - len(self.D)
+        for (row, start, stop), first in zip(series.ranges, series.edges, strict=False):
+            own = noises[first : first + stop - start]
+            self.known[row, s + start : s + stop] -= own
+            own[:] = self.D[row, s + start : s + stop]
 
 
 def _last(values: Array) -> Array:
@@ -193,30 +233,6 @@ def _mul(first: Array, second: Array) -> Array:
 def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
     """Return a slice where all blocks are meant: nothing is copied then."""
     return slice(None) if len(blocks) == count else blocks
-
-
-def _rows_of(frames: Frames, weights: Array, observed: Numbers) -> Array:
-    """Return the rows of measurements in the frames of their places, shape (w, s, p, u).
-
-    Parameters
-    ----------
-    frames : Frames
-    weights : array
-        Of the frames.
-    observed : array of int, shape (p, w, u)
-        The numbers of the observables; that of the row of zeros for none.
-    """
-    places, width, count = observed.shape
-    _, nothing, size = frames.series.rows.shape
-    found = np.zeros((width, size, places, count))
-    for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
-        for number in _numbers(seen, nothing - 1):
-            mask, rows = seen == number, frames.series.rows[:, number].T
-            if mask.all():
-                np.matmul(rows, weights, out=own.reshape(size, -1))
-            else:
-                own += (rows @ weights).reshape(own.shape) * mask
-    return found
 
 
 def sweep(space: Space, lengths: Array, steps: Numbers, observed: Numbers, values: Array, variance: Array) -> Swept:
@@ -238,27 +254,27 @@ def sweep(space: Space, lengths: Array, steps: Numbers, observed: Numbers, value
     n, size = space.noisy, space.size
     s = size + 1
     frames = make_frames(space, lengths, steps, _quiet(observed, variance, len(space.readings)))
-    series = frames.series
-    observed = _last(np.where(observed >= 0, observed, len(space.readings)))
-    weights = frames.weights()
-    H, noises, y, R = _rows_of(frames, weights, observed), frames.noises(weights), _last(values), _last(variance)
+    observed, y, R = _last(np.where(observed >= 0, observed, len(space.readings))), _last(values), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
     white, squares = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
-    quiet, past, variances = np.zeros((places + 1, *A.shape)), [], np.zeros((places, n, count))
+    quiet, past, largest, doubt = np.zeros((places + 1, *A.shape)), [], np.zeros((width, count)), 0.0
     update, diagonal = np.zeros_like(D), np.einsum("iib->ib", D[:, s:])
     for i in range(places + 1):
+        if i % _GROUP == 0 and i < places:
+            group = slice(i, min(i + _GROUP, places))
+            part = frames.part(group.start, group.stop)
+            H, noises, variances = part.rows(observed[group]), part.noises(), np.zeros((group.stop - i, n, count))
         past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
-        if len(frames.cuts[i].blocks):
-            A = _change(frames, frames.cuts[i], D, A)
+        A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
-        for (k, start, stop), first in zip(series.ranges, series.edges, strict=False):
-            D[k, s + start : s + stop] += noises[first : first + stop - start, i]
-        variances[i] = diagonal
+        at = i - group.start
+        _add_noise(frames.series, noises[:, at], D[:, s:])
+        variances[at] = diagonal
         for j in range(width):
-            h, hq = H[j, :n, i], H[j, n:, i]
+            h, hq = H[j, :n, at], H[j, n:, at]
             # How a measurement follows from the state at the start, its value, and its covariance with the state.
             row = np.einsum("ib,ikb->kb", h, D, out=white[i, j])
             if len(hq):
@@ -267,8 +283,14 @@ def sweep(space: Space, lengths: Array, steps: Numbers, observed: Numbers, value
             squares[i, j] = np.einsum("ib,ib->b", h, row[s:]) + R[i, j]
             row /= np.sqrt(squares[i, j])
             D -= np.multiply(row[s:, None], row, out=update)
-    doubt = _doubt(H[:, :n], variances, squares)
-    return Swept(space, frames, observed, H, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
+        if i + 1 == group.stop:
+            doubt += _doubt(H[:, :n], variances, squares[group], largest)
+    return Swept(space, frames, observed, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
+
+
+def _add_noise(series: Series, noises: Array, S: Array) -> None:
+    for (row, start, stop), first in zip(series.ranges, series.edges, strict=False):
+        S[row, start:stop] += noises[first : first + stop - start]
 
 
 def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
@@ -276,20 +298,33 @@ def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
     every = max(1, observed.size // _SOME)
     seen, own = observed.ravel()[::every], variance.ravel()[::every]
     found = np.full(count, np.inf)
-    for number in _numbers(np.where(seen >= 0, seen, count), count):
+    for number in np.unique(seen[seen >= 0]):
         found[number] = np.quantile(own[seen == number], 0.1)
     return found
 
 
-def _doubt(rows: Array, variances: Array, squares: Array) -> float:
-    """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large."""
+def _doubt(rows: Array, variances: Array, squares: Array, largest: Array) -> float:
+    """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large.
+
+    Parameters
+    ----------
+    rows, variances, squares : arrays, shapes (w, n, p, u), (p, n, u) and (p, w, u)
+        Of measurements at some places, of states, and of measurements.
+    largest : array, shape (w, u)
+        The largest variance so far; grows.
+    """
     deviations = np.sqrt(np.maximum(variances, 0.0))
     signal = np.einsum("wipb,pib->pwb", np.abs(rows), deviations) ** 2
-    return float(np.sum(np.maximum.accumulate(signal, axis=0) / squares))
+    np.maximum(signal[0], largest, out=signal[0])
+    np.maximum.accumulate(signal, axis=0, out=signal)
+    largest[:] = signal[-1]
+    return float(np.sum(signal / squares))
 
 
 def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
     """Move what is known of states to new frames, for some blocks; return A."""
+    if not len(cuts.blocks):
+        return A
     motion, s = frames.motion, D.shape[1] - len(D)
     blocks = _all_or(cuts.blocks, D.shape[-1])
     Phi = _last(motion.noisy.transitions[cuts.gone])
