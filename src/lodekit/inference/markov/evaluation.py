@@ -253,12 +253,15 @@ def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total
     places, width, count = blocks.swept.observed.shape
     m = places * width
     e = (blocks.left + blocks.basis @ small.told)[:, :m]
-    in_design = e @ small.x.swapaxes(-1, -2) + blocks.basis[:, :m] @ small.design
-    in_white = np.concatenate([in_design, -e], axis=2).reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
+    in_white = np.empty((count, m, size + 1))
+    np.matmul(blocks.basis[:, :m], small.design, out=in_white[:, :, :size])
+    in_white[:, :, :size] += e * small.x.swapaxes(-1, -2)
+    in_white[:, :, size:] = -e
+    in_white = in_white.reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
     in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
     in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
     in_last, in_quiet = np.ascontiguousarray(in_last), in_transition[:, n:, n:].transpose(1, 2, 0)
-    found = blocks.swept.pull(total, np.ascontiguousarray(in_white), in_last, in_quiet)
+    found = blocks.swept.pull(total, in_white, in_last, in_quiet)
     scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
     return -scores[:, :, None], in_variance

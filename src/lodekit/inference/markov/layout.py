@@ -26,7 +26,7 @@ _LONGER, _MANY = 2, 1000
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _RARE = 3
 #: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
-_TOGETHER, _AT_ONCE = 2_000_000, 512
+_TOGETHER, _AT_ONCE = 2_000_000, 640
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
 _FULL = 0.5
 
