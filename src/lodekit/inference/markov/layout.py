@@ -25,6 +25,8 @@ _USUAL, _ASKED = 128, 48
 _LONGER, _MANY = 2, 1000
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _RARE = 3
+#: So few are worked on as those that share matrices: a filter inside them would cost as much as for hundreds.
+_FEW = 8
 #: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
 _TOGETHER, _AT_ONCE = 2_000_000, 640
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
@@ -48,8 +50,8 @@ class Chunk:
 
     @property
     def is_rare(self) -> bool:
-        """Whether its blocks occur so seldom that they share nothing."""
-        return bool(self.blocks.shape[1] <= _RARE)
+        """Whether its blocks occur so seldom that they share nothing, and are more than a few."""
+        return bool(self.blocks.shape[1] <= _RARE and self.blocks.size > _FEW)
 
     @property
     def alone(self) -> Chunk:
