@@ -1,14 +1,15 @@
 """States seen from a time nearby: in such a frame nothing moves, and a step costs no product of matrices.
 
 With ``y(t) = e^(-F (t - o)) x(t)`` a measurement reads ``H e^(F (t - o)) y``, and noise adds up to
-``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. Both are Taylor's series in the time since the origin o of the frame,
-whose terms serve all times. Where a frame would become so long that these matrices are large, or steps are, the state
-is moved to a new frame by its transition, for those blocks that need it.
+``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. Both are Taylor's series in the time since the origin o of the
+frame, whose terms serve all times. Where a frame would become so long that these matrices are large, or steps are, the
+state is moved to a new frame by its transition, for those blocks that need it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +80,11 @@ class Series:
         self.rows = np.stack(rows)
         self._all_noises = np.stack(noises)
         there = np.any(self._all_noises != 0, axis=0)
-        ranges = [(row, np.flatnonzero(entries)) for row, entries in enumerate(there) if entries.any()]
+        ranges = [(row, np.flatnonzero(own)) for row, own in enumerate(there) if own.any()]
         self.ranges = tuple((row, int(own[0]), int(own[-1]) + 1) for row, own in ranges)
         self.edges = np.cumsum([0, *(stop - start for _, start, stop in self.ranges)]).tolist()
-        parts = [self._all_noises[:, row, start:stop] for row, start, stop in self.ranges]
-        self.noises = np.ascontiguousarray(np.concatenate(parts, axis=1).T) if parts else np.zeros((0, self.count))
+        entries = [self._all_noises[:, row, start:stop] for row, start, stop in self.ranges]
+        self.noises = np.ascontiguousarray(np.concatenate(entries, axis=1).T) if entries else np.zeros((0, self.count))
 
     def weights(self, times: Array) -> Array:
         """Return powers of times since the origin, divided by factorials, from the zeroth on, shape (k + 1, ...).
@@ -228,7 +229,7 @@ class Part:
     stays: Mask
 
     def noises(self) -> Array:
-        """Return what noise adds to covariances on the way to each place, in the order of the series, shape (e, p, u)."""
+        """Return what noise adds to covariances until each place, in the order of the series, shape (e, p, u)."""
         # The noise begins with the first power of time.
         powers = self.weights[1:]
         sums = (self.series.noises[:, :-1] @ powers.reshape(len(powers), -1)).reshape(-1, *powers.shape[1:])
@@ -250,7 +251,7 @@ class Part:
         for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
             for number in self.series.numbers(seen):
                 rows, mask = self.series.rows[:, number].T @ weights, seen == number
-                own += rows.reshape(own.shape) if mask.all() else rows.reshape(own.shape) * mask
+                np.copyto(own, rows.reshape(own.shape), where=True if mask.all() else mask)
         return found
 
     def pull(self, in_terms: tuple[Array, Array], in_rows: Array, in_noises: Array, observed: Numbers) -> None:
@@ -293,7 +294,7 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -
         Of the noise of the measurements of each observable; infinite where there are none.
     """
     h = lengths[steps.T]
-    places, count = len(h) - 1, h.shape[1]
+    places = len(h) - 1
     norm = _norm_of(space)
     series = Series(space, _LONGEST / norm, norm)
     long = series.length(variance)
@@ -306,7 +307,7 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -
     whole, first = np.unique(gone[where, blocks], return_inverse=True)
     single, second = np.unique(h[where, blocks], return_inverse=True)
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
-    cuts = tuple(Cuts(blocks[a:b], first[a:b], second[a:b], a) for a, b in zip(edges[:-1], edges[1:], strict=True))
+    cuts = tuple(Cuts(blocks[a:b], first[a:b], second[a:b], a) for a, b in pairwise(edges))
     since = since[:-1]
     series = Series(space, float(since.max(initial=0.0)), norm)
     stays = ~cut[:-1]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.inference.markov.framed import Framed, sweep_framed
 from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
-from lodekit.inference.markov.sweeping import Swept, sweep
 
 __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 
@@ -105,14 +105,14 @@ class Alone:
 
     Parameters
     ----------
-    swept : Swept
+    swept : Framed
     basis, told : arrays, shapes (u, m, s) and (u, s, s)
         As in `White`.
     z, said, left : arrays, shapes (u, m, 1), (u, s, 1) and (u, m, 1)
         Whitened measurements, these in the basis, and what is left of them.
     """
 
-    swept: Swept
+    swept: Framed
     basis: Array
     told: Array
     z: Array
@@ -142,7 +142,7 @@ class Alone:
         observed = layout.observed[blocks]
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
         own_values = values[blocks].reshape(observed.shape)
-        swept = sweep(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
+        swept = sweep_framed(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
         size = space.size + 1
         white = swept.white[:, :, :size].transpose(3, 0, 1, 2).reshape(len(blocks), -1, size)
         basis, told = _basis_of(white[..., :-1])
