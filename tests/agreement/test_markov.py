@@ -175,6 +175,22 @@ def test_many_rows_within_a_lengthscale(few: int, monkeypatch: pytest.MonkeyPatc
     compare(dense, markov, hyper)
 
 
+@pytest.mark.parametrize("equations", ["x' = -a*x + u", "x'' + a*x' + 9*x = 0; y' = -a*y + x + u"])
+def test_means_and_totals_over_intervals(equations: str) -> None:
+    """Intervals that touch, that overlap, with gaps between them, of several lengths, at several rates; and modes."""
+    system = lk.System(equations, parameters=["a"])
+    generator = np.random.default_rng(6)
+    regular, odd = 0.25 * np.arange(1, 17), np.sort(generator.uniform(0.8, 4.0, 9))
+    data = Observations().add(regular, "mean(x, 0.25)", generator.standard_normal(16))
+    data = data.add(odd, "mean(x, 0.7)", generator.standard_normal(9)).add(odd, "x", generator.standard_normal(9))
+    data = data.add(odd[::2], "total(u, 0.1)", generator.standard_normal(5))
+    measurements = Measurements.of(data)
+    prior = prior_of(system, measurements, latent="matern-5/2", noise="channel")
+    hyper = hyper_of(prior, (0.7,))
+    for length in (None, 6):
+        compare(*both(prior, measurements, length), hyper)
+
+
 def textbook(
     free: Array, times: list[float], seen: list[dict[int, float]], noise: float, rate: float, scale: float
 ) -> tuple[mpmath.mpf, list[mpmath.matrix], list[mpmath.matrix]]:

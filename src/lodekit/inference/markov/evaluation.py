@@ -19,6 +19,7 @@ from lodekit.inference.markov.filtering import Filter, make_filter
 from lodekit.inference.markov.inside import InsideSlopes, Total
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
 from lodekit.inference.markov.states import Slopes, make_space
+from lodekit.inference.markov.sums import sum_up
 from lodekit.inference.markov.whitening import Alone, White, apart, together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -88,7 +89,7 @@ def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | 
 
 def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout, *, keep: bool = False) -> Solved | None:
     values = data.prior.observables.evaluate(hyper.theta)
-    space = make_space(data.prior, hyper, values)
+    space = sum_up(make_space(data.prior, hyper, values), data.sums)
     residual = residual_of(data, values)
     if not np.isfinite(residual).all():
         return None
@@ -138,7 +139,7 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     total = Total(own.space)
     alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
     for number, chunk in enumerate(layout.chunks):
-        if chunk.is_rare:
+        if layout.is_alone(chunk):
             blocks = chunk.blocks.ravel()
             alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
             continue

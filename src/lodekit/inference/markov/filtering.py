@@ -175,7 +175,7 @@ def make_filter(
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
-            if swept and chunk.is_rare:
+            if swept and layout.is_alone(chunk):
                 own = Alone.of(space, layout, chunk, variance, values)
                 first = chunk.alone.patterns
                 told[first], moved[first] = own.told, own.swept.transition

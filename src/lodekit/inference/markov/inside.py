@@ -31,12 +31,17 @@ class Motion:
     space : Space
     lengths : array, shape (k,)
         Of the steps, in scaled time.
+    keeps : array, shape (k, c), optional
+        One for each of the last states that noise drives which a step keeps, zero for those that begin anew with it.
     """
 
-    def __init__(self, space: Space, lengths: Array) -> None:
-        self.space, self.lengths = space, lengths
+    def __init__(self, space: Space, lengths: Array, keeps: Array | None = None) -> None:
+        self.space, self.lengths, self._keeps = space, lengths, None
         noisy, size = space.noisy, space.size
         self.noisy = NoisySteps(space.matrix[:noisy, :noisy], space.density, lengths)
+        if keeps is not None:
+            self._keeps = np.concatenate([np.ones((len(lengths), noisy - keeps.shape[1])), keeps], axis=1)[:, None]
+            self.noisy.transitions = self.noisy.transitions * self._keeps
         quiet = size - noisy
         self.quiet = NoisySteps(space.matrix[noisy:, noisy:], np.zeros((quiet, quiet)), lengths)
         # Observables that are not measured somewhere have a row of zeros there.
@@ -51,7 +56,8 @@ class Motion:
         """
         n, size = self.space.noisy, self.space.size
         in_matrix = np.zeros((size, size))
-        in_matrix[:n, :n], in_density = self.noisy.pull(slopes.noisy, slopes.noises)
+        in_transitions = slopes.noisy if self._keeps is None else slopes.noisy * self._keeps
+        in_matrix[:n, :n], in_density = self.noisy.pull(in_transitions, slopes.noises)
         if size > n:
             in_matrix[n:, n:], _ = self.quiet.pull(slopes.quiet, np.zeros_like(slopes.quiet))
         return in_matrix, in_density

@@ -179,7 +179,7 @@ def _motion(space: Space, layout: Layout, blocks: Numbers) -> tuple[Motion, Numb
     """Return a system over the different steps of some blocks, and the numbers of these steps, shape (u, p + 1)."""
     steps = layout.steps[blocks]
     numbers, which = np.unique(steps, return_inverse=True)
-    return Motion(space, layout.lengths[numbers]), which.reshape(steps.shape)
+    return layout.motion(space, numbers), which.reshape(steps.shape)
 
 
 def whiten(space: Space, layout: Layout, chunk: Chunk, variance: Array) -> White:
