@@ -17,8 +17,11 @@ from lodekit.errors import AccuracyError, DataError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
+from lodekit.inference.markov import layout
 from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.frames import make_frames
 from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.markov.states import make_space
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from tests.inference.fitted import EXAMPLES, EXTRA, gradient_vector, make_case, prior_of, series_of
@@ -28,6 +31,12 @@ Array = NDArray[np.float64]
 TIMES = np.array([0.1, 0.55, 0.5500001, 2.0, 3.3, 4.6, 1.0])
 #: Rough ones, and a smooth one where the observables need eight derivatives.
 LATENTS = {"heating": "matern-5/2", "free_decay": "matern-1/2", "mass_chain": "matern-17/2"}
+
+
+@pytest.fixture(autouse=True)
+def _no_block_is_one_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that share nothing are filtered inside, as they are in long records."""
+    monkeypatch.setattr(layout, "_FEW", 0)
 
 
 def compare(first: Engine, second: Engine, hyper: Hyperparameters, tolerance: float = 1e-9) -> None:
@@ -134,9 +143,52 @@ def test_regular_blocks_share_one_factorization() -> None:
     prior = prior_of(lk.System("x' = -a*x + u", parameters=["a"]), measurements, latent="matern-3/2")
     hyper = replace(hyper_of(prior, (0.6,)), lengthscales=np.array([0.05]))
     dense, markov = both(prior, measurements, 40)
-    layout = markov.data.layout()
-    assert (layout.blocks, len(np.unique(layout.patterns))) == (15, 2)
+    own = markov.data.layout()
+    assert (own.blocks, len(np.unique(own.patterns))) == (15, 2)
     compare(dense, markov, hyper)
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_many_rows_within_a_lengthscale(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States that hardly move from row to row are seen from frames that many rows share; or blocks are dense.
+
+    Two free functions, an oscillator that nothing drives, values missing, one value that is exact, a gap.
+    """
+    monkeypatch.setattr(layout, "_FEW", few)
+    generator = np.random.default_rng(5)
+    times = np.sort(generator.uniform(0.0, 1.0, 120))
+    times[60:] += 2.0
+    system = lk.System("x'' + a*x' + 9*x = 0; y' = -a*y + x + u; z' = -z + v", parameters=["a"])
+    data = Observations().add([0.0], "x", [1.0], 0.0)
+    for name in "xyz":
+        values = generator.standard_normal(120)
+        values[generator.random(120) < 0.1] = np.nan
+        data = data.add(times, name, values)
+    measurements = Measurements.of(data)
+    prior = prior_of(system, measurements, latent="matern-5/2", noise="channel")
+    hyper = hyper_of(prior, (0.7,))
+    dense, markov = both(prior, measurements, 45)
+    own, space = markov.data.layout(), make_space(prior, hyper, prior.observables.evaluate(hyper.theta))
+    frames = make_frames(space, own.lengths, own.steps, np.full(prior.observables.count, 0.01))
+    assert frames.stays.mean() > 0.5
+    assert sum(len(cuts.blocks) for cuts in frames.cuts) > own.blocks
+    compare(dense, markov, hyper)
+
+
+@pytest.mark.parametrize("equations", ["x' = -a*x + u", "x'' + a*x' + 9*x = 0; y' = -a*y + x + u"])
+def test_means_and_totals_over_intervals(equations: str) -> None:
+    """Intervals that touch, that overlap, with gaps between them, of several lengths, at several rates; and modes."""
+    system = lk.System(equations, parameters=["a"])
+    generator = np.random.default_rng(6)
+    regular, odd = 0.25 * np.arange(1, 17), np.sort(generator.uniform(0.8, 4.0, 9))
+    data = Observations().add(regular, "mean(x, 0.25)", generator.standard_normal(16))
+    data = data.add(odd, "mean(x, 0.7)", generator.standard_normal(9)).add(odd, "x", generator.standard_normal(9))
+    data = data.add(odd[::2], "total(u, 0.1)", generator.standard_normal(5))
+    measurements = Measurements.of(data)
+    prior = prior_of(system, measurements, latent="matern-5/2", noise="channel")
+    hyper = hyper_of(prior, (0.7,))
+    for length in (None, 6):
+        compare(*both(prior, measurements, length), hyper)
 
 
 def textbook(

@@ -170,8 +170,6 @@ class MarkovKind:
             return f"{finest} has too many states; use latent='matern-{2 * _SMOOTHEST + 1}/2' or rougher"
         if not case.in_memory:
             return "the data are streamed"
-        if case.averaged:
-            return "it has no means or totals over intervals; use engine='dense'"
         return ""
 
     def cost(self, case: Case) -> float:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from lodekit.inference.engine import Evidence
 from lodekit.inference.markov.between import Smoothed, inform, smooth
 from lodekit.inference.markov.filtering import Filter, make_filter
-from lodekit.inference.markov.inside import InsideSlopes, Motion
+from lodekit.inference.markov.inside import InsideSlopes, Total
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
-from lodekit.inference.markov.states import Slopes, Space, make_space
+from lodekit.inference.markov.states import Slopes, make_space
+from lodekit.inference.markov.sums import sum_up
 from lodekit.inference.markov.whitening import Alone, White, apart, together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -86,15 +87,14 @@ def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | 
         return _solve(data, hyper, layout)
 
 
-def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout, *, keep: bool = False) -> Solved | None:
     values = data.prior.observables.evaluate(hyper.theta)
-    space = make_space(data.prior, hyper, values)
+    space = sum_up(make_space(data.prior, hyper, values), data.sums)
     residual = residual_of(data, values)
     if not np.isfinite(residual).all():
         return None
-    made = make_filter(
-        space, layout, data.noise.variance(hyper.noise), layout.spread(residual, 0.0)[:, :, None], swept=True
-    )
+    y = layout.spread(residual, 0.0)[:, :, None]
+    made = make_filter(space, layout, data.noise.variance(hyper.noise), y, swept=True, keep=keep)
     if made is None:
         return None
     found, projected = made
@@ -123,7 +123,7 @@ def evaluate(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Eviden
         The measurements in blocks.
     """
     with np.errstate(all="ignore"):
-        solved = _solve(data, hyper, layout)
+        solved = _solve(data, hyper, layout, keep=True)
         if solved is None:
             return Evidence.impossible(hyper)
         gradient = _gradient(data, hyper, solved)
@@ -136,12 +136,12 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
     own, layout = solved.filter, solved.filter.layout
     information = inform(own.carried, layout.patterns, own.told)
     y = layout.spread(solved.residual, 0.0)[:, :, None]
-    total = _Total(own.space)
+    total = Total(own.space)
     alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
     for number, chunk in enumerate(layout.chunks):
-        if chunk.is_rare:
+        if layout.is_alone(chunk):
             blocks = chunk.blocks.ravel()
-            alpha[blocks], in_noise[blocks] = _pull_alone(solved, chunk.alone, y, information, total)
+            alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
             continue
         scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
         alpha[chunk.blocks] = apart(scores, chunk)
@@ -161,34 +161,6 @@ def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyper
         ]
         theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
     return replace(found, theta=theta, noise=noise)
-
-
-class _Total:
-    """Derivatives in the system itself, summed up over chunks.
-
-    Parameters
-    ----------
-    space : Space
-    """
-
-    def __init__(self, space: Space) -> None:
-        self.matrix, self.density = np.zeros_like(space.matrix), np.zeros_like(space.density)
-        self.readings = np.zeros_like(space.readings)
-
-    def add(self, motion: Motion, slopes: InsideSlopes) -> None:
-        """Add those of a chunk.
-
-        Parameters
-        ----------
-        motion : Motion
-            Its steps.
-        slopes : InsideSlopes
-        """
-        in_matrix, in_density = motion.pull(slopes)
-        self.matrix += in_matrix
-        self.density += in_density
-        # The last row is that of nothing.
-        self.readings += slopes.readings[:-1]
 
 
 @dataclass(frozen=True)
@@ -246,7 +218,7 @@ class _Small:
 
 
 def _pull_shared(
-    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: _Total
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: Total
 ) -> tuple[Array, Array]:
     """Add what the blocks of a chunk say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
 
@@ -272,22 +244,25 @@ def _pull_shared(
     return back @ q, np.einsum("uii->ui", in_covariance)
 
 
-def _pull_alone(solved: Solved, chunk: Chunk, y: Array, information: Array, total: _Total) -> tuple[Array, Array]:
+def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total: Total) -> tuple[Array, Array]:
     """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
     own = solved.filter
+    chunk = own.layout.chunks[number].alone
     n, size = own.space.noisy, own.space.size
     small = _Small.of(solved, chunk, information)
-    blocks = Alone.of(own.space, own.layout, chunk, own.variance, y, keep=True)
-    count, places, width = blocks.swept.observed.shape
+    blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, chunk, own.variance, y)
+    places, width, count = blocks.swept.observed.shape
     m = places * width
     e = (blocks.left + blocks.basis @ small.told)[:, :m]
-    in_design = e @ small.x.swapaxes(-1, -2) + blocks.basis[:, :m] @ small.design
-    in_white = np.concatenate([in_design, -e], axis=2).reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
+    in_white = np.empty((count, m, size + 1))
+    np.matmul(blocks.basis[:, :m], small.design, out=in_white[:, :, :size])
+    in_white[:, :, :size] += e * small.x.swapaxes(-1, -2)
+    in_white[:, :, size:] = -e
+    in_white = in_white.reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
     in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
     in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
-    inner = InsideSlopes.of(blocks.swept.motion)
-    found = blocks.swept.pull(inner, in_white, in_last, in_transition[:, n:, n:].transpose(1, 2, 0))
-    total.add(blocks.swept.motion, inner)
+    in_last, in_quiet = np.ascontiguousarray(in_last), in_transition[:, n:, n:].transpose(1, 2, 0)
+    found = blocks.swept.pull(total, in_white, in_last, in_quiet)
     scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
     return -scores[:, :, None], in_variance

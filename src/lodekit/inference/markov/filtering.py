@@ -15,8 +15,8 @@ from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, to
 __all__ = ["Filter", "Projected", "make_filter"]
 
 Array = NDArray[np.float64]
-#: Numbers of blocks that are kept for the way back; others are made again.
-_KEPT = 4_000_000
+#: Numbers of blocks that are kept for the way back, of those that share matrices and of others; more are made again.
+_KEPT, _KEPT_ALONE = 4_000_000, 50_000_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Filter:
     carried : Carried
     kept : dict of int to White
         Chunks that were kept, where they are few.
+    alone : dict of int to Alone
+        Chunks of blocks that share nothing, if they were kept.
     basis : array, shape (u, m, s), optional
         The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
         and all that is said in a basis has to be said in the same one.
@@ -48,6 +50,7 @@ class Filter:
     half_logs: Array
     carried: Carried
     kept: dict[int, White]
+    alone: dict[int, Alone]
     basis: Array | None = None
 
     def white(self, number: int) -> White:
@@ -151,7 +154,14 @@ class Projected:
 
 
 def make_filter(
-    space: Space, layout: Layout, variance: Array, values: Array, *, swept: bool = False, looking: bool = False
+    space: Space,
+    layout: Layout,
+    variance: Array,
+    values: Array,
+    *,
+    swept: bool = False,
+    keep: bool = False,
+    looking: bool = False,
 ) -> tuple[Filter, Projected] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
@@ -165,6 +175,8 @@ def make_filter(
         Of all measurements, in blocks.
     swept : bool
         Whether blocks that share nothing are filtered inside, too; k is one then.
+    keep : bool
+        Whether these are needed again.
     looking : bool
         Whether states inside blocks will be asked for.
     """
@@ -175,14 +187,14 @@ def make_filter(
         return None
     count = int(layout.patterns.max()) + 1
     told, moved, noise = np.zeros((3, count, space.size, space.size))
-    half_logs, kept, used = np.zeros(count), {}, 0
+    half_logs, kept, used, alone, room = np.zeros(count), {}, 0, {}, _KEPT_ALONE if keep else 0
     length = layout.places * layout.observed.shape[2]
     basis = np.zeros((count, max(length, space.size), space.size)) if looking else None
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
-            if swept and chunk.is_rare:
-                own = Alone.of(space, layout, chunk, variance, values, keep=False)
+            if swept and layout.is_alone(chunk):
+                own = Alone.of(space, layout, chunk, variance, values)
                 first = chunk.alone.patterns
                 told[first], moved[first] = own.told, own.swept.transition
                 noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
@@ -190,6 +202,9 @@ def make_filter(
                 projected.add_alone(chunk, own)
                 if basis is not None:
                     basis[first] = own.basis
+                room -= own.count
+                if room >= 0:
+                    alone[number] = own
                 continue
             white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
@@ -205,4 +220,4 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, basis), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, basis), projected

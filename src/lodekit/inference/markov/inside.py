@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+from scipy.sparse import csc_array
 
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
 
-__all__ = ["Inside", "InsideSlopes", "Motion", "add_to", "go_through", "invert_triangles"]
+__all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_triangles"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -30,12 +31,17 @@ class Motion:
     space : Space
     lengths : array, shape (k,)
         Of the steps, in scaled time.
+    keeps : array, shape (k, c), optional
+        One for each of the last states that noise drives which a step keeps, zero for those that begin anew with it.
     """
 
-    def __init__(self, space: Space, lengths: Array) -> None:
-        self.space, self.lengths = space, lengths
+    def __init__(self, space: Space, lengths: Array, keeps: Array | None = None) -> None:
+        self.space, self.lengths, self._keeps = space, lengths, None
         noisy, size = space.noisy, space.size
         self.noisy = NoisySteps(space.matrix[:noisy, :noisy], space.density, lengths)
+        if keeps is not None:
+            self._keeps = np.concatenate([np.ones((len(lengths), noisy - keeps.shape[1])), keeps], axis=1)[:, None]
+            self.noisy.transitions = self.noisy.transitions * self._keeps
         quiet = size - noisy
         self.quiet = NoisySteps(space.matrix[noisy:, noisy:], np.zeros((quiet, quiet)), lengths)
         # Observables that are not measured somewhere have a row of zeros there.
@@ -50,7 +56,8 @@ class Motion:
         """
         n, size = self.space.noisy, self.space.size
         in_matrix = np.zeros((size, size))
-        in_matrix[:n, :n], in_density = self.noisy.pull(slopes.noisy, slopes.noises)
+        in_transitions = slopes.noisy if self._keeps is None else slopes.noisy * self._keeps
+        in_matrix[:n, :n], in_density = self.noisy.pull(in_transitions, slopes.noises)
         if size > n:
             in_matrix[n:, n:], _ = self.quiet.pull(slopes.quiet, np.zeros_like(slopes.quiet))
         return in_matrix, in_density
@@ -78,6 +85,42 @@ class InsideSlopes:
         """Return zeros."""
         noisy, quiet = motion.noisy.transitions, motion.quiet.transitions
         return cls(np.zeros_like(noisy), np.zeros_like(noisy), np.zeros_like(quiet), np.zeros_like(motion.readings))
+
+
+class Total:
+    """Derivatives in the system itself, summed up over chunks.
+
+    Parameters
+    ----------
+    space : Space
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.matrix, self.density = np.zeros_like(space.matrix), np.zeros_like(space.density)
+        self.readings = np.zeros_like(space.readings)
+
+    def add(self, motion: Motion, slopes: InsideSlopes) -> None:
+        """Add those of a chunk.
+
+        Parameters
+        ----------
+        motion : Motion
+            Its steps.
+        slopes : InsideSlopes
+        """
+        self.add_parts(*motion.pull(slopes), slopes.readings)
+
+    def add_parts(self, in_matrix: Array, in_density: Array, in_readings: Array) -> None:
+        """Add derivatives in F, in the density of the noise, and in the rows of observables and of nothing.
+
+        Parameters
+        ----------
+        in_matrix, in_density, in_readings : arrays, shapes (s, s), (n, n) and (o + 1, s)
+        """
+        self.matrix += in_matrix
+        self.density += in_density
+        # The last row is that of nothing.
+        self.readings += in_readings[:-1]
 
 
 @dataclass(frozen=True)
@@ -254,10 +297,9 @@ def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
     numbers : array of int, shape (n,)
     parts : array, shape (n, ...)
     """
-    order = np.argsort(numbers, kind="stable")
-    ascending = numbers[order]
-    starts = np.flatnonzero(np.diff(ascending, prepend=-1))
-    total[ascending[starts]] += np.add.reduceat(parts[order], starts, axis=0)
+    # One entry a column: a product with it adds up rows, in their order.
+    chosen = csc_array((np.ones(len(numbers)), numbers, np.arange(len(numbers) + 1)), shape=(len(total), len(numbers)))
+    total += (chosen @ parts.reshape(len(numbers), -1)).reshape(total.shape)
 
 
 def invert_triangles(L: Array) -> Array:

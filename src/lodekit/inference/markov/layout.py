@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.inference.markov.inside import Motion
+from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.sums import Sums
 from lodekit.inference.measured import Measured
 from lodekit.prior.responses.lengths import Lengths
 
@@ -20,12 +23,17 @@ __all__ = ["Chunk", "Layout", "MarkovData", "cut"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 #: Measurements in a block: for the evidence, and where covariances of all its states are asked for.
 _USUAL, _ASKED = 128, 48
+#: Where blocks share nothing their length is nothing to the cost of each: longer ones, as soon as there are so many.
+_LONGER, _MANY = 2, 1000
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _RARE = 3
+#: So few are worked on as those that share matrices: a filter inside them would cost as much as for hundreds.
+_FEW = 8
 #: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
-_TOGETHER, _AT_ONCE = 2_000_000, 512
+_TOGETHER, _AT_ONCE = 2_000_000, 640
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
 _FULL = 0.5
 
@@ -47,8 +55,8 @@ class Chunk:
 
     @property
     def is_rare(self) -> bool:
-        """Whether its blocks occur so seldom that they share nothing."""
-        return bool(self.blocks.shape[1] <= _RARE)
+        """Whether its blocks occur so seldom that they share nothing, and are more than a few."""
+        return bool(self.blocks.shape[1] <= _RARE and self.blocks.size > _FEW)
 
     @property
     def alone(self) -> Chunk:
@@ -75,6 +83,8 @@ class Layout:
     patterns : array of int, shape (b,)
         The number of the pattern of each block.
     chunks : tuple of Chunk
+    keeps : array, shape (k, c), optional
+        For each step, one for each state that adds up something and goes on, zero for those that begin anew with it.
     """
 
     times: Array
@@ -84,6 +94,23 @@ class Layout:
     numbers: Numbers
     patterns: Numbers
     chunks: tuple[Chunk, ...]
+    keeps: Array | None = None
+
+    def motion(self, space: Space, numbers: Numbers | None = None) -> Motion:
+        """Return a system over some of the steps.
+
+        Parameters
+        ----------
+        space : Space
+        numbers : array of int, shape (k,), optional
+            Those of the steps; all where nobody says.
+        """
+        own = slice(None) if numbers is None else numbers
+        return Motion(space, self.lengths[own], None if self.keeps is None else self.keeps[own])
+
+    def is_alone(self, chunk: Chunk) -> bool:
+        """Return whether the blocks of a chunk share nothing, so that each is filtered by itself."""
+        return chunk.is_rare and self.keeps is None
 
     @property
     def blocks(self) -> int:
@@ -127,7 +154,15 @@ class Layout:
         return found
 
 
-def cut(times: Array, observed: Numbers, numbers: Numbers, kinds: Numbers, length: int, resolution: float) -> Layout:
+def cut(
+    times: Array,
+    observed: Numbers,
+    numbers: Numbers,
+    kinds: Numbers,
+    length: int,
+    resolution: float,
+    begins: Mask | None = None,
+) -> Layout:
     """Return places in ascending time cut into blocks.
 
     Parameters
@@ -142,6 +177,8 @@ def cut(times: Array, observed: Numbers, numbers: Numbers, kinds: Numbers, lengt
         Of a block.
     resolution : float
         What the clock resolves, in scaled time: steps that differ by no more are the same.
+    begins : array of bool, shape (n, c), optional
+        Which of the states that add up something begin anew at each place.
     """
     count, width = len(times), observed.shape[1]
     blocks = -(-count // length)
@@ -153,11 +190,17 @@ def cut(times: Array, observed: Numbers, numbers: Numbers, kinds: Numbers, lengt
         return found.reshape(blocks, length, width)
 
     whole = Lengths.of(np.diff(times), resolution)
+    which, distinct, keeps = whole.which, np.maximum(whole.distinct, 0.0), None
+    if begins is not None:
+        kept, own = np.unique(~begins[:-1], axis=0, return_inverse=True)
+        pairs, which = np.unique(np.stack([which, own.reshape(-1)], axis=1), axis=0, return_inverse=True)
+        distinct, which = distinct[pairs[:, 0]], which.reshape(-1)
+        keeps = np.concatenate([np.ones((1, begins.shape[1])), kept[pairs[:, 1]].astype(float)])
     # Number zero is no step at all.
-    lengths = np.concatenate([[0.0], np.maximum(whole.distinct, 0.0)])
+    lengths = np.concatenate([[0.0], distinct])
     steps = np.zeros((blocks, length + 1), dtype=np.intp)
     inner = np.zeros(total, dtype=np.intp)
-    inner[1:count] = whole.which + 1
+    inner[1:count] = which + 1
     steps[:, :length] = inner.reshape(blocks, length)
     steps[:-1, length] = steps[1:, 0]
     steps[:, 0] = 0
@@ -166,8 +209,9 @@ def cut(times: Array, observed: Numbers, numbers: Numbers, kinds: Numbers, lengt
     key = np.concatenate([steps, seen.reshape(blocks, -1), filled(kinds).reshape(blocks, -1)], axis=1)
     patterns = _number(key)
     size = length * width
-    chunks = _chunk(patterns, max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length)))
-    return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks)
+    most = max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length))
+    chunks = _chunk(patterns, most, _AT_ONCE if begins is None else most)
+    return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks, keeps)
 
 
 def _number(key: Numbers) -> Numbers:
@@ -177,15 +221,17 @@ def _number(key: Numbers) -> Numbers:
     return np.asarray(inverse, dtype=np.intp)
 
 
-def _chunk(patterns: Numbers, most: int) -> tuple[Chunk, ...]:
-    """Return the patterns in chunks of at most so many; those of a chunk occur equally often."""
+def _chunk(patterns: Numbers, most: int, rare: int) -> tuple[Chunk, ...]:
+    """Return the patterns in chunks of at most so many, or so many rare blocks; all of a chunk occur equally often."""
     counts = np.bincount(patterns)
     order = np.argsort(patterns, kind="stable")
     members = np.split(order, np.cumsum(counts)[:-1])
     found = []
     for often in np.unique(counts):
         own = np.flatnonzero(counts == often)
-        step = most if often > _RARE else _AT_ONCE // int(often)
+        step = most if often > _RARE else max(1, rare // int(often))
+        # All about as large: the last one would cost as much if it were small.
+        step = -(-len(own) // max(1, round(len(own) / step)))
         for start in range(0, len(own), step):
             part = own[start : start + step]
             found.append(Chunk(part, np.stack([members[number] for number in part]).astype(np.intp)))
@@ -221,18 +267,28 @@ class MarkovData(Measured):
         return np.where(self.noise.learned, self.noise.group, groups + known).astype(np.intp)
 
     @cached_property
+    def sums(self) -> Sums | None:
+        """Intervals of measurements that are means over some; None where there are none."""
+        windows = self.prior.observables.windows
+        if windows is None:
+            return None
+        times = [self.scaled_times[index] for index in self.index]
+        return Sums.of(windows, times, self.scaled_times, self.resolution)
+
+    @cached_property
     def table(self) -> tuple[Array, Numbers, Numbers]:
         """Scaled times of all places, and which measurements of which observables, (n, w): -1 for none."""
         count, width = len(self.times), len(self.index)
-        numbers = np.repeat(np.arange(width), np.diff(self.edges))
+        columns = np.repeat(np.arange(width), np.diff(self.edges))
+        numbers = columns if self.sums is None else self.sums.readings
         where = np.concatenate(self.index) if width else np.zeros(0, dtype=np.intp)
         is_twice = any(len(np.unique(index)) < len(index) for index in self.index)
         if is_twice or self.size < _FULL * count * width:
-            order = np.lexsort((numbers, where))
+            order = np.lexsort((columns, where))
             return self.scaled_times[where[order]], numbers[order][:, None], order[:, None]
         rows = np.full((count, width), -1, dtype=np.intp)
-        rows[where, numbers] = np.arange(self.size)
-        return self.scaled_times, np.where(rows >= 0, np.arange(width), -1), rows
+        rows[where, columns] = np.arange(self.size)
+        return self.scaled_times, np.where(rows >= 0, np.append(numbers, -1)[rows], -1), rows
 
     def layout(self, length: int | None = None) -> Layout:
         """Return the measurements in blocks.
@@ -244,10 +300,14 @@ class MarkovData(Measured):
         """
         wanted = length or self.length or _USUAL
         if wanted not in self._layouts:
-            self._layouts[wanted] = self._make(wanted, np.zeros(0))[0]
+            found = self._make(wanted, np.zeros(0))[0]
+            rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
+            if not (length or self.length) and rare >= _MANY:
+                found = self._make(_LONGER * wanted, np.zeros(0))[0]
+            self._layouts[wanted] = found
         return self._layouts[wanted]
 
-    def with_times(self, times: Array, length: int | None = None) -> tuple[Layout, Numbers]:
+    def with_times(self, times: Array, length: int | None = None, sums: Sums | None = None) -> tuple[Layout, Numbers]:
         """Return a layout that has places for more times, and the numbers of these places.
 
         Parameters
@@ -256,22 +316,27 @@ class MarkovData(Measured):
             Scaled, ascending.
         length : int, optional
             As in `layout`.
+        sums : Sums, optional
+            Intervals of the measurements and of others; those of the measurements where nobody says.
         """
-        return self._make(length or self.length or _ASKED, times)
+        return self._make(length or self.length or _ASKED, times, sums)
 
-    def _make(self, length: int, more: Array) -> tuple[Layout, Numbers]:
+    def _make(self, length: int, more: Array, sums: Sums | None = None) -> tuple[Layout, Numbers]:
         times, observed, rows = self.table
         more, added = self._begin(more)
         width = observed.shape[1]
         kinds = np.where(rows >= 0, np.append(self._kinds, -1)[rows], -1)
-        empty = np.full((len(more), width), -1, dtype=np.intp)
-        every = np.concatenate([times, more])
+        sums = sums or self.sums
+        starts = np.zeros(0) if sums is None else np.setdiff1d(sums.starts, np.concatenate([times, more]))
+        empty = np.full((len(more) + len(starts), width), -1, dtype=np.intp)
+        every = np.concatenate([times, more, starts])
         order = np.argsort(every, kind="stable")
         both = [np.concatenate([part, empty])[order] for part in (observed, rows, kinds)]
         place = np.empty(len(every), dtype=np.intp)
         place[order] = np.arange(len(every))
-        found = cut(every[order], both[0], both[1], both[2], max(1, length // width), self.resolution)
-        return found, place[len(times) + added :]
+        begins = None if sums is None else sums.begins(every[order])
+        found = cut(every[order], both[0], both[1], both[2], max(1, length // width), self.resolution, begins)
+        return found, place[len(times) + added : len(times) + len(more)]
 
     def _begin(self, more: Array) -> tuple[Array, int]:
         """Return times with the one at which disturbances begin, where these need it, and how many were added."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from lodekit.inference.markov.between import Smoothed, inform, smooth
 from lodekit.inference.markov.filtering import Filter, Projected
-from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.layout import Chunk
 from lodekit.inference.markov.whitening import White, roots_of
 
@@ -220,7 +219,7 @@ class Look:
         generator : numpy.random.Generator
         """
         own, layout, n, s = self.filter, self.filter.layout, self.filter.space.noisy, self.filter.space.size
-        motion = Motion(own.space, layout.lengths)
+        motion = layout.motion(own.space)
         roots = roots_of(motion.noisy.noises)
         count, places = layout.blocks, layout.places
         path = np.zeros((count, places + 1, s, size))

@@ -6,7 +6,7 @@ Samples follow Matheron's rule: a draw from the prior, corrected by the data as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.filtering import make_filter
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.looking import Look
+from lodekit.inference.markov.sums import SummedSpace, Sums, sum_up
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 
@@ -26,6 +27,8 @@ __all__ = ["MarkovPosterior"]
 Array = NDArray[np.float64]
 #: Numbers that draws which are made at once may have.
 _TOGETHER = 4_000_000
+#: So many intervals that were asked for may be open at the same time, each with a state of its own.
+_OPEN = 16
 
 
 @dataclass(frozen=True)
@@ -93,23 +96,28 @@ class MarkovPosterior:
         times : array, shape (n,)
             In the user's units.
         """
-        look = self._look(times)
-        states = look.means(look.values)
-        return self._combine(observables, times, states)[:, :, 0]
+        parts = self._parts(observables, times)
+        if len(parts) > 1:
+            return self._scatter(parts, [self.mean(observables, times[part]) for part in parts])
+        look, rows = self._look(observables, times)
+        return self._combine(observables, times, rows, look.means(look.values))[:, :, 0]
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        rows = self._rows(observables)
+        parts = self._parts(observables, times)
+        if len(parts) > 1:
+            return self._scatter(parts, [self.variance(observables, times[part]) for part in parts])
+        look, rows = self._look(observables, times)
         found = np.zeros((len(times), observables.count))
-        for part in self._look(times).covariances():
-            own = np.einsum("aiaj->aij", part.covariance)
-            found[part.asked] = np.einsum("oi,aij,oj->ao", rows, own, rows)
+        for part in look.covariances():
+            own, H = np.einsum("aiaj->aij", part.covariance), rows[part.asked]
+            found[part.asked] = np.einsum("aoi,aij,aoj->ao", H, own, H)
         # Rounding can leave a tiny negative number where the variance is zero.
         return np.maximum(found, 0.0)
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        rows, look, count = self._rows(observables), self._look(times), observables.count
+        (look, rows), count = self._look_at_once(observables, times), observables.count
         found = np.zeros((len(times), count, len(times), count))
         carried, information = look.filter.carried, look.information
         size, every = look.filter.space.size, np.arange(count)
@@ -117,13 +125,14 @@ class MarkovPosterior:
         earlier, known, at = np.zeros(0, dtype=np.intp), np.zeros((0, size)), 0
         for part in look.covariances():
             here, b = part.asked, part.block
-            inner = np.einsum("oi,aibj,pj->aobp", rows, part.covariance, rows)
+            H = rows[here]
+            inner = np.einsum("aoi,aibj,bpj->aobp", H, part.covariance, H)
             found[here[:, None, None, None], every[:, None, None], here[:, None], every] = inner
             known = known @ look.between(at, b)
             told = look.filter.told[look.filter.layout.patterns[b]]
             open_ = np.eye(size) - carried.gain[b] @ told
-            start = rows @ part.start @ open_
-            end = rows @ part.end
+            start = H @ part.start @ open_
+            end = H @ part.end
             # (a, o, s): how they follow from the state at the start of this block, given everything.
             seen = start - end @ information[b + 1] @ carried.closed[b]
             cross = (known @ seen.reshape(-1, size).T).reshape(len(earlier), count, len(here), count)
@@ -146,42 +155,84 @@ class MarkovPosterior:
             How many functions.
         generator : numpy.random.Generator
         """
-        look, deviations = self._look(times), np.sqrt(self.data.noise.variance(self.hyper.noise))
+        (look, rows), variance = self._look_at_once(observables, times), self.data.noise.variance(self.hyper.noise)
         layout = look.filter.layout
         most = max(1, _TOGETHER // (layout.blocks * (layout.places + 1) * max(1, look.filter.space.size)))
         found = []
         for start in range(0, size, most):
             seen, states = look.draw(min(most, size - start), generator)
-            noise = deviations[:, None] * generator.standard_normal(seen.shape)
+            noise = np.sqrt(variance)[:, None] * generator.standard_normal(seen.shape)
             found.append(states + look.means(look.values - seen - noise))
         every = np.concatenate(found, axis=2) if found else np.zeros((len(times), look.filter.space.size, 0))
-        return self._combine(observables, times, every).transpose(2, 0, 1)
+        return self._combine(observables, times, rows, every).transpose(2, 0, 1)
 
-    def _rows(self, observables: Observables) -> Array:
-        if observables.intervals is not None:
-            raise LodekitError("the Markov engine has no means or totals over intervals; use engine='dense'")
-        return self.solved.filter.space.readings_of(observables, observables.evaluate(self.hyper.theta))
-
-    def _combine(self, observables: Observables, times: Array, states: Array) -> Array:
+    def _combine(self, observables: Observables, times: Array, rows: Array, states: Array) -> Array:
         """Return observables of states in their units, all that is known added, shape (n, o, k)."""
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, slopes=False)
-        rows = self._rows(observables)
-        return np.asarray(np.einsum("oi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
+        return np.asarray(np.einsum("aoi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
 
-    def _look(self, times: Array) -> Look:
-        """Return places for times among the blocks; the last ones are kept."""
+    def _parts(self, observables: Observables, times: Array) -> list[NDArray[np.intp]]:
+        """Return which times are looked at together: of intervals that end at them only a few may overlap."""
+        windows, every = observables.windows, np.arange(len(times))
+        if windows is None or not len(times):
+            return [every]
+        order = np.argsort(times, kind="stable")
+        scaled = np.unique(self.data.prior.units.scaled_times(times))
+        open_ = np.arange(1, len(scaled) + 1)[:, None] - np.searchsorted(scaled, scaled[:, None] - windows)
+        count = -(-int(open_.sum(axis=1).max()) // _OPEN)
+        return [order[start::count] for start in range(count)] if count > 1 else [every]
+
+    @staticmethod
+    def _scatter(parts: list[NDArray[np.intp]], found: list[Array]) -> Array:
+        every = np.zeros((sum(map(len, parts)), found[0].shape[1]))
+        for part, own in zip(parts, found, strict=True):
+            every[part] = own
+        return every
+
+    def _look_at_once(self, observables: Observables, times: Array) -> tuple[Look, Array]:
+        if len(self._parts(observables, times)) > 1:
+            raise LodekitError(
+                "too many of the intervals that were asked for overlap for covariances and samples of the Markov "
+                "engine; ask for fewer times, or use engine='dense'"
+            )
+        return self._look(observables, times)
+
+    def _look(self, observables: Observables, times: Array) -> tuple[Look, Array]:
+        """Return places for times among the blocks, and the rows of observables there, shape (n, o, s).
+
+        The last places are kept.
+        """
+        data, space, sums = self.data, self.solved.filter.space, None
+        rows = space.readings_of(observables, observables.evaluate(self.hyper.theta))
         key = np.ascontiguousarray(times).tobytes()
+        if observables.windows is not None:
+            base = space.base if isinstance(space, SummedSpace) else space
+            sums = self._sums(observables.windows, times)
+            own = base.readings_of(observables, observables.evaluate(self.hyper.theta))
+            space = sum_up(replace(base, readings=np.concatenate([base.readings, own])), sums)
+            rows = space.readings[sums.readings[data.size :].reshape(observables.count, len(times)).T]
+            key += observables.windows.tobytes() + own.tobytes()
+        rows = np.broadcast_to(rows, (len(times), observables.count, space.size))
         if key not in self._looks:
-            layout, places = self.data.with_times(self.data.prior.units.scaled_times(times), self.length)
-            values, own = self.solved.residual[:, None], self.solved.filter
+            layout, places = data.with_times(data.prior.units.scaled_times(times), self.length, sums)
+            values, own_variance = self.solved.residual[:, None], self.solved.filter.variance
             with np.errstate(all="ignore"):
                 spread = layout.spread(values, 0.0)
-                made = make_filter(own.space, layout, own.variance, spread, swept=True, looking=True)
+                made = make_filter(space, layout, own_variance, spread, swept=True, looking=True)
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
                 )
             self._looks.clear()
             self._looks[key] = Look(made[0], places, values, made[1])
-        return self._looks[key]
+        return self._looks[key], rows
+
+    def _sums(self, windows: Array, times: Array) -> Sums:
+        """Return the intervals of the measurements and of what is asked for."""
+        data, asked = self.data, self.data.prior.units.scaled_times(times)
+        measured = data.prior.observables.windows
+        ends = [data.scaled_times[index] for index in data.index] + [asked] * len(windows)
+        windows = np.concatenate([np.zeros(len(data.index)) if measured is None else measured, windows])
+        every = np.unique(np.concatenate([data.scaled_times, asked]))
+        return Sums.of(windows, ends, every, data.resolution)

@@ -45,18 +45,22 @@ class NoisySteps:
         self._F, self._B = F / self._norm, B / self._norm
         sizes = lengths * self._norm
         self._halvings = np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1e-300))) + 1).astype(int)
-        self._weights = np.cumprod(np.ldexp(sizes, -self._halvings)[:, None] / _ORDERS, axis=1)
+        self._weights = np.cumprod(np.ldexp(sizes, -self._halvings) / _ORDERS[:, None], axis=0)
         self._powers, self._noises = self._terms()
+        self._is_driven = bool(B.any())
         size = len(F)
-        grown = (self._weights @ self._powers[1:].reshape(_TERMS, size * size)).reshape(len(lengths), size, size)
-        noise = (self._weights @ self._noises.reshape(_TERMS, size * size)).reshape(len(lengths), size, size)
+        grown = (self._weights.T @ self._powers[1:].reshape(_TERMS, size * size)).reshape(len(lengths), size, size)
+        noise = np.zeros_like(grown)
+        if self._is_driven:
+            np.matmul(self._weights.T, self._noises.reshape(_TERMS, size * size), out=noise.reshape(-1, size * size))
         self._past: list[tuple[Mask, Array, Array]] = []
         for step in range(self._halvings.max(initial=0)):
             active = self._halvings > step
             E, Q = grown[active], noise[active]
             self._past.append((active, E, Q))
-            Phi = E + np.eye(size)
-            noise[active] = Q + Phi @ Q @ Phi.swapaxes(-1, -2)
+            if self._is_driven:
+                Phi = E + np.eye(size)
+                noise[active] = Q + Phi @ Q @ Phi.swapaxes(-1, -2)
             # The transition without the one of its diagonal: small entries are not lost beside it.
             grown[active] = 2.0 * E + E @ E
         self.transitions, self.noises = grown + np.eye(size), noise
@@ -77,18 +81,19 @@ class NoisySteps:
         Parameters
         ----------
         in_transitions, in_noises : arrays, shape (k, s, s)
-            Those in the noises are symmetric.
+            Those in the noises are symmetric; where nothing drives the states, they are zeros.
         """
         in_grown, in_noise = in_transitions.copy(), in_noises.copy()
         size = len(self._F)
         for active, E, Q in reversed(self._past):
-            Phi, G, N = E + np.eye(size), in_grown[active], in_noise[active]
-            turned = Phi.swapaxes(-1, -2)
-            across = E.swapaxes(-1, -2)
-            in_grown[active] = 2.0 * G + G @ across + across @ G + 2.0 * N @ Phi @ Q
-            in_noise[active] = N + turned @ N @ Phi
-        in_powers = (self._weights.T @ in_grown.reshape(len(in_grown), size * size)).reshape(_TERMS, size, size)
-        in_terms = (self._weights.T @ in_noise.reshape(len(in_noise), size * size)).reshape(_TERMS, size, size)
+            G, across = in_grown[active], E.swapaxes(-1, -2)
+            in_grown[active] = 2.0 * G + G @ across + across @ G
+            if self._is_driven:
+                Phi, N = E + np.eye(size), in_noise[active]
+                in_grown[active] += 2.0 * N @ Phi @ Q
+                in_noise[active] = N + Phi.swapaxes(-1, -2) @ N @ Phi
+        in_powers = (self._weights @ in_grown.reshape(len(in_grown), size * size)).reshape(_TERMS, size, size)
+        in_terms = (self._weights @ in_noise.reshape(len(in_noise), size * size)).reshape(_TERMS, size, size)
         in_F = np.zeros((size, size))
         slope = np.zeros((size, size))
         for k in range(_TERMS, 0, -1):

@@ -2,7 +2,8 @@
 
 It starts from the state at the start of its block, which is not known but is not random either: means are numbers plus
 a row of numbers for that state. So it whitens measurements as a Cholesky factor would, at a cost that does not grow
-with the length of a block. Blocks come last in all arrays. The way back is the adjoint of the same recursion.
+with the length of a block. Blocks come last in all arrays. States are those of each place, for those who look at them;
+`framed` is faster where only measurements count.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.inside import InsideSlopes, Motion, add_to
+from lodekit.inference.markov.inside import Motion
 
 __all__ = ["Swept", "sweep"]
 
@@ -69,64 +70,6 @@ class Swept:
     def noise(self) -> Array:
         """The covariance of the state at the end, given that at the start and the measurements, shape (u, n, n)."""
         return self.last[:, self.motion.space.size + 1 :].transpose(2, 0, 1)
-
-    def pull(self, total: InsideSlopes, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
-        """Add derivatives in steps and rows; return those in values and in variances, shape (2, p, w, u).
-
-        The logarithms of the deviations count minus one each.
-
-        Parameters
-        ----------
-        total : InsideSlopes
-            Grows.
-        in_white, in_last, in_quiet : arrays
-            Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
-        """
-        motion, n, s = self.motion, self.motion.space.noisy, self.motion.space.size + 1
-        count, places, width = self.observed.shape
-        H = _last(motion.readings[self.observed])
-        in_H, found = np.zeros_like(H), np.zeros((2, places, width, count))
-        in_steps, in_others = np.zeros((2, places, n, n, count)), np.zeros((places, *in_quiet.shape))
-        D = in_last
-        for i in range(places - 1, -1, -1):
-            Phi = _last(motion.noisy.transitions[self.steps[:, i + 1]])
-            before = [self.carried[i]]
-            for xi in self.white[i]:
-                before.append(before[-1] - xi[s:, None] * xi)
-            # The covariance is symmetric, whatever was done to its two halves.
-            half = 0.5 * (D[:, s:] + D[:, s:].swapaxes(0, 1))
-            known = before[-1]
-            in_steps[0, i] = np.einsum("ikb,jkb->ijb", D[:, :s], known[:, :s])
-            in_steps[0, i] += 2.0 * _mul(half, _mul(Phi, known[:, s:]))
-            in_steps[1, i] = half
-            D = np.einsum("jib,jkb->ikb", Phi, np.concatenate([D[:, :s], _mul(half, Phi)], axis=1))
-            if len(in_quiet):
-                moved = _last(motion.quiet.transitions[self.steps[:, i + 1]])
-                in_others[i] = np.einsum("ikb,jkb->ijb", in_quiet, self.quiet[i])
-                in_quiet = np.einsum("jib,jkb->ikb", moved, in_quiet)
-            for j in range(width - 1, -1, -1):
-                h, hq, xi, sigma = H[i, j, :n], H[i, j, n:], self.white[i, j], self.deviations[i, j]
-                in_xi = -np.einsum("ib,ikb->kb", xi[s:], D)
-                in_xi[:s] += in_white[i, j]
-                in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
-                in_row = in_xi / sigma
-                in_variance = -0.5 * ((in_xi * xi).sum(axis=0) + 1.0) / sigma**2
-                in_row[s:] += in_variance * h
-                in_H[i, j, :n] = np.einsum("ikb,kb->ib", before[j], in_row) + in_variance * sigma * xi[s:]
-                D += h[:, None] * in_row
-                if len(hq):
-                    in_H[i, j, n:] = np.einsum("ikb,kb->ib", self.quiet[i], in_row[n : s - 1])
-                    in_quiet = in_quiet + hq[:, None] * in_row[n : s - 1]
-                found[0, i, j], found[1, i, j] = in_row[s - 1], in_variance
-        self._add(total, in_steps, in_others, in_H)
-        return found
-
-    def _add(self, total: InsideSlopes, in_steps: Array, in_others: Array, in_H: Array) -> None:
-        numbers = self.steps[:, 1:].T.ravel()
-        for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
-            if part.size:
-                add_to(whole, numbers, part.transpose(0, 3, 1, 2).reshape(len(numbers), *part.shape[1:3]))
-        add_to(total.readings, self.observed.ravel(), in_H.transpose(3, 0, 1, 2).reshape(self.observed.size, -1))
 
 
 def _last(values: Array) -> Array:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.inference.markov.framed import Framed, sweep_framed
 from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
-from lodekit.inference.markov.sweeping import Swept, sweep
 
 __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 
@@ -105,22 +105,27 @@ class Alone:
 
     Parameters
     ----------
-    swept : Swept
+    swept : Framed
     basis, told : arrays, shapes (u, m, s) and (u, s, s)
         As in `White`.
     z, said, left : arrays, shapes (u, m, 1), (u, s, 1) and (u, m, 1)
         Whitened measurements, these in the basis, and what is left of them.
     """
 
-    swept: Swept
+    swept: Framed
     basis: Array
     told: Array
     z: Array
     said: Array
     left: Array
 
+    @property
+    def count(self) -> int:
+        """About how many numbers it has."""
+        return self.basis.size + 2 * self.z.size + self.swept.count
+
     @classmethod
-    def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array, *, keep: bool) -> Alone:
+    def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array) -> Alone:
         """Return the blocks of a chunk.
 
         Parameters
@@ -132,14 +137,12 @@ class Alone:
             Of the noise of each measurement.
         values : array, shape (b, m, 1)
             Of all measurements, in blocks.
-        keep : bool
-            Whether derivatives will be wanted.
         """
         blocks = chunk.blocks.ravel()
         observed = layout.observed[blocks]
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
-        motion, steps = _motion(space, layout, blocks)
-        swept = sweep(motion, steps, observed, values[blocks].reshape(observed.shape), own, keep=keep)
+        own_values = values[blocks].reshape(observed.shape)
+        swept = sweep_framed(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
         size = space.size + 1
         white = swept.white[:, :, :size].transpose(3, 0, 1, 2).reshape(len(blocks), -1, size)
         basis, told = _basis_of(white[..., :-1])
@@ -176,7 +179,7 @@ def _motion(space: Space, layout: Layout, blocks: Numbers) -> tuple[Motion, Numb
     """Return a system over the different steps of some blocks, and the numbers of these steps, shape (u, p + 1)."""
     steps = layout.steps[blocks]
     numbers, which = np.unique(steps, return_inverse=True)
-    return Motion(space, layout.lengths[numbers]), which.reshape(steps.shape)
+    return layout.motion(space, numbers), which.reshape(steps.shape)
 
 
 def whiten(space: Space, layout: Layout, chunk: Chunk, variance: Array) -> White:

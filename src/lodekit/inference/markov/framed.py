@@ -1,0 +1,341 @@
+"""Blocks of which each is one of its own: a filter inside each, from measurement to measurement, all blocks at once.
+
+It starts from the state at the start of its block, which is not known but is not random either: means are numbers plus
+a row of numbers for that state. So it whitens measurements as a Cholesky factor would, at a cost that does not grow
+with the length of a block. States are seen from frames in which they do not move. Blocks come last in all arrays. The
+way back is the adjoint of the same recursion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.inference.markov.frames import Cuts, Frames, Series, make_frames
+from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
+from lodekit.inference.markov.states import Space
+
+__all__ = ["Framed", "sweep_framed"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+#: Places that are worked on together.
+_GROUP = 16
+#: So many measurements tell how much noise they have.
+_SOME = 2000
+
+
+@dataclass(frozen=True)
+class Framed:
+    """Blocks of a chunk with their measurements whitened, given the state at the start of each.
+
+    Parameters
+    ----------
+    space : Space
+    frames : Frames
+    observed : array of int, shape (p, w, u)
+        The numbers of the observables; that of the row of zeros for none.
+    past : tuple of arrays, shapes (n, s + 1 + n, c)
+        Before each change of frames, how the mean of the states that noise drives follows from the state at the start,
+        minus the rest of it, and their covariance.
+    quiet : array, shape (p + 1, q, q, u)
+        How the other states follow from those at the start.
+    white : array, shape (p, w, s + 1 + n, u)
+        What whitened measurements say of the state at the start, they themselves, and what they add to the mean.
+    deviations : array, shape (p, w, u)
+        What they were divided by.
+    last : array, shape (n, s + 1 + n, u)
+        The same at the end.
+    doubt : float
+        What relative errors of covariances do to the log evidence.
+    """
+
+    space: Space
+    frames: Frames
+    observed: Numbers
+    past: tuple[Array, ...]
+    quiet: Array
+    white: Array
+    deviations: Array
+    last: Array
+    doubt: float
+
+    @property
+    def transition(self) -> Array:
+        """From the start of a block to that of the next one, given its measurements, shape (u, s, s)."""
+        n, size = self.space.noisy, self.space.size
+        found = np.zeros((self.last.shape[-1], size, size))
+        found[:, :n] = self.last[:, :size].transpose(2, 0, 1)
+        found[:, n:, n:] = self.quiet[-1].transpose(2, 0, 1)
+        return found
+
+    @property
+    def noise(self) -> Array:
+        """The covariance of the state at the end, given that at the start and the measurements, shape (u, n, n)."""
+        return self.last[:, self.space.size + 1 :].transpose(2, 0, 1)
+
+    @property
+    def count(self) -> int:
+        """About how many numbers it has."""
+        parts = self.white, self.deviations, self.quiet, self.observed, *self.past
+        return sum(part.size for part in parts)
+
+    def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
+        """Add derivatives in the system; return those in values and in variances, shape (2, p, w, u).
+
+        The logarithms of the deviations count minus one each.
+
+        Parameters
+        ----------
+        total : Total
+            Grows.
+        in_white, in_last, in_quiet : arrays
+            Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
+        """
+        places, width, count = self.observed.shape
+        series, found = self.frames.series, np.zeros((2, places, width, count))
+        in_terms = np.zeros_like(series.rows), np.zeros_like(series.noises)
+        way = _Way.of(self, in_last, in_quiet)
+        self._pull_change(places, way)
+        for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
+            stop = min(start + _GROUP, places)
+            part, observed = self.frames.part(start, stop), self.observed[start:stop]
+            # Numbers that were used make room for derivatives in them.
+            rows, noises = part.rows(observed), part.noises()
+            for i in range(stop - 1, start - 1, -1):
+                for j in range(width - 1, -1, -1):
+                    found[:, i, j] = self._pull_measured((i, j), rows[j, :, i - start], in_white[i, j], way)
+                way.take_back(series, noises[:, i - start])
+                self._pull_change(i, way)
+            part.pull(in_terms, rows, noises, observed)
+        self._add_changes(total, way)
+        total.add_parts(*series.pull(*in_terms))
+        return found
+
+    def _pull_measured(self, place: tuple[int, int], row: Array, in_white: Array, way: _Way) -> tuple[Array, Array]:
+        """Go back over a measurement; return derivatives in its value and variance, those in its row in its place."""
+        n, s = self.space.noisy, self.space.size + 1
+        h, xi, sigma, D = row.copy(), self.white[place], self.deviations[place], way.D
+        way.known += np.multiply(xi[s:, None], xi, out=way.update)
+        in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
+        np.negative(in_xi, out=in_xi)
+        in_xi[:s] += in_white
+        in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
+        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0) / sigma**2
+        in_xi /= sigma
+        in_value = in_xi[s - 1].copy()
+        in_xi[s:] += in_variance * h[:n]
+        row[:n] = np.einsum("ikb,kb->ib", way.known, in_xi) + (in_variance * sigma) * xi[s:]
+        D += np.multiply(h[:n, None], in_xi, out=way.update)
+        if len(way.A):
+            row[n:] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
+            way.A = way.A + h[n:, None] * in_xi[n : s - 1]
+        return in_value, in_variance
+
+    def _pull_change(self, place: int, way: _Way) -> None:
+        """Go back over a change of frames at some place."""
+        cuts, motion, s = self.frames.cuts[place], self.frames.motion, self.space.size + 1
+        if not len(cuts.blocks):
+            return
+        blocks, before = _all_or(cuts.blocks, way.D.shape[-1]), self.past[place]
+        Phi, own = _last(motion.noisy.transitions[cuts.gone]), way.D[..., blocks]
+        # The covariance is symmetric, whatever was done to its two halves.
+        half = 0.5 * (own[:, s:] + own[:, s:].swapaxes(0, 1))
+        in_transition = np.einsum("ikb,jkb->ijb", own[:, :s], before[:, :s])
+        in_transition += 2.0 * _mul(half, _mul(Phi, before[:, s:]))
+        way.in_steps[0, cuts.where] = in_transition.transpose(2, 0, 1)
+        way.in_steps[1, cuts.where] = half.transpose(2, 0, 1)
+        way.D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], _mul(half, Phi)], axis=1))
+        way.known[..., blocks] = before
+        if len(way.A):
+            moved, own = _last(motion.quiet.transitions[cuts.gone]), way.A[..., blocks]
+            way.in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place - 1][..., blocks])
+            way.A = way.A.copy()
+            way.A[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
+
+    def _add_changes(self, total: Total, way: _Way) -> None:
+        frames, inner = self.frames, InsideSlopes.of(self.frames.motion)
+        gone = np.concatenate([cuts.gone for cuts in frames.cuts])
+        add_to(inner.noisy, gone, way.in_steps[0])
+        if way.in_others.size:
+            add_to(inner.quiet, gone, way.in_others)
+        total.add(frames.motion, inner)
+        in_noises = np.zeros_like(frames.steps.noises)
+        add_to(in_noises, np.concatenate([cuts.last for cuts in frames.cuts]), way.in_steps[1])
+        in_matrix, in_density = frames.steps.pull(np.zeros_like(in_noises), in_noises)
+        total.matrix[: len(in_matrix), : len(in_matrix)] += in_matrix
+        total.density += in_density
+
+
+@dataclass
+class _Way:
+    """Where the way back is.
+
+    Parameters
+    ----------
+    D, A : arrays, shapes (n, s + 1 + n, u) and (q, q, u)
+        Derivatives in what is known of the states that noise drives, and of the others.
+    known, update : arrays, shape (n, s + 1 + n, u)
+        What is known, and room for what changes that.
+    in_steps, in_others : arrays, shapes (2, c, n, n) and (c, q, q)
+        Derivatives in transitions and noises of all changes of frames, and in transitions of the other states.
+    """
+
+    D: Array
+    A: Array
+    known: Array
+    update: Array
+    in_steps: Array
+    in_others: Array
+
+    @classmethod
+    def of(cls, own: Framed, in_last: Array, in_quiet: Array) -> _Way:
+        """Return its beginning, which is the end.
+
+        Parameters
+        ----------
+        own : Framed
+        in_last, in_quiet : arrays
+            Derivatives there.
+        """
+        n, q = len(in_last), len(in_quiet)
+        changes = sum(len(cuts.blocks) for cuts in own.frames.cuts)
+        steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
+        return cls(in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last), steps, others)
+
+    def take_back(self, series: Series, noises: Array) -> None:
+        """Take away noise from what is known: in a frame nothing else happens on the way to a place.
+
+        Parameters
+        ----------
+        series : Series
+        noises : array, shape (e, u)
+            They are replaced by derivatives in them.
+        """
+        s = self.D.shape[1] - len(self.D)
+        for (row, start, stop), first in zip(series.ranges, series.edges, strict=False):
+            own = noises[first : first + stop - start]
+            self.known[row, s + start : s + stop] -= own
+            own[:] = self.D[row, s + start : s + stop]
+
+
+def _last(values: Array) -> Array:
+    """Return the first dimension as the last one."""
+    return np.ascontiguousarray(values.transpose(*range(1, values.ndim), 0))
+
+
+def _mul(first: Array, second: Array) -> Array:
+    return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
+
+
+def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
+    """Return a slice where all blocks are meant: nothing is copied then."""
+    return slice(None) if len(blocks) == count else blocks
+
+
+def sweep_framed(
+    space: Space, lengths: Array, steps: Numbers, observed: Numbers, values: Array, variance: Array
+) -> Framed:
+    """Return blocks of a chunk.
+
+    Parameters
+    ----------
+    space : Space
+    lengths : array
+        All different lengths of steps.
+    steps : array of int, shape (u, p + 1)
+        The numbers of the steps, that to the following block included.
+    observed : array of int, shape (u, p, w)
+        The numbers of the observables; -1 for none.
+    values, variance : arrays, shape (u, p, w)
+        Of the measurements, and of their noise; zero and one for none.
+    """
+    count, places, width = observed.shape
+    n, size = space.noisy, space.size
+    s = size + 1
+    frames = make_frames(space, lengths, steps, _quiet(observed, variance, len(space.readings)))
+    observed = np.ascontiguousarray(np.where(observed >= 0, observed, len(space.readings)).transpose(1, 2, 0))
+    y, R = _last(values), _last(variance)
+    D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
+    D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
+    white, squares = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
+    quiet, past, largest, doubt = np.zeros((places + 1, *A.shape)), [], np.zeros((width, count)), 0.0
+    update, diagonal = np.zeros_like(D), np.einsum("iib->ib", D[:, s:])
+    for i in range(places + 1):
+        if i % _GROUP == 0 and i < places:
+            group = slice(i, min(i + _GROUP, places))
+            part = frames.part(group.start, group.stop)
+            H, noises, variances = part.rows(observed[group]), part.noises(), np.zeros((group.stop - i, n, count))
+        past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
+        A = _change(frames, frames.cuts[i], D, A)
+        quiet[i] = A
+        if i == places:
+            break
+        at = i - group.start
+        _add_noise(frames.series, noises[:, at], D[:, s:])
+        variances[at] = diagonal
+        for j in range(width):
+            h, hq = H[j, :n, at], H[j, n:, at]
+            # How a measurement follows from the state at the start, its value, and its covariance with the state.
+            row = np.einsum("ib,ikb->kb", h, D, out=white[i, j])
+            if len(hq):
+                row[n:size] += np.einsum("ib,ikb->kb", hq, A)
+            row[size] += y[i, j]
+            squares[i, j] = np.einsum("ib,ib->b", h, row[s:]) + R[i, j]
+            row /= np.sqrt(squares[i, j])
+            D -= np.multiply(row[s:, None], row, out=update)
+        if i + 1 == group.stop:
+            doubt += _doubt(H[:, :n], variances, squares[group], largest)
+    return Framed(space, frames, observed, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
+
+
+def _add_noise(series: Series, noises: Array, S: Array) -> None:
+    for (row, start, stop), first in zip(series.ranges, series.edges, strict=False):
+        S[row, start:stop] += noises[first : first + stop - start]
+
+
+def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
+    """Return about the smallest variance of the noise of each observable; exact values are few, and do not count."""
+    every = max(1, observed.size // _SOME)
+    seen, own = observed.ravel()[::every], variance.ravel()[::every]
+    found = np.full(count, np.inf)
+    for number in np.unique(seen[seen >= 0]):
+        found[number] = np.quantile(own[seen == number], 0.1)
+    return found
+
+
+def _doubt(rows: Array, variances: Array, squares: Array, largest: Array) -> float:
+    """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large.
+
+    Parameters
+    ----------
+    rows, variances, squares : arrays, shapes (w, n, p, u), (p, n, u) and (p, w, u)
+        Of measurements at some places, of states, and of measurements.
+    largest : array, shape (w, u)
+        The largest variance so far; grows.
+    """
+    deviations = np.sqrt(np.maximum(variances, 0.0))
+    signal = np.einsum("wipb,pib->pwb", np.abs(rows), deviations) ** 2
+    np.maximum(signal[0], largest, out=signal[0])
+    np.maximum.accumulate(signal, axis=0, out=signal)
+    largest[:] = signal[-1]
+    return float(np.sum(signal / squares))
+
+
+def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
+    """Move what is known of states to new frames, for some blocks; return A."""
+    if not len(cuts.blocks):
+        return A
+    motion, s = frames.motion, D.shape[1] - len(D)
+    blocks = _all_or(cuts.blocks, D.shape[-1])
+    Phi = _last(motion.noisy.transitions[cuts.gone])
+    moved = _mul(Phi, D[..., blocks])
+    moved[:, s:] = np.einsum("ijb,kjb->ikb", moved[:, s:], Phi)
+    moved[:, s:] += _last(frames.steps.noises[cuts.last])
+    D[..., blocks] = moved
+    if len(A):
+        A = A.copy()
+        A[..., blocks] = _mul(_last(motion.quiet.transitions[cuts.gone]), A[..., blocks])
+    return A
