@@ -45,6 +45,8 @@ _AS_GOOD = 0.05
 #: is learned from first, of so many rows at least, in which it does so that often: it tells the same, and each look at
 #: all of the record takes long.
 _ROWS, _FAST, _PIECE, _OFTEN = 500, 0.002, 150, 40
+#: Where steps end at a bound, others that were less by so much, in nat, are followed, of fewer measurements than that.
+_NEAR, _FEW = 1.0, 2000
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -161,8 +163,23 @@ def _soften_record(setup: Setup, measurements: Measurements, share: float) -> Ac
 
 
 def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
-    """Return an optimum after last steps towards it, and the curvature there."""
-    return polish(objective, optimum, curvature_at(objective, optimum.x))
+    """Return an optimum after last steps towards it, and the curvature there.
+
+    Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher. That
+    shows where steps take a parameter to its bound: there others are followed, too, that had come about as far.
+    """
+    found, curvature = polish(objective, optimum, curvature_at(objective, optimum.x))
+    gone = (found.at_bound & ~optimum.at_bound)[objective.layout.blocks.theta]
+    for value, x in optimum.others if gone.any() and objective.engine.size < _FEW else ():
+        if value < optimum.value - _NEAR:
+            continue
+        rest = [each for each in optimum.others if each[1] is not x]
+        others = ((optimum.value, optimum.x), *rest)
+        start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), others=others)
+        second, own = polish(objective, start, curvature_at(objective, x))
+        if second.value > found.value:
+            found, curvature = second, own
+    return found, curvature
 
 
 def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
