@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 #: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
 _LONG, _SHORT = 40_000, 6_000
-#: What a step has to gain on the whole record, before the last ones.
+#: What a step has to gain on the whole record, before the last ones; and another end of a search over the best one.
 _GAIN = 1e-4
 #: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
 _AS_GOOD = 0.05
@@ -46,6 +46,8 @@ _AS_GOOD = 0.05
 #: is learned from first, of so many rows at least, in which it does so that often: it tells the same, and each look at
 #: all of the record takes long.
 _ROWS, _FAST, _PIECE, _OFTEN = 500, 0.002, 150, 40
+#: Ends of searches that are less than the best by so much, in nat, are followed; of fewer measurements than that.
+_NEAR, _FEW = 0.5, 2000
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -171,8 +173,23 @@ def _soften_record(setup: Setup, measurements: Measurements, share: float) -> Ac
 
 
 def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
-    """Return an optimum after last steps towards it, and the curvature there."""
-    return polish(objective, optimum, curvature_at(objective, optimum.x))
+    """Return an optimum after last steps towards it, and the curvature there.
+
+    Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
+    others are followed, too, that had come about as far.
+    """
+    found, curvature = polish(objective, optimum, curvature_at(objective, optimum.x))
+    for value, x in optimum.others if objective.layout.learned and objective.engine.size < _FEW else ():
+        if value < optimum.value - _NEAR:
+            continue
+        rest = [each for each in optimum.others if each[1] is not x]
+        others = ((optimum.value, optimum.x), *rest)
+        start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), others=others)
+        second, own = polish(objective, start, curvature_at(objective, x))
+        # The same place to rounding is no other one.
+        if second.value > found.value + _GAIN:
+            found, curvature = second, own
+    return found, curvature
 
 
 def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
