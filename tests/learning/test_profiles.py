@@ -147,7 +147,7 @@ def test_what_is_compatible_with_nothing_is_open_below() -> None:
 
 
 def test_of_a_sum_that_is_known_both_parts_have_the_interval_that_the_other_leaves() -> None:
-    """The masses of a pendulum and its cart: the curvature takes the small one for told where chance has made it large."""
+    """Masses of a cart and its pendulum: where chance has made the small one large, its curvature tells too much."""
 
     def value(x: np.ndarray) -> float:
         large, small = math.exp(min(float(x[0]), 50.0)), math.exp(min(float(x[1]), 50.0))

@@ -22,7 +22,6 @@ from lodekit.learning.rivals import Rival, find_rivals
 from lodekit.learning.search import UNKNOWN_AHEAD
 from lodekit.learning.verdicts import Structure, Verdict, compare_rivals, give_verdicts, relative_errors
 from lodekit.learning.whiteness import Whiteness
-from lodekit.learning.widening import widen_all
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -177,8 +176,9 @@ def diagnose(
             found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
         else:
             known = evidence.objective, evidence.optimum, evidence.curvature
-            wider = widen_all(evidence.objective.layout, checks) if evidence.prior.processes else {}
-            found = give_verdicts(structure, evidence.curves, *known, max(wider.values(), default=1.0))
+            # As intervals are widened where free functions do not take up what is left.
+            factors = [check.inflation for check in checks if check.has_memory and evidence.prior.processes]
+            found = give_verdicts(structure, evidence.curves, *known, max(factors, default=1.0))
             rivals = find_rivals(*known, evidence.times)
             found |= compare_rivals(*known, rivals, found)
             unresolved = parameters_between(evidence.system, evidence.measurements.names) if evidence.is_exact else ()

@@ -123,21 +123,20 @@ def estimate_parameters(
         size = max(abs(value), transform.size)
         flat = error > _FLAT_UNBOUNDED * size if transform.is_unbounded else spread > _FLAT
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
-            limits = (transform.low, transform.high)
-            found[name] = Estimate(value, math.inf, limits, False, NOT_IDENTIFIED)
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, NOT_IDENTIFIED)
             continue
         reach = plain * find_reach(share, math.inf if freedom is None else float(freedom[position]), wider)
-        linear = abs(transform.slope(point)) * reach
-        found[name] = Estimate(value, error, _interval(transform, point, reach, linear))
+        found[name] = Estimate(value, error, _interval(transform, point, reach))
     return found
 
 
-def _interval(transform: Transform, point: float, reach: float, linear: float) -> tuple[float, float]:
+def _interval(transform: Transform, point: float, reach: float) -> tuple[float, float]:
     """Return an interval that reaches so far on the scale of the search, or linearly where there are no limits."""
     if not transform.is_unbounded:
         low, high = sorted((transform.forward(point - reach), transform.forward(point + reach)))
         return low, high
     # The scale of the search is only a means there: it knows zero, which the data need not know.
+    linear = abs(transform.slope(point)) * reach
     return transform.forward(point) - linear, transform.forward(point) + linear
 
 
