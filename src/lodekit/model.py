@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, leftover, online, plant, storage
+from lodekit import answers, figures, leftover, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
@@ -19,6 +19,7 @@ from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.learning.needs import Disturbance
+from lodekit.online import stream
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
 from lodekit.summary import intervals, summary
@@ -374,7 +375,7 @@ class LODEGP:
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
     simulate = method_of_fit(simulate_inputs)
-    stream = method_of_fit(online.stream)
+    stream = method_of_fit(stream)
     summary = method_of_fit(summary)
     intervals = method_of_fit(intervals)
     plot = method_of_fit(figures.plot)
