@@ -1,4 +1,4 @@
-"""Simulated plants with a disturbance: do intervals hold the truth, and how often is one found that is not there?
+"""Simulated plants with a disturbance: whether intervals hold the truth, and how often one is found that is not there.
 
 A lag with a known input, its state driven by white noise, measured with noise. Intervals of a fit that knows of the
 disturbance are compared with those of a fit that does not; and where there is none, p-values of the test at the
@@ -20,6 +20,7 @@ import lodekit as lk
 
 Array = NDArray[np.float64]
 TRUTH = {"a": 0.3, "K": 2.0}
+WAYS = ("with", "without", "least squares")
 STEP, NOISE = 0.5, 0.1
 LEVELS = (0.01, 0.05, 0.1, 0.2)
 SYSTEM = "x' = -a*x + K*u + w"
@@ -92,7 +93,7 @@ def main() -> None:
             way: float(np.mean([each[way][name] for each in every])) for way in ("with", "without", "least squares")
         }
         found[name] = shares
-        print(f"{name}: intervals of 95 % hold the truth in", ", ".join(f"{way}: {s:.1%}" for way, s in shares.items()))
+        print(f"{name}: intervals hold the truth in", ", ".join(f"{way}: {share:.1%}" for way, share in shares.items()))
     deviations = np.array([each["deviation"] for each in every])
     found["deviation"] = [float(deviations.mean()), float(deviations.std())]
     found["converged"] = float(np.mean([each["converged"] for each in every]))
