@@ -36,7 +36,7 @@ def simulate(count: int, intensity: float, seed: int) -> tuple[Array, dict[str, 
     x[0] = generator.standard_normal()
     for k in range(count - 1):
         x[k + 1] = decay * x[k] + TRUTH["K"] * u[k] * (1.0 - decay) / a + deviation * generator.standard_normal()
-    return STEP * np.arange(count), {"x": x + NOISE * generator.standard_normal(count), "u": u}
+    return np.linspace(0.0, STEP * (count - 1), count), {"x": x + NOISE * generator.standard_normal(count), "u": u}
 
 
 def covered(gp: lk.LODEGP) -> dict[str, bool]:
