@@ -14,6 +14,7 @@ import lodekit as lk
 from lodekit.certificate.certify import certificate
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.sources import read_source
 from lodekit.disturbing import without_disturbances
 from lodekit.fitting import make_fit
 from lodekit.learning.needs import boundary_p_value
@@ -218,9 +219,8 @@ def test_several_records_share_the_intensity() -> None:
     tables = [(t + 100.0 * k, table) for k, (t, table) in enumerate(pieces)]
     values = []
     for records in (tables, tables[:1], tables[1:]):
-        gp = lk.LODEGP(SYSTEM, **ARGUMENTS, mode_deviation=2.0)
-        source = gp._read(records, None, None)
-        setup = prepare(SYSTEM, gp._arguments(), source.measurements, time=None)
+        source = read_source(records, None, SYSTEM.plain_channels)
+        setup = prepare(SYSTEM, Arguments(**ARGUMENTS, mode_deviation=2.0), source.measurements)
         hyper = setup.layout.unpack(np.zeros(setup.layout.size))
         hyper = replace(hyper, theta=np.array([0.3, 2.0, 0.5]), disturbance_deviations=np.array([0.4]))
         values.append(setup.engine.value(hyper))
