@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import lodekit as lk
 from lodekit.certificate.certify import certificate
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.sources import read_source
 from lodekit.disturbing import without_disturbances
 from lodekit.fitting import make_fit
 from lodekit.learning.needs import boundary_p_value
@@ -25,7 +27,7 @@ from tests.cli.command import run
 
 Array = NDArray[np.float64]
 SYSTEM = lk.System("x' = -a*x + K*u + w; y' = -b*y + x", parameters=["a", "K", "b"])
-ARGUMENTS = {"inputs": {"u": "hold"}, "disturbances": {"w": "white"}, "random_state": 0}
+ARGUMENTS: dict[str, Any] = {"inputs": {"u": "hold"}, "disturbances": {"w": "white"}, "random_state": 0}
 
 
 def plant(count: int, deviation: float, seed: int = 1) -> tuple[Array, dict[str, Array]]:
@@ -41,7 +43,7 @@ def plant(count: int, deviation: float, seed: int = 1) -> tuple[Array, dict[str,
             state = np.array([x, state[1] * decay + 0.5 * (x + state[0]) * (1.0 - decay) / 0.5])
         rows.append(state)
     table = np.array(rows) + 0.1 * generator.standard_normal((count, 2))
-    return h * np.arange(count), {"x": table[:, 0], "y": table[:, 1], "u": u}
+    return np.linspace(0.0, h * (count - 1), count), {"x": table[:, 0], "y": table[:, 1], "u": u}
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +58,11 @@ def test_intensity_and_parameters_are_learned(shaken: lk.LODEGP) -> None:
     for name, value in truth.items():
         found = shaken.parameters_[name]
         assert abs(found.value - value) < 4.0 * found.std_error < 1.3 * value
-    found = shaken.disturbances_["w"]
-    assert abs(found.deviation - 0.4) < 4.0 * found.std_error < 0.8
-    assert found.needed
-    assert found.p_value < 1e-10
-    assert found.lengthscale is None
+    learned = shaken.disturbances_["w"]
+    assert abs(learned.deviation - 0.4) < 4.0 * learned.std_error < 0.8
+    assert learned.needed
+    assert learned.p_value < 1e-10
+    assert learned.lengthscale is None
     assert shaken.engine_.startswith("markov")
     assert "w: white noise, " in shaken.summary()
     assert shaken.fit_.to_dict()["disturbances"]["w"]["needed"] is True
@@ -194,7 +196,7 @@ def test_what_cannot_be_is_refused() -> None:
 
     def attempt(text: str, words: str, extra: dict[str, Array] | None = None, **arguments: object) -> None:
         system = lk.System(text, parameters=["a"])
-        options = {"disturbances": {"w": "white"}, **arguments}
+        options: dict[str, Any] = {"disturbances": {"w": "white"}, **arguments}
         with pytest.raises(lk.LodekitError, match=words):
             lk.LODEGP(system, **options).fit(t, {**data, **(extra or {})})
 
@@ -217,9 +219,8 @@ def test_several_records_share_the_intensity() -> None:
     tables = [(t + 100.0 * k, table) for k, (t, table) in enumerate(pieces)]
     values = []
     for records in (tables, tables[:1], tables[1:]):
-        gp = lk.LODEGP(SYSTEM, **ARGUMENTS, mode_deviation=2.0)
-        source = gp._read(records, None, None)
-        setup = prepare(SYSTEM, gp._arguments(), source.measurements, time=None)
+        source = read_source(records, None, SYSTEM.plain_channels)
+        setup = prepare(SYSTEM, Arguments(**ARGUMENTS, mode_deviation=2.0), source.measurements)
         hyper = setup.layout.unpack(np.zeros(setup.layout.size))
         hyper = replace(hyper, theta=np.array([0.3, 2.0, 0.5]), disturbance_deviations=np.array([0.4]))
         values.append(setup.engine.value(hyper))
