@@ -17,7 +17,8 @@ from lodekit.errors import AccuracyError, DataError, LodekitError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
-from lodekit.inference.markov import layout, posterior, sums
+from lodekit.inference.markov import layout, sums
+from lodekit.inference.markov import posterior as looks
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.frames import make_frames
 from lodekit.inference.markov.layout import MarkovData
@@ -193,7 +194,7 @@ def test_means_and_totals_over_intervals(equations: str, length: int | None) -> 
 
 def test_intervals_that_overlap_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means and variances come in several passes; what needs all intervals at once is refused, and so are such data."""
-    times = 0.1 * np.arange(1, 31)
+    times: Array = np.linspace(0.1, 3.0, 30)
     data = Observations().add(times, "mean(x, 0.5)", np.sin(times)).add(times, "u", np.cos(times))
     measurements = Measurements.of(data)
     prior = prior_of(lk.System("x' = -x + u"), measurements, latent="matern-3/2")
@@ -203,7 +204,7 @@ def test_intervals_that_overlap_too_often(monkeypatch: pytest.MonkeyPatch) -> No
     observables, asked = prior.observables, times[::-1] + 0.03
     whole = engine.posterior(hyper)
     expected = whole.mean(observables, asked), whole.variance(observables, asked)
-    monkeypatch.setattr(posterior, "_OPEN", 2)
+    monkeypatch.setattr(looks, "_OPEN", 2)
     split = engine.posterior(hyper)
     np.testing.assert_allclose(split.mean(observables, asked), expected[0], atol=1e-11)
     np.testing.assert_allclose(split.variance(observables, asked), expected[1], atol=1e-11)
