@@ -101,8 +101,13 @@ def growth(most: int) -> list[dict[str, Any]]:
             rows *= 10
         own = [each for each in found if each["kind"] == kind and each["rows"] >= 100_000]
         if len(own) > 1:
-            steps = np.log([own[-1]["rows"] / own[-2]["rows"], own[-1]["value"] / own[-2]["value"]])
-            print(f"{kind:>13} growth exponent {steps[1] / steps[0]:.2f}")
+            steps = np.log([own[-1][name] / own[-2][name] for name in ("rows", "value", "gradient")])
+            print(f"{kind:>13} growth exponent {steps[1] / steps[0]:.2f}, with gradient {steps[2] / steps[0]:.2f}")
+    regular = {each["rows"]: each for each in found if each["kind"] == "regular"}
+    for each in found:
+        if each["kind"] != "regular":
+            of_value, of_gradient = (each[name] / regular[each["rows"]][name] for name in ("value", "gradient"))
+            print(f"{each['kind']:>13} {each['rows']:>9} rows: {of_value:.1f} and {of_gradient:.1f} times the regular")
     return found
 
 

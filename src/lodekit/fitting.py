@@ -227,8 +227,8 @@ def _learn_from_pieces(
     units, names, objective = setup.prior.units, setup.measurements.names, setup.objective
     scales = dict(zip(names, units.scales.tolist(), strict=True))
     arguments, found = setup.arguments, list[tuple[float, Array, Array]]()
-    if arguments.engine == "auto" and not setup.case.driven:
-        # Waves fill the whole window, however short a piece of it is.
+    if arguments.engine == "auto" and not setup.case.driven and setup.choice.kind.name != "markov":
+        # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
         arguments = replace(arguments, engine="dense")
     for shorten in ways:
         short = shorten(setup.measurements, count)

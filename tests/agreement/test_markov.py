@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations, Series
-from lodekit.errors import AccuracyError, DataError
+from lodekit.errors import AccuracyError, DataError, LodekitError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
-from lodekit.inference.markov import layout
+from lodekit.inference.markov import layout, sums
+from lodekit.inference.markov import posterior as looks
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.frames import make_frames
 from lodekit.inference.markov.layout import MarkovData
@@ -175,8 +176,10 @@ def test_many_rows_within_a_lengthscale(few: int, monkeypatch: pytest.MonkeyPatc
     compare(dense, markov, hyper)
 
 
-@pytest.mark.parametrize("equations", ["x' = -a*x + u", "x'' + a*x' + 9*x = 0; y' = -a*y + x + u"])
-def test_means_and_totals_over_intervals(equations: str) -> None:
+@pytest.mark.parametrize(
+    ("equations", "length"), [("x' = -a*x + u", None), ("x'' + a*x' + 9*x = 0; y' = -a*y + x + u", 6)]
+)
+def test_means_and_totals_over_intervals(equations: str, length: int | None) -> None:
     """Intervals that touch, that overlap, with gaps between them, of several lengths, at several rates; and modes."""
     system = lk.System(equations, parameters=["a"])
     generator = np.random.default_rng(6)
@@ -186,9 +189,30 @@ def test_means_and_totals_over_intervals(equations: str) -> None:
     data = data.add(odd[::2], "total(u, 0.1)", generator.standard_normal(5))
     measurements = Measurements.of(data)
     prior = prior_of(system, measurements, latent="matern-5/2", noise="channel")
-    hyper = hyper_of(prior, (0.7,))
-    for length in (None, 6):
-        compare(*both(prior, measurements, length), hyper)
+    compare(*both(prior, measurements, length), hyper_of(prior, (0.7,)))
+
+
+def test_intervals_that_overlap_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means and variances come in several passes; what needs all intervals at once is refused, and so are such data."""
+    times: Array = np.linspace(0.1, 3.0, 30)
+    data = Observations().add(times, "mean(x, 0.5)", np.sin(times)).add(times, "u", np.cos(times))
+    measurements = Measurements.of(data)
+    prior = prior_of(lk.System("x' = -x + u"), measurements, latent="matern-3/2")
+    engine, hyper = MarkovEngine(MarkovData.of(prior, measurements.series)), hyper_of(prior, ())
+    assert engine.data.sums is not None
+    assert len(engine.data.sums) == 5
+    observables, asked = prior.observables, times[::-1] + 0.03
+    whole = engine.posterior(hyper)
+    expected = whole.mean(observables, asked), whole.variance(observables, asked)
+    monkeypatch.setattr(looks, "_OPEN", 2)
+    split = engine.posterior(hyper)
+    np.testing.assert_allclose(split.mean(observables, asked), expected[0], atol=1e-11)
+    np.testing.assert_allclose(split.variance(observables, asked), expected[1], atol=1e-11)
+    with pytest.raises(LodekitError, match="overlap"):
+        split.covariance(observables, asked)
+    monkeypatch.setattr(sums, "_MOST", 4)
+    with pytest.raises(LodekitError, match="at most 4 are open at the same time, got 5"):
+        MarkovEngine(MarkovData.of(prior, measurements.series)).value(hyper)
 
 
 def textbook(

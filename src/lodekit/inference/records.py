@@ -6,10 +6,11 @@ gradient and the bound on its error are sums; the posterior is one for each reco
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,9 +143,9 @@ class RecordsEngine:
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
         found = []
-        for engine in self.engines:
-            found.append(engine.evaluate(hyper))
-            if not np.isfinite(found[-1].value):
+        for each in self._ask("evaluate", hyper):
+            found.append(each)
+            if not np.isfinite(each.value):
                 return Evidence.impossible(hyper)
         gradient = reduce(_add, (each.gradient for each in found))
         return Evidence(float(sum(each.value for each in found)), gradient, float(sum(each.error for each in found)))
@@ -156,12 +157,22 @@ class RecordsEngine:
     def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         value = error = 0.0
-        for engine in self.engines:
-            more = engine.appraise(hyper)
+        for more in self._ask("appraise", hyper):
             if not np.isfinite(more[0]):
                 return -np.inf, 0.0
             value, error = value + more[0], error + more[1]
         return value, error
+
+    def _ask(self, question: str, hyper: Hyperparameters) -> Iterator[Any]:
+        """Yield what engines say: one after the other, or all at once where joblib was told to work in parallel.
+
+        ``joblib.parallel_config(backend="dask")`` is what users say for a cluster.
+        """
+        joblib = sys.modules.get("joblib")
+        if joblib is None or joblib.effective_n_jobs(None) == 1:
+            yield from (getattr(engine, question)(hyper) for engine in self.engines)
+        else:
+            yield from joblib.Parallel()(joblib.delayed(_answer)(engine, question, hyper) for engine in self.engines)
 
     def posterior(self, hyper: Hyperparameters) -> RecordsPosterior:
         """Return the posteriors of all records at some hyperparameters; raise where one is not finite."""
@@ -193,6 +204,10 @@ class RecordsEngine:
             if found := engine.trouble(hyper):
                 return f"record {name}: {found}"
         return ""
+
+
+def _answer(engine: Engine, question: str, hyper: Hyperparameters) -> Any:
+    return getattr(engine, question)(hyper)
 
 
 def _add(first: Hyperparameters, second: Hyperparameters) -> Hyperparameters:

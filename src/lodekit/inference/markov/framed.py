@@ -103,7 +103,7 @@ class Framed:
             stop = min(start + _GROUP, places)
             part, observed = self.frames.part(start, stop), self.observed[start:stop]
             # Numbers that were used make room for derivatives in them.
-            rows, noises = part.rows(observed), part.noises()
+            rows, noises = part.readings(observed), part.noises()
             for i in range(stop - 1, start - 1, -1):
                 for j in range(width - 1, -1, -1):
                     found[:, i, j] = self._pull_measured((i, j), rows[j, :, i - start], in_white[i, j], way)
@@ -267,7 +267,7 @@ def sweep_framed(
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
             part = frames.part(group.start, group.stop)
-            H, noises, variances = part.rows(observed[group]), part.noises(), np.zeros((group.stop - i, n, count))
+            H, noises, variances = part.readings(observed[group]), part.noises(), np.zeros((group.stop - i, n, count))
         past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
         A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A

@@ -124,22 +124,22 @@ class Series:
         quiet = np.flatnonzero((loud <= _LOUD).all(axis=0))
         return float(tried[quiet[0]] if len(quiet) else tried[-1])
 
-    def pull(self, in_rows: Array, in_noises: Array) -> tuple[Array, Array, Array]:
+    def pull(self, in_readings: Array, in_noises: Array) -> tuple[Array, Array, Array]:
         """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
 
         Parameters
         ----------
-        in_rows : array, shape (k, o + 1, s)
-            Those in `rows`.
+        in_readings : array, shape (k, o + 1, s)
+            Those in `Series.rows`.
         in_noises : array, shape (e, k)
             Those in `noises`.
         """
         n, in_F = self._noisy, np.zeros_like(self._F)
-        slope = in_rows[-1]
+        slope = in_readings[-1]
         for k in range(self.count - 1, 0, -1):
             in_F += self.rows[k - 1].T @ slope
-            slope = slope @ self._F.T + in_rows[k - 1]
-        in_readings = slope
+            slope = slope @ self._F.T + in_readings[k - 1]
+        first_readings = slope
         parts = np.zeros((self.count, n, n))
         for (row, start, stop), first in zip(self.ranges, self.edges, strict=False):
             parts[:, row, start:stop] = in_noises[first : first + stop - start].T
@@ -150,7 +150,7 @@ class Series:
             half = own.T @ slope
             slope = parts[k - 1] - (half + half.T)
         # Whatever F and the density were divided by, times were multiplied by: nothing depends on it.
-        return in_F / self._norm, slope / self._norm, in_readings
+        return in_F / self._norm, slope / self._norm, first_readings
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,13 @@ class Frames:
     stays: Mask
 
     def part(self, start: int, stop: int) -> Part:
-        """Return some consecutive places."""
+        """Return some consecutive places.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first of them, and the first behind them.
+        """
         before = max(start - 1, 0)
         weights = self.series.weights(self.since[[before, *range(start, stop)]])
         return Part(self.series, weights, self.stays[start:stop])
@@ -237,7 +243,7 @@ class Part:
         found *= self.stays
         return np.asarray(found)
 
-    def rows(self, observed: Numbers) -> Array:
+    def readings(self, observed: Numbers) -> Array:
         """Return the rows of measurements in the frames of their places, shape (w, s, p, u).
 
         Parameters
@@ -254,20 +260,20 @@ class Part:
                 np.copyto(own, rows.reshape(own.shape), where=True if mask.all() else mask)
         return found
 
-    def pull(self, in_terms: tuple[Array, Array], in_rows: Array, in_noises: Array, observed: Numbers) -> None:
+    def pull(self, in_terms: tuple[Array, Array], in_readings: Array, in_noises: Array, observed: Numbers) -> None:
         """Add derivatives in the terms of rows and of noises, from those in rows and noises.
 
         Parameters
         ----------
         in_terms : tuple of arrays, shapes (k, o + 1, s) and (e, k)
             They grow.
-        in_rows, in_noises : arrays
+        in_readings, in_noises : arrays
             Those in what has the same name.
         observed : array of int, shape (p, w, u)
-            As in `rows`.
+            As in `readings`.
         """
         weights = self.weights[:, 1:].reshape(len(self.weights), -1)
-        for own, seen in zip(in_rows, observed.swapaxes(0, 1), strict=True):
+        for own, seen in zip(in_readings, observed.swapaxes(0, 1), strict=True):
             for number in self.series.numbers(seen):
                 mask = seen == number
                 part = own if mask.all() else own * mask

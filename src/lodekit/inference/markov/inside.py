@@ -115,7 +115,8 @@ class Total:
 
         Parameters
         ----------
-        in_matrix, in_density, in_readings : arrays, shapes (s, s), (n, n) and (o + 1, s)
+        in_matrix, in_density : arrays, shapes (s, s) and (n, n)
+        in_readings : array, shape (o + 1, s)
         """
         self.matrix += in_matrix
         self.density += in_density

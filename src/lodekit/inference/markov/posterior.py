@@ -207,7 +207,7 @@ class MarkovPosterior:
         rows = space.readings_of(observables, observables.evaluate(self.hyper.theta))
         key = np.ascontiguousarray(times).tobytes()
         if observables.windows is not None:
-            base = space.base if isinstance(space, SummedSpace) else space
+            base = space.without if isinstance(space, SummedSpace) else space
             sums = self._sums(observables.windows, times)
             own = base.readings_of(observables, observables.evaluate(self.hyper.theta))
             space = sum_up(replace(base, readings=np.concatenate([base.readings, own])), sums)

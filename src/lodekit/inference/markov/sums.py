@@ -132,19 +132,21 @@ def _snap(values: Array, times: Array, resolution: float) -> Array:
 class SummedSpace(Space):
     """A linear system with states that add up observables; they come last among those that noise drives.
 
+    `prior`, `hyper`, `coefficients`, `units`, `matrix`, `density` and `readings` are those of `Space`.
+
     Parameters
     ----------
-    base : Space
+    without : Space
         Without these states.
     sums : Sums
     """
 
-    base: Space
+    without: Space
     sums: Sums
 
     def root_at(self, time: float) -> Array:
         """Return a root of the prior covariance of the states at a scaled time; sums are zero."""
-        own, n = self.base.root_at(time), self.base.noisy
+        own, n = self.without.root_at(time), self.without.noisy
         found = np.zeros((self.size, self.size))
         kept = _kept(n, self.size, len(self.sums))
         found[np.ix_(kept, kept)] = own
@@ -159,7 +161,7 @@ class SummedSpace(Space):
         coefficients : Coefficients
             At the same values of the parameters.
         """
-        return _widen(self.base.readings_of(observables, coefficients), self.base.noisy, len(self.sums))
+        return _widen(self.without.readings_of(observables, coefficients), self.without.noisy, len(self.sums))
 
     def pull(self, slopes: Slopes, time: float) -> Hyperparameters:
         """Return derivatives as those of the system without sums.
@@ -170,9 +172,9 @@ class SummedSpace(Space):
         time : float
             The scaled time of the start.
         """
-        n, count, sums = self.base.noisy, len(self.sums), self.sums
+        n, count, sums = self.without.noisy, len(self.sums), self.sums
         kept = _kept(n, self.size, count)
-        in_readings = np.zeros_like(self.base.readings)
+        in_readings = np.zeros_like(self.without.readings)
         plain = np.ones(len(in_readings), dtype=bool)
         plain[sums.owners] = False
         edges = np.append(sums.firsts, len(slopes.readings))
@@ -183,7 +185,9 @@ class SummedSpace(Space):
                 in_readings[number, :n] = own[:n]
         np.add.at(in_readings[:, :n], sums.owners, slopes.matrix[n : n + count, :n] / sums.windows[:, None])
         own = np.ix_(kept, kept)
-        return self.base.pull(Slopes(slopes.matrix[own], slopes.density[:n, :n], in_readings, slopes.start[own]), time)
+        return self.without.pull(
+            Slopes(slopes.matrix[own], slopes.density[:n, :n], in_readings, slopes.start[own]), time
+        )
 
 
 def _kept(noisy: int, size: int, count: int) -> Numbers:
@@ -224,4 +228,4 @@ def sum_up(space: Space, sums: Sums | None) -> Space:
         parts.append(row)
     found: dict[str, Any] = {item.name: getattr(space, item.name) for item in fields(space)}
     found |= {"matrix": matrix, "density": density, "readings": np.concatenate(parts) if parts else readings}
-    return SummedSpace(**found, base=space, sums=sums)
+    return SummedSpace(**found, without=space, sums=sums)

@@ -1,0 +1,46 @@
+"""Several records are evaluated at the same time where joblib was told to; their evidences add as ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import current_thread
+
+import joblib
+import numpy as np
+import pytest
+
+from lodekit.inference.engine import Evidence
+from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.records import RecordsEngine
+from lodekit.prior.hyperparameters import Hyperparameters
+from tests.inference.fitted import gradient_vector, make_case, series_of
+
+
+@dataclass(frozen=True)
+class Watched(MarkovEngine):
+    """Remembers the threads that it was evaluated in."""
+
+    threads: list[str] = field(default_factory=list)
+
+    def evaluate(self, hyper: Hyperparameters) -> Evidence:
+        self.threads.append(current_thread().name)
+        return super().evaluate(hyper)
+
+
+def test_records_are_evaluated_in_parallel_where_joblib_is_told_to() -> None:
+    _, data, _, hyper = make_case("heating", count=9, latent="matern-5/2")
+    engines = tuple(Watched(MarkovData.of(data.prior, series_of(data))) for _ in range(3))
+    records = RecordsEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
+    alone = records.evaluate(hyper)
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        together = records.evaluate(hyper)
+        value = records.value(hyper)
+    for engine in engines:
+        first, second = engine.threads
+        assert first == current_thread().name
+        assert second != first
+    expected = pytest.approx(3.0 * engines[0].evaluate(hyper).value, rel=1e-12)
+    for found in (together.value, value, alone.value):
+        assert found == expected
+    np.testing.assert_allclose(gradient_vector(together), gradient_vector(alone), rtol=1e-12)
