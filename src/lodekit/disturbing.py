@@ -14,6 +14,7 @@ from lodekit.learning.disturbed import learn_disturbed, settle_disturbances
 from lodekit.learning.learn import guess_starts
 from lodekit.learning.search import Optimum, search
 from lodekit.preparing import prepare
+from lodekit.prior.disturbed import need
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.setup import Setup
@@ -88,8 +89,7 @@ def find_disturbed(
 
 def _without(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:
     """Return hyperparameters without those of a disturbance."""
-    own = prior.observables.disturbed
-    assert own is not None
+    own = need(prior.observables.disturbed)
     number = own.names.index(name)
     lengths = hyper.disturbance_lengthscales
     if number in own.coloured:

@@ -280,10 +280,8 @@ class Fit:
         steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
         wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
         scale = np.array(steps) * np.array(wider)
-        count = len(layout.learned)
-        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[:count, :count] * np.outer(
-            scale, scale
-        )
+        own = self.uncertainty.covariance[: len(scale), : len(scale)] * np.outer(scale, scale)
+        found[np.ix_(layout.learned, layout.learned)] = own
         return found
 
     @cached_property
@@ -368,8 +366,8 @@ class Fit:
     @property
     def input_notes(self) -> list[str]:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
-        told = [each.sentence(self.labels.units) for each in self.disturbances.values()]
-        return [*(input_sentence(name, **known) for name, known in self.describe_inputs().items()), *told]
+        found = [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
+        return found + [each.sentence(self.labels.units) for each in self.disturbances.values()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, ready for JSON; what is infinite is None."""

@@ -292,7 +292,9 @@ def extend(
     for role in ("inputs", "disturbances"):
         before, now = getattr(fit.arguments, role), getattr(arguments or fit.arguments, role)
         if (now or {}) != (before or {}):
-            raise LodekitError(f"{role} were changed from {before} to {now} after the fit; call fit with all measurements")
+            raise LodekitError(
+                f"{role} were changed from {before} to {now} after the fit; call fit with all measurements"
+            )
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.given(kinds, required=False) if kinds else new
     units = fit.prior.units

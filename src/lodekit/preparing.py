@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from lodekit.intervals import window_of
 from lodekit.learning.sizes import expected_scales, parameter_sizes
 from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.prior.latents import Latent
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.open_modes import OpenModes
 from lodekit.prior.prior import Prior, make_prior
@@ -67,24 +68,14 @@ def prepare(
     _refuse_measured(measurements, disturbances)
     reader = ObservableReader(system, measurements.inputs, disturbances)
     latents = arguments.latents(reader.reduced)
-    on_channels = arguments.prior == "channels" and bool(latents)
-    case = Case(
-        size=measurements.size,
-        latents=latents,
-        exact=measurements.has_exact_values,
-        on_channels=on_channels,
-        in_memory=not measurements.is_summed,
-        tolerance=arguments.tolerance,
-        device=arguments.device,
-        driven=bool(measurements.inputs),
-        averaged=any(map(window_of, measurements.names)),
-        disturbed=bool(disturbances),
-    )
+    case = _case(arguments, measurements, latents, disturbed=bool(disturbances))
     start, stop = measurements.window
     known = [*measurements.summaries, *measurements.input_summaries]
     # What is zero throughout has the size that the equations give it.
     kept = expected_scales(system, known, stop - start or 1.0) | dict(scales or {})
-    prior = make_prior(measurements, reader, latents, arguments.noise, on_channels=on_channels, time=time, scales=kept)
+    prior = make_prior(
+        measurements, reader, latents, arguments.noise, on_channels=case.on_channels, time=time, scales=kept
+    )
     # What inputs drive shows its pace; a record may be much longer than that.
     pace = _pace(measurements) if sizes is None and measurements.inputs else None
     own = parameter_sizes(system, known, prior.units.span, pace) if sizes is None else sizes
@@ -98,6 +89,22 @@ def prepare(
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
     return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _case(arguments: Arguments, measurements: Measurements, latents: Sequence[Latent], *, disturbed: bool) -> Case:
+    """Return what an engine is wanted for."""
+    return Case(
+        size=measurements.size,
+        latents=latents,
+        exact=measurements.has_exact_values,
+        on_channels=arguments.prior == "channels" and bool(latents),
+        in_memory=not measurements.is_summed,
+        tolerance=arguments.tolerance,
+        device=arguments.device,
+        driven=bool(measurements.inputs),
+        averaged=any(map(window_of, measurements.names)),
+        disturbed=disturbed,
+    )
 
 
 def _refuse_measured(measurements: Measurements, disturbances: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """What the Markov engine makes of disturbances is what a joint normal distribution says, written down by hand.
 
-Driven systems are not reversible: for t > s, the covariance of x(t) and x(s) is e^(F(t-s)) Q(s), which is not symmetric.
+Driven systems are not reversible: for t > s, the covariance of x(t) and x(s) is e^(F(t-s)) Q(s), not symmetric.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import Observables
+from lodekit.prior.observables import ObservableReader, Observables
 from lodekit.prior.prior import Prior
 from lodekit.settings import Arguments
 from tests.inference.fitted import gradient_vector, shifted
@@ -123,8 +123,7 @@ class Witness:
         later = steps @ known[np.searchsorted(every, others)]
         earlier = known[np.searchsorted(every, times)][:, None] @ steps.swapaxes(-1, -2)
         both = np.where((apart >= 0.0)[..., None, None], later, earlier)
-        found = np.einsum("ai,tsij,bj->atbs", rows, both, rows)
-        return found
+        return np.asarray(np.einsum("ai,tsij,bj->atbs", rows, both, rows))
 
     def joint(self, hyper: Hyperparameters, times: Array, others: Array, first: Observables, names: list[str]) -> Array:
         """The prior covariance of what is asked for with what was measured, modes and free functions added."""
@@ -218,10 +217,8 @@ def test_evidence_gradient_and_posterior_are_those_of_a_joint_normal(name: str, 
     slopes = witness.gradient(hyper)
     np.testing.assert_allclose(gradient_vector(found), slopes, rtol=0, atol=1e-9 * np.abs(slopes).max())
     asked = ["x1", "x2"] if kind == "white" else ["x1", "x2", "w"]
-    reader_names = dict.fromkeys(asked)
     system = lk.System(example.equations, parameters=list(engine.prior.observables.compiled.parameters))
-    setup = prepare(system, Arguments(disturbances={"w": kind}), witness.measurements)
-    observables = setup.reader.compile_plain(list(reader_names), engine.prior.units)
+    observables = ObservableReader(system, {}, {"w": kind}).compile_plain(asked, engine.prior.units)
     at = np.array([witness.prior.units.start, 0.61, 0.6100001, 1.9, 3.3])
     mean, covariance = witness.posterior(hyper, observables, asked, at)
     posterior = engine.posterior(hyper)
@@ -230,3 +227,129 @@ def test_evidence_gradient_and_posterior_are_those_of_a_joint_normal(name: str, 
     np.testing.assert_allclose(posterior.covariance(observables, at), covariance, rtol=0, atol=1e-9 * size)
     variance = np.einsum("ioio->io", covariance)
     np.testing.assert_allclose(posterior.variance(observables, at), variance, rtol=0, atol=1e-9 * size)
+
+
+@pytest.mark.parametrize("kind", ["white", "matern-3/2"])
+def test_neither_blocks_nor_the_rest_of_the_clock_change_anything(kind: str) -> None:
+    """Regular blocks that share a factorization, and others; and a record whose time zero is before its first row."""
+    example = EXAMPLES["oscillator"]
+    measurements = measure(example, regular=True, count=40)
+    first = case(example, kind, measurements, length=6)[1]
+    witness, second, hyper = case(example, kind, measurements)
+    one, other = first.evaluate(hyper), second.evaluate(hyper)
+    assert other.value == pytest.approx(one.value, rel=1e-10)
+    slopes = gradient_vector(one)
+    np.testing.assert_allclose(gradient_vector(other), slopes, rtol=0, atol=1e-10 * np.abs(slopes).max())
+    later = replace(witness.prior, observables=witness.prior.observables.starting_at(-0.3, {}))
+    moved = replace(witness, prior=later)
+    engine = MarkovEngine(MarkovData.of(later, witness.measurements.series))
+    assert engine.value(hyper) == pytest.approx(moved.value(hyper), rel=1e-9)
+    assert engine.value(hyper) != pytest.approx(one.value, rel=1e-6)
+
+
+def test_two_disturbances_add() -> None:
+    """White noise and a coloured disturbance at once, against the sum of their covariances."""
+    system = lk.System("x1' = -a*x1 + w; x2' = -b*x2 + x1 + v", parameters=["a", "b"])
+    example, none = EXAMPLES["two lags"], np.zeros(0)
+    setup = prepare(system, Arguments(disturbances={"w": "white", "v": "matern-1/2"}), measure(example))
+    prior = setup.prior
+    levels = 0.1 * prior.noise.units[: prior.noise.count]
+    modes = np.array([0.7, 1.3])
+    theta, both = np.array([0.9, 2.1]), np.array([1.4, 0.6])
+    hyper = Hyperparameters(theta, none, none, modes, levels, np.array([0.23]), both)
+    second = replace(example, plant=lambda theta: (lags(theta)[0], np.array([[0.0], [1.0]]), np.eye(2)))
+    first = Witness(example, prior, setup.measurements, "white")
+    other = Witness(second, prior, setup.measurements, "matern-1/2")
+    (K, rest, chosen, times), scales = first.normal(replace(hyper, disturbance_deviations=both[:1])), prior.units.scales
+    more = other.covariance(replace(hyper, disturbance_deviations=both[1:]), times, times)[:2, :, :2]
+    more = (more / scales[:, None, None, None] / scales[:, None]).reshape(2 * len(times), -1)[np.ix_(chosen, chosen)]
+    K = K + more
+    value = -0.5 * (rest @ np.linalg.solve(K, rest) + np.linalg.slogdet(K)[1] + len(K) * np.log(2.0 * np.pi))
+    value += prior.units.log_jacobian([len(item.times) for item in setup.measurements.series])
+    engine = MarkovEngine(MarkovData.of(prior, setup.measurements.series))
+    found = engine.evaluate(hyper)
+    assert found.value == pytest.approx(value, rel=1e-9)
+    for k in range(sum(map(len, hyper.parts))):
+        ends = [engine.value(shifted(hyper, k, sign * 1e-5)) for sign in (1.0, -1.0)]
+        assert gradient_vector(found)[k] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-6)
+
+
+def textbook(
+    F: mpmath.matrix,
+    noise: mpmath.matrix,
+    start: mpmath.matrix,
+    times: list[float],
+    rows: list[mpmath.matrix],
+    seen: list[list[tuple[int, float, float]]],
+) -> tuple[mpmath.mpf, list[mpmath.matrix], list[mpmath.matrix]]:
+    """A Kalman filter and a smoother of Rauch, Tung and Striebel; noises of steps by the exponential of Van Loan."""
+    s, value = F.rows, mpmath.mpf(0)
+    m, P = mpmath.zeros(s, 1), start
+    before, after, steps = [], [], []
+    for i, t in enumerate(times):
+        h = mpmath.mpf(t) - mpmath.mpf(times[i - 1] if i else 0.0)
+        block = mpmath.zeros(2 * s)
+        block[:s, :s], block[:s, s:], block[s:, s:] = -F * h, noise * h, F.T * h
+        whole = mpmath.expm(block)
+        Phi = whole[s:, s:].T
+        m, P = Phi * m, Phi * P * Phi.T + Phi * whole[:s, s:]
+        before.append((m, P))
+        for o, y, deviation in seen[i]:
+            H = rows[o]
+            S = (H * P * H.T)[0] + mpmath.mpf(deviation) ** 2
+            rest = mpmath.mpf(y) - (H * m)[0]
+            value -= (rest**2 / S + mpmath.log(2 * mpmath.pi * S)) / 2
+            gain = P * H.T / S
+            m, P = m + gain * rest, P - gain * H * P
+        after.append((m, P))
+        steps.append(Phi)
+    means, covariances = [after[-1][0]], [after[-1][1]]
+    for i in range(len(times) - 2, -1, -1):
+        C = after[i][1] * steps[i + 1].T * before[i + 1][1] ** -1
+        means.insert(0, after[i][0] + C * (means[0] - before[i + 1][0]))
+        covariances.insert(0, after[i][1] + C * (covariances[0] - before[i + 1][1]) * C.T)
+    return value, means, covariances
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-6])
+def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
+    """White noise drives the first of two lags; modes are states without noise.
+
+    Tolerance: rounding times the condition inside blocks; deviations of the size of the noise are differences.
+    """
+    times, asked = [0.0, 0.07, 0.2, 0.21, 0.5, 0.77, 1.0], [0.33, 0.9]
+    x = np.random.default_rng(2).standard_normal((2, 7))
+    data = Observations().add(times, "x1", x[0], noise).add(times[1::2], "x2", x[1, 1::2], noise)
+    system = lk.System("x1' = -0.75*x1 + w; x2' = -2*x2 + x1")
+    setup = prepare(system, Arguments(disturbances={"w": "white"}), Measurements.of(data))
+    prior, none = setup.prior, np.zeros(0)
+    hyper = Hyperparameters(none, none, none, np.array([0.7, 1.3]), none, none, np.array([1.4]))
+    basis, _ = prior.observables.mode_basis(prior.observables.evaluate(none), prior.groups, np.zeros(1), slopes=False)
+    readings = np.concatenate(basis) * prior.units.scales[:, None]
+    every = sorted([*times, *asked])
+    seen = [
+        [(o, x[o, times.index(t)], noise) for o in (0, 1) if t in times and (o == 0 or times.index(t) % 2)]
+        for t in every
+    ]
+    with mpmath.workdps(50):
+        F, B, start = mpmath.zeros(4), mpmath.zeros(4), mpmath.zeros(4)
+        F[0, 0], F[1, 0], F[1, 1], B[0, 0] = mpmath.mpf("-0.75"), 1, -2, mpmath.mpf(1.4) ** 2
+        for k, group in enumerate(prior.groups):
+            assert group.root is not None
+            F[2 + k, 2 + k], start[2 + k, 2 + k] = (
+                mpmath.mpf(group.root.real),
+                mpmath.mpf(hyper.mode_deviations[k]) ** 2,
+            )
+        rows = [mpmath.matrix([[1 - o, o, *map(mpmath.mpf, readings[o].tolist())]]) for o in (0, 1)]
+        # A smoother needs covariances that can be inverted: at rest nothing is known worse than by this.
+        start[0, 0] = start[1, 1] = mpmath.mpf(10) ** -40
+        value, means, covariances = textbook(F, B, start, every, rows, seen)
+        mean = np.array([[float((H * m)[0]) for H in rows] for m in means])
+        variance = np.array([[float((H * P * H.T)[0]) for H in rows] for P in covariances])
+    posterior = MarkovEngine(MarkovData.of(prior, setup.measurements.series)).posterior(hyper)
+    assert posterior.value == pytest.approx(float(value), rel=1e-10)
+    observables = setup.reader.compile_plain(["x1", "x2"], prior.units)
+    found = posterior.mean(observables, np.array(every))
+    np.testing.assert_allclose(found, mean, rtol=0, atol=1e-9 * np.abs(mean).max())
+    found = posterior.variance(observables, np.array(every))
+    np.testing.assert_allclose(np.sqrt(found), np.sqrt(variance), rtol=1e-9, atol=1e-7 if noise < 0.1 else 0)

@@ -22,7 +22,7 @@ def _white(fit: Fit) -> list[str]:
 
 
 def equations_with_values(fit: Fit) -> tuple[Equation, ...]:
-    """Return the equations as they are written, and in the place of those that hold white noise what they imply without.
+    """Return the equations as they are written; in the place of those that hold white noise, what they imply without.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def sense_of(fit: Fit) -> str:
     listed, own = " and ".join(names), equations_with_values(fit)
     held = [equation.text for equation in fit.system.written if _holds(equation, names)]
     says = (
-        f"given {listed}, all equations hold exactly. {listed} {'is' if len(names) == 1 else 'are'} white noise, without "
-        f"values: {'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} integrated over any "
-        "stretch of time, and cannot be checked by values of curves"
+        f"given {listed}, all equations hold exactly. {listed} {'is' if len(names) == 1 else 'are'} white noise, "
+        f"without values: {'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
+        "integrated over any stretch of time, and cannot be checked by values of curves"
     )
     return says + (
         f"; what is free of it was measured: {'; '.join(equation.text.strip() for equation in own)}"

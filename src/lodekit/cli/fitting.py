@@ -104,8 +104,7 @@ def fit(
     from lodekit.data.tables import read_mapping
 
     file = _read_file(system, values, start, basis)
-    folder = _folder(data[0]) if out is None else out
-    check_folder(folder)
+    check_folder(folder := _folder(data[0]) if out is None else out)
     product = fit_file(
         file,
         data,
@@ -119,14 +118,21 @@ def fit(
         latent=latent,
         prior=prior,
         mode_deviation=_read_deviation(deviation),
-        inputs={**file.inputs, **read_pairs(given or [], "--input")} or None,
-        disturbances={**file.disturbances, **read_pairs(disturbance or [], "--disturbance")} or None,
+        **_read_roles(file, given, disturbance),
         engine=engine,
         restarts=restarts,
         random_state=seed,
     )
     paths = _write(product, folder, figures=figures, notes=not quiet)
     _finish(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _read_roles(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:
+    """Return known inputs and disturbances: what options say goes before what a system file does."""
+    return {
+        "inputs": {**file.inputs, **read_pairs(given or [], "--input")} or None,
+        "disturbances": {**file.disturbances, **read_pairs(disturbance or [], "--disturbance")} or None,
+    }
 
 
 def _read_file(system: Path, values: list[str] | None, start: list[str] | None, basis: list[str] | None) -> SystemFile:

@@ -48,9 +48,7 @@ def inspect(
             _print_drivers(console, system, inputs, disturbances)
 
 
-def _print_drivers(
-    console: Console, system: System, inputs: dict[str, str], disturbances: dict[str, str]
-) -> None:
+def _print_drivers(console: Console, system: System, inputs: dict[str, str], disturbances: dict[str, str]) -> None:
     """Print how all else responds to known inputs and disturbances, and what they leave open."""
     kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
     names = [*inputs, *disturbances]

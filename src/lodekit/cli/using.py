@@ -124,6 +124,7 @@ def check(
             "residual": found.residual,
             "uncertainty": found.uncertainty,
             "strict": found.is_strict,
+            **({"sense": found.sense} if found.sense else {}),
         }
         typer.echo(json.dumps(content, indent=2))
     else:

@@ -19,7 +19,17 @@ from lodekit.prior.latents import Latent
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["CROSSOVER", "DISTURBED", "Case", "Engine", "Evidence", "Kind", "Posterior", "SearchLimits", "channel_limits"]
+__all__ = [
+    "CROSSOVER",
+    "DISTURBED",
+    "Case",
+    "Engine",
+    "Evidence",
+    "Kind",
+    "Posterior",
+    "SearchLimits",
+    "channel_limits",
+]
 
 Array = NDArray[np.float64]
 

@@ -24,7 +24,14 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["MODES", "describe_hyperparameters", "describe_inputs", "find_warnings", "input_sentence", "near_degeneracies"]
+__all__ = [
+    "MODES",
+    "describe_hyperparameters",
+    "describe_inputs",
+    "find_warnings",
+    "input_sentence",
+    "near_degeneracies",
+]
 
 #: What deviations of modes are called, before their number.
 MODES = "deviation of mode"

@@ -1,7 +1,7 @@
 """Disturbances: unknown functions that drive the equations, as states of a linear system, exactly.
 
-From rest at the start of a record, ``x' = F x + G w``, and an observable is ``X x + W_0 w + W_1 w' + ...``. All of it is
-computed in the field of the parameters, so that a combination in which w cancels is known to have none of it: white
+From rest at the start of a record, ``x' = F x + G w``, and an observable is ``X x + W_0 w + W_1 w' + ...``. All of it
+is computed in the field of the parameters, so that a combination in which w cancels is known to have none of it: white
 noise has no values, and whatever holds it is refused.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +23,24 @@ from lodekit.prior.families import read_latent
 from lodekit.prior.latents import Latent
 from lodekit.system.system import System
 
-__all__ = ["WHITE", "Disturbed", "DisturbedArrays", "compile_disturbed", "prove_response", "read_disturbance"]
+__all__ = ["WHITE", "Disturbed", "DisturbedArrays", "compile_disturbed", "need", "prove_response", "read_disturbance"]
 
 Array = NDArray[np.float64]
 Row = list[Scalar]
+_Value = TypeVar("_Value")
 #: The kind of a disturbance that has no values.
 WHITE = "white"
 #: What stands for any kind in the algebra, which has no more than first derivatives of a disturbance in a response.
 _SMOOTH = "matern-3/2"
 #: States of smoother disturbances cannot be told apart over short steps.
 _SMOOTHEST = 10
+
+
+def need(value: _Value | None) -> _Value:
+    """Return what is there wherever there are disturbances; raise where it is not."""
+    if value is None:
+        raise LodekitError("expected a system with disturbances, got one without; this should not happen")
+    return value
 
 
 def read_disturbance(name: str, kind: object) -> Latent | None:
@@ -78,7 +87,7 @@ class DisturbedArrays:
         How states move by themselves.
     G : array, shape (..., s, d)
         How disturbances move them.
-    rows : array, shape (..., o, s)
+    readings : array, shape (..., o, s)
         How observables follow from states.
     direct : array, shape (..., k, o, d)
         How they follow from disturbances and their derivatives, lowest order first.
@@ -86,7 +95,7 @@ class DisturbedArrays:
 
     F: Array
     G: Array
-    rows: Array
+    readings: Array
     direct: Array
 
 
@@ -103,7 +112,7 @@ class Disturbed:
     table : ScalarTable
         All numbers.
     shapes : tuple of tuples of int
-        Of F, G, rows and direct.
+        Of F, G, readings and direct.
     """
 
     names: tuple[str, ...]
@@ -237,7 +246,7 @@ def _check_exists(text: str, W: Sequence[Row], names: Sequence[str], latents: Se
 
 
 def prove_response(system: System, kinds: Mapping[str, str]) -> str:
-    """Return that the response to disturbances solves the equations, after checking it exactly; raise where it does not.
+    """Return that the response to disturbances solves the equations, after checking it exactly; raise otherwise.
 
     Every equation is an observable of ``x' = F x + G w``: its rows on the states and on all derivatives of w vanish
     identically in the parameters.

@@ -362,9 +362,7 @@ class ObservableReader:
         if self.disturbances:
             own, matrix, _ = self._leave_out(tuple(self.inputs), parsed)
             disturbed = compile_disturbed(own, matrix, observables, self.disturbances)
-        return Observables(
-            compile_observables(*self._leave_out(every, parsed)), units, driven, intervals, disturbed
-        )
+        return Observables(compile_observables(*self._leave_out(every, parsed)), units, driven, intervals, disturbed)
 
     def compile_plain(self, observables: Sequence[str], units: Units) -> Observables:
         """Return observables in the user's own units, over the time of other units.

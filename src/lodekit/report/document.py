@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from lodekit.certificate.certify import Certificate
+from lodekit.certificate.sense import equations_with_values
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.learning.residuals import FEW
 from lodekit.mathml import equations_to_mathml
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
+from lodekit.prior.disturbed import WHITE
 from lodekit.report.curves import add_curves
 from lodekit.report.plant import add_plant
 from lodekit.report.recipe import add_recipe
@@ -149,7 +152,8 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     lines = [_estimate_line(subject, name, estimate) for name, estimate in estimates.items()]
     lines = lines or ["The equations hold no unknown parameters."]
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
-    inputs = [f"{'Disturbance' if text.partition(':')[0] in subject.gp.disturbances_ else 'Input'} {text}" for text in subject.gp.fit_.input_notes]
+    roles = dict.fromkeys(subject.gp.disturbances_, "Disturbance")
+    inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in subject.gp.fit_.input_notes]
     for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)):
         page.paragraph(note, "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
@@ -280,13 +284,15 @@ def _add_table(page: Page, head: list[str], rows: list[list[str]], text: Sequenc
 def _unit_of(subject: Subject, hyperparameter: str) -> str:
     """Return the unit of a lengthscale or a deviation by its name; empty where none is known."""
     kind, _, name = hyperparameter.partition(" of ")
+    if kind == "deviation" and subject.gp.fit_.prior.disturbances.get(name) == WHITE:
+        own, time = subject.unit(name).strip(), subject.unit("t").strip()
+        return f"{own}*sqrt({time})" if own and time else ""
     return subject.unit("t" if kind == "lengthscale" else name).strip()
 
 
 def _add_certificate(page: Page, subject: Subject) -> None:
     """Add the proof that all solutions satisfy the equations, and what was measured on the curves of this page."""
     page.section(subject.heading("Do the curves satisfy the equations?"))
-    system = subject.gp.system
     try:
         found = subject.gp.certificate(subject.times)
     except AlgebraError as problem:
@@ -295,6 +301,19 @@ def _add_certificate(page: Page, subject: Subject) -> None:
     page.paragraph(
         "Proved, by exact algebra: every curve of this model is a solution, and every solution is one of its curves."
     )
+    if found.sense:
+        page.paragraph(sentence(found.sense), "note")
+    equations = [equation.text for equation in equations_with_values(subject.gp.fit_)]
+    if equations:
+        _add_measured(page, subject, found, equations)
+    if found.identities:
+        listed = "".join(f"<li>{escape(line)}</li>" for line in found.identities)
+        words = "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
+        page.details("What was proved", f"<ul>{listed}</ul><p>{words}multiplication.</p>")
+
+
+def _add_measured(page: Page, subject: Subject, found: Certificate, equations: Sequence[str]) -> None:
+    """Add what the curves leave of equations."""
     subjects = "the mean" if found.samples is None else f"the mean and {count(found.size, 'sample')}"
     subjects += " (each at the parameters drawn with it)" if found.own else ""
     text = (
@@ -316,11 +335,7 @@ def _add_certificate(page: Page, subject: Subject) -> None:
     rows = [
         [str(number), equation, f"{left:.1e}", f"{apart:.1e}"]
         for number, (equation, left, apart) in enumerate(
-            zip(system.equations, found.mean.equations, found.mean.uncertainties, strict=True), 1
+            zip(equations, found.mean.equations, found.mean.uncertainties, strict=True), 1
         )
     ]
     page.table(["", "equation", "measured, relative", "uncertain by"], rows, text=(1,))
-    if found.identities:
-        listed = "".join(f"<li>{escape(line)}</li>" for line in found.identities)
-        words = "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
-        page.details("What was proved", f"<ul>{listed}</ul><p>{words}multiplication.</p>")

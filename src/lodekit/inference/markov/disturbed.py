@@ -1,8 +1,8 @@
 """Disturbances as states: those of coloured ones, and those of the system that they drive, from rest at the start.
 
 States of the system have units of their own. Each is divided by a size that it may well reach, which is made of the
-magnitudes of F and G in such a way that rows of F stay as small as its eigenvalues allow, whatever the units are. Nothing
-depends on these sizes, so that derivatives take them for constants.
+magnitudes of F and G in such a way that rows of F stay as small as its eigenvalues allow, whatever the units are.
+Nothing depends on these sizes, so that derivatives take them for constants.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.linalg import block_diag
 from lodekit.inference.markov.steps import NoisySteps
 from lodekit.inference.markov.unit import Unit
 from lodekit.prior.compile import Coefficients
-from lodekit.prior.disturbed import Disturbed, DisturbedArrays
+from lodekit.prior.disturbed import Disturbed, DisturbedArrays, need
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 
@@ -49,8 +49,7 @@ class DisturbedStates:
     @property
     def own(self) -> Disturbed:
         """The response to disturbances."""
-        assert self.observables.disturbed is not None
-        return self.observables.disturbed
+        return need(self.observables.disturbed)
 
     @cached_property
     def units(self) -> tuple[Unit | None, ...]:
@@ -147,7 +146,7 @@ class DisturbedStates:
         parts = [np.linalg.cholesky(unit.covariance) for unit in self.units if unit is not None]
         return np.asarray(block_diag(*parts, np.zeros((self.own.shapes[0][0],) * 2)))
 
-    def rows(self, observables: Observables, coefficients: Coefficients) -> Array:
+    def readings(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return observables as rows of numbers for the states, shape (o, n).
 
         Parameters
@@ -156,14 +155,13 @@ class DisturbedStates:
         coefficients : Coefficients
             Of the observables, at the same values of the parameters.
         """
-        assert observables.disturbed is not None
-        values, _ = _take_apart(observables.disturbed, coefficients)
-        return self._rows(values, observables.units.scales)
+        values, _ = _take_apart(need(observables.disturbed), coefficients)
+        return self._read(values, observables.units.scales)
 
-    def _rows(self, own: DisturbedArrays, scales: Array) -> Array:
+    def _read(self, own: DisturbedArrays, scales: Array) -> Array:
         """Return rows from numbers, or derivatives of rows from theirs, shape (..., o, n)."""
-        found = np.zeros((*own.rows.shape[:-1], self.size))
-        found[..., self._system] = own.rows * self.scales / scales[:, None]
+        found = np.zeros((*own.readings.shape[:-1], self.size))
+        found[..., self._system] = own.readings * self.scales / scales[:, None]
         for k, (unit, place) in enumerate(zip(self.units, self.places, strict=True)):
             if unit is not None:
                 length = min(place.stop - place.start, own.direct.shape[-3])
@@ -173,13 +171,12 @@ class DisturbedStates:
 
     def _factors(self, k: int) -> Array:
         """Return what the derivatives of a disturbance are in its states, shape (s,)."""
-        unit, place = self.units[k], self.places[k]
-        assert unit is not None
+        unit, place = need(self.units[k]), self.places[k]
         rate = unit.rate / (self.lengthscales[k] * self.observables.units.span)
         return np.asarray(self.hyper.disturbance_deviations[k] * rate ** np.arange(place.stop - place.start))
 
     def pull(
-        self, in_matrix: Array, in_density: Array, in_start: Array, in_rows: Array, rows: Array
+        self, in_matrix: Array, in_density: Array, in_start: Array, in_readings: Array, readings: Array
     ) -> tuple[Array, Array, Array]:
         """Return derivatives in the parameters, and in the logarithms of lengthscales and deviations.
 
@@ -187,13 +184,13 @@ class DisturbedStates:
         ----------
         in_matrix, in_density, in_start : arrays, shape (n, n)
             In F, in the spectral density, and in the covariance at the start.
-        in_rows, rows : arrays, shape (o, n)
+        in_readings, readings : arrays, shape (o, n)
             In the rows of the measured observables; and these.
         """
         _, slopes = self._arrays
         x, span, scales = self._system, self.observables.units.span, self.scales
         theta = np.tensordot(slopes.F * (span * scales / scales[:, None]), in_matrix[x, x], 2)
-        theta += np.tensordot(self._rows(slopes, self.observables.units.scales), in_rows, 2)
+        theta += np.tensordot(self._read(slopes, self.observables.units.scales), in_readings, 2)
         in_pushes = np.zeros_like(self._pushes)
         lengthscales, deviations = {}, np.zeros(len(self.units))
         for k, (unit, place) in enumerate(zip(self.units, self.places, strict=True)):
@@ -205,7 +202,7 @@ class DisturbedStates:
             in_pushes[:, k] = in_matrix[x, place.start]
             deviations[k] = 2.0 * (of_density + float(np.sum(in_start[place, place] * unit.covariance)))
             orders = np.arange(len(unit.matrix))
-            of_rows = float(np.sum(in_rows[:, place] * rows[:, place] * orders))
+            of_rows = float(np.sum(in_readings[:, place] * readings[:, place] * orders))
             of_matrix = float(np.sum(in_matrix[place, place] * self.matrix[place, place]))
             lengthscales[k] = -of_matrix - of_density - of_rows
         theta += np.tensordot(slopes.G * (self._reach / scales[:, None]), in_pushes, 2)
@@ -213,8 +210,7 @@ class DisturbedStates:
 
 
 def _take_apart(own: Disturbed, coefficients: Coefficients) -> tuple[DisturbedArrays, DisturbedArrays]:
-    assert coefficients.disturbed is not None
-    values, slopes = coefficients.disturbed
+    values, slopes = need(coefficients.disturbed)
     return own.take_apart(values), own.take_apart(slopes)
 
 
@@ -232,14 +228,13 @@ def unit_powers(observables: Observables, coefficients: Coefficients, theta: Arr
     lengthscale : float
         Of all disturbances that have one, in scaled time.
     """
-    assert observables.disturbed is not None
-    count, none = len(observables.disturbed.names), np.zeros(0)
-    lengths = np.full(len(observables.disturbed.coloured), lengthscale)
+    disturbed, none = need(observables.disturbed), np.zeros(0)
+    count, lengths = len(disturbed.names), np.full(len(disturbed.coloured), lengthscale)
     found = np.zeros((count, observables.count))
     for k in range(count):
         hyper = Hyperparameters(theta, none, none, none, none, lengths, np.eye(count)[k])
         own = DisturbedStates(observables, coefficients, hyper)
-        rows, P = own.rows(observables, coefficients), own.root @ own.root.T
+        rows, P = own.readings(observables, coefficients), own.root @ own.root.T
         if not (np.isfinite(own.matrix).all() and np.isfinite(own.density).all()):
             continue
         steps = NoisySteps(own.matrix, own.density, np.array([1.0 / _PIECES]))
@@ -262,7 +257,7 @@ def response_variance(observables: Observables, hyper: Hyperparameters, times: A
     """
     coefficients = observables.evaluate(hyper.theta)
     own = DisturbedStates(observables, coefficients, hyper)
-    rows, P = own.rows(observables, coefficients), own.root @ own.root.T
+    rows, P = own.readings(observables, coefficients), own.root @ own.root.T
     ordered, places = np.unique(times, return_inverse=True)
     lengths, which = np.unique(np.diff(ordered, prepend=0.0), return_inverse=True)
     steps, found = NoisySteps(own.matrix, own.density, lengths), np.zeros((len(ordered), observables.count))

@@ -35,7 +35,7 @@ class Filter:
     carried : Carried
     kept : dict of int to White
         Chunks that were kept, where they are few.
-    bases : array, shape (u, m, s), optional
+    basis : array, shape (u, m, s), optional
         The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
         and all that is said in a basis has to be said in the same one.
     """
@@ -48,7 +48,7 @@ class Filter:
     half_logs: Array
     carried: Carried
     kept: dict[int, White]
-    bases: Array | None = None
+    basis: Array | None = None
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
@@ -58,9 +58,9 @@ class Filter:
     def make(self, chunk: Chunk) -> White:
         """Return the whitened blocks of any chunk."""
         found = whiten(self.space, self.layout, chunk, self.variance)
-        if self.bases is None:
+        if self.basis is None:
             return found
-        return replace(found, basis=self.bases[chunk.patterns], told=self.told[chunk.patterns])
+        return replace(found, basis=self.basis[chunk.patterns], told=self.told[chunk.patterns])
 
     def project(self, values: Array) -> Projected:
         """Return what values of all measurements say of states.
@@ -177,7 +177,7 @@ def make_filter(
     told, moved, noise = np.zeros((3, count, space.size, space.size))
     half_logs, kept, used = np.zeros(count), {}, 0
     length = layout.places * layout.observed.shape[2]
-    bases = np.zeros((count, max(length, space.size), space.size)) if looking else None
+    basis = np.zeros((count, max(length, space.size), space.size)) if looking else None
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
@@ -188,16 +188,16 @@ def make_filter(
                 noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
                 half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
                 projected.add_alone(chunk, own)
-                if bases is not None:
-                    bases[first] = own.basis
+                if basis is not None:
+                    basis[first] = own.basis
                 continue
             white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
             return None
         told[chunk.patterns], moved[chunk.patterns], noise[chunk.patterns] = white.told, white.moved, white.noise
         half_logs[chunk.patterns] = white.half_log
-        if bases is not None:
-            bases[chunk.patterns] = white.basis
+        if basis is not None:
+            basis[chunk.patterns] = white.basis
         projected.add(chunk, white, values)
         used += white.inside.carried.size + 2 * white.inverse.size
         if used <= _KEPT:
@@ -205,4 +205,4 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, bases), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, basis), projected

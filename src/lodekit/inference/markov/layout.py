@@ -280,7 +280,7 @@ class MarkovData(Measured):
         first = min(float(part.min(initial=np.inf)) for part in (self.table[0], more))
         if first < -self.resolution:
             raise LodekitError(
-                "disturbances act from the start of a record on, and nothing is said of them before: ask for times from "
-                f"{self.prior.units.start:.6g} on, or fit all data again"
+                "disturbances act from the start of a record on, and nothing is said of them before: ask for times "
+                f"from {self.prior.units.start:.6g} on, or fit all data again"
             )
         return (more, 0) if first <= 0.0 else (np.concatenate([[0.0], more]), 1)

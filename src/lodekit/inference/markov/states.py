@@ -247,7 +247,7 @@ def readings_of(
         block[:, : own.shape[-1]] = own * (unit.rate / hyper.lengthscales[k]) ** np.arange(own.shape[-1])
         parts.append(block)
     if disturbed is not None:
-        parts.append(disturbed.rows(observables, coefficients))
+        parts.append(disturbed.readings(observables, coefficients))
     for group in prior.groups:
         found, _ = observables.mode_basis(coefficients, (group,), np.array([_origin(group)]), slopes=False)
         parts.append(np.concatenate(found))

@@ -1,0 +1,239 @@
+"""Disturbances as users see them: learned, refused where they have no values, tested for whether they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import lodekit as lk
+from lodekit.certificate.certify import certificate
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.disturbing import without_disturbances
+from lodekit.fitting import make_fit
+from lodekit.learning.needs import boundary_p_value
+from lodekit.learning.search import Optimum
+from lodekit.preparing import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
+from tests.cli.command import run
+
+Array = NDArray[np.float64]
+SYSTEM = lk.System("x' = -a*x + K*u + w; y' = -b*y + x", parameters=["a", "K", "b"])
+ARGUMENTS = {"inputs": {"u": "hold"}, "disturbances": {"w": "white"}, "random_state": 0}
+
+
+def plant(count: int, deviation: float, seed: int = 1) -> tuple[Array, dict[str, Array]]:
+    """Two lags at a = 0.3, K = 2, b = 0.5: exact steps of the covariance, from many small ones of the noise."""
+    generator, h, small = np.random.default_rng(seed), 0.5, 20
+    u = np.repeat(generator.standard_normal(count // 10 + 1), 10)[:count]
+    state, rows = np.zeros(2), [np.zeros(2)]
+    for k in range(count - 1):
+        for _ in range(small):
+            push = deviation * np.sqrt(h / small) * generator.standard_normal()
+            x = state[0] * np.exp(-0.3 * h / small) + 2.0 * u[k] * -np.expm1(-0.3 * h / small) / 0.3 + push
+            decay = np.exp(-0.5 * h / small)
+            state = np.array([x, state[1] * decay + 0.5 * (x + state[0]) * (1.0 - decay) / 0.5])
+        rows.append(state)
+    table = np.array(rows) + 0.1 * generator.standard_normal((count, 2))
+    return h * np.arange(count), {"x": table[:, 0], "y": table[:, 1], "u": u}
+
+
+@pytest.fixture(scope="module")
+def shaken() -> lk.LODEGP:
+    """One fit for all questions; w has an intensity of 0.4."""
+    return lk.LODEGP(SYSTEM, **ARGUMENTS).fit(*plant(50, 0.4))
+
+
+def test_intensity_and_parameters_are_learned(shaken: lk.LODEGP) -> None:
+    """Tolerance: four standard errors, which are themselves below a third of each number."""
+    truth = {"a": 0.3, "K": 2.0, "b": 0.5}
+    for name, value in truth.items():
+        found = shaken.parameters_[name]
+        assert abs(found.value - value) < 4.0 * found.std_error < 1.3 * value
+    found = shaken.disturbances_["w"]
+    assert abs(found.deviation - 0.4) < 4.0 * found.std_error < 0.8
+    assert found.needed
+    assert found.p_value < 1e-10
+    assert found.lengthscale is None
+    assert shaken.engine_.startswith("markov")
+    assert "w: white noise, " in shaken.summary()
+    assert shaken.fit_.to_dict()["disturbances"]["w"]["needed"] is True
+
+
+def test_white_noise_has_no_values(shaken: lk.LODEGP) -> None:
+    assert shaken.predict([1.0]).shape == (1, 3)
+    assert shaken.sample([1.0, 2.0], 2, 0).shape == (2, 2, 3)
+    for text in ("w", "x'", "y''", "x + w"):
+        with pytest.raises(lk.LodekitError, match="white noise, which has no values"):
+            shaken.predict([1.0], text)
+    # What the equations say of the difference is smooth.
+    np.testing.assert_allclose(
+        shaken.predict([1.0, 2.0], "x' - w"),
+        shaken.predict([1.0, 2.0], f"{-shaken.parameters_['a'].value}*x + {shaken.parameters_['K'].value}*u"),
+        rtol=1e-12,
+    )
+    with pytest.raises(lk.LodekitError, match="from the start of a record on"):
+        shaken.predict([-1.0], "x")
+
+
+def test_the_certificate_says_in_which_sense(shaken: lk.LODEGP) -> None:
+    found = shaken.certificate(np.linspace(0.1, 24.0, 20), samples=1)
+    assert found.is_strict
+    assert found.mean.left.shape == (20, 1)
+    assert "integrated over any stretch of time" in found.sense
+    assert "y' = -b*y + x" in str(found)
+    assert "for all functions w" in found.identities[-1]
+    left = shaken.residual([0.3, 7.0], relative=True)
+    assert left.shape == (2, 2)
+    assert np.abs(left).max() < 1e-12
+
+
+def test_combinations_without_white_noise_are_found() -> None:
+    """Of two equations that hold w, the difference is free of it; curves are measured on that."""
+    t, table = plant(12, 0.4)
+    data = Observations().add(t, "x", table["x"]).add(t, "y", table["y"])
+    system = lk.System("x' = -x + w; y' = -2*y + w")
+    setup = prepare(system, Arguments(disturbances={"w": "white"}), Measurements.of(data))
+    size = setup.layout.size
+    optimum = Optimum(np.zeros(size), 0.0, True, "kept", 1, np.zeros(size, dtype=bool))
+    found = certificate(make_fit(setup, optimum, np.eye(size)), np.linspace(0.1, 5.0, 9), samples=0)
+    assert found.mean.left.shape == (9, 1)
+    assert found.is_strict
+    assert "x' + x - y' - 2*y = 0" in found.sense
+
+
+def test_models_are_saved(shaken: lk.LODEGP, tmp_path: Path) -> None:
+    shaken.save(tmp_path / "model.lodekit")
+    again = lk.LODEGP.load(tmp_path / "model.lodekit")
+    assert again.disturbances_ == shaken.disturbances_
+    assert again.disturbances == {"w": "white"}
+    np.testing.assert_allclose(again.predict([3.3]), shaken.predict([3.3]), rtol=1e-9)
+
+
+def test_simulations_from_rest_count_disturbances(shaken: lk.LODEGP) -> None:
+    """At known parameters, x has the variance of its response to white noise alone."""
+    times = np.array([0.0, 0.7, 9.0])
+    _, std = shaken.simulate(times, {"u": 1.0}, observable="x", return_std=True, parameters="fixed")
+    a, deviation = shaken.parameters_["a"].value, shaken.disturbances_["w"].deviation
+    np.testing.assert_allclose(std, deviation * np.sqrt(-np.expm1(-2.0 * a * times) / (2.0 * a)), rtol=1e-9)
+
+
+def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
+    """Its deviation is zero, and all else what a fit without it says."""
+    t, table = plant(24, 0.0, seed=2)
+    data = {"x": table["x"], "u": table["u"]}
+    system = lk.System("x' = -a*x + K*u + w", parameters=["a", "K"])
+    gp = lk.LODEGP(system, **ARGUMENTS).fit(t, data)
+    found = gp.disturbances_["w"]
+    assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
+    assert "w: white noise, not needed: it is best at zero" in gp.summary()
+    without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, random_state=0).fit(t, data)
+    assert gp.log_evidence_ == pytest.approx(without.log_evidence_, abs=1e-5)
+    for name, each in without.parameters_.items():
+        assert gp.parameters_[name].value == pytest.approx(each.value, rel=1e-5)
+        assert gp.parameters_[name].std_error == pytest.approx(each.std_error, rel=1e-2)
+
+
+def test_the_test_at_the_boundary_is_a_mixture() -> None:
+    """Half of all samples gain nothing: the 5 % point is the 10 % point of one degree of freedom, 2.7055."""
+    assert boundary_p_value(0.5 * 2.705543, coloured=False) == pytest.approx(0.05, rel=1e-5)
+    assert boundary_p_value(0.0, coloured=False) == 1.0
+    assert boundary_p_value(0.5 * 5.138, coloured=True) == pytest.approx(0.05, rel=2e-3)
+
+
+def at_truth(unit: float, clock: float, kind: str, modes: float) -> tuple[Setup, Hyperparameters]:
+    """Two lags in other units of x and of time, and everything that is learned near the truth."""
+    t, table = plant(30, 0.4)
+    data = Observations().add(clock * t, "x", unit * table["x"]).add(clock * t, "y", table["y"])
+    system = lk.System("x' = -a*x + w; y' = -b*y + c*x", parameters=["a", "b", "c"])
+    setup = prepare(system, Arguments(disturbances={"w": kind}, mode_deviation=modes), Measurements.of(data))
+    deviation = 0.4 * unit / (np.sqrt(clock) if kind == "white" else clock)
+    hyper = replace(
+        setup.layout.unpack(np.zeros(setup.layout.size)),
+        theta=np.array([0.3 / clock, 0.5 / clock, 1.0 / (clock * unit)]),
+        noise=0.1 * np.array([unit, 1.0]),
+        disturbance_lengthscales=np.full(setup.layout.coloured, 0.1),
+        disturbance_deviations=np.array([deviation]),
+    )
+    return setup, hyper
+
+
+@pytest.mark.parametrize("kind", ["white", "matern-3/2"])
+def test_a_vanishing_disturbance_is_none(kind: str) -> None:
+    """The log evidence at a deviation of 1e-12 is that without."""
+    setup, hyper = at_truth(1.0, 1.0, kind, modes=3.0)
+    bare = without_disturbances(setup, ["w"])
+    none = replace(hyper, disturbance_lengthscales=np.zeros(0), disturbance_deviations=np.zeros(0))
+    tiny = replace(hyper, disturbance_deviations=np.array([1e-12]))
+    found = setup.engine.evaluate(tiny)
+    assert found.value == pytest.approx(bare.engine.value(none), rel=1e-9)
+    assert setup.engine.value(hyper) > found.value + 10.0
+    np.testing.assert_allclose(found.gradient.theta, bare.engine.evaluate(none).gradient.theta, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["white", "matern-3/2"])
+def test_units_do_not_matter(kind: str) -> None:
+    """The log evidence differs by the logarithm of the unit for each measurement; modes, at nothing, have no part."""
+    (first, hyper), (second, other) = (at_truth(*units, kind, modes=1e-30) for units in ((1.0, 1.0), (1e9, 1e-6)))
+    one, two = first.engine.evaluate(hyper), second.engine.evaluate(other)
+    assert two.value + 30 * np.log(1e9) == pytest.approx(one.value, rel=1e-9)
+    np.testing.assert_allclose(two.gradient.theta * other.theta, one.gradient.theta * hyper.theta, rtol=1e-7)
+    found, expected = two.gradient.disturbance_deviations, one.gradient.disturbance_deviations
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    t, table = plant(12, 0.4)
+    data = {"x": table["x"], "u": table["u"]}
+
+    def attempt(text: str, words: str, extra: dict[str, Array] | None = None, **arguments: object) -> None:
+        system = lk.System(text, parameters=["a"])
+        options = {"disturbances": {"w": "white"}, **arguments}
+        with pytest.raises(lk.LodekitError, match=words):
+            lk.LODEGP(system, **options).fit(t, {**data, **(extra or {})})
+
+    plain = "x' = -a*x + u + w"
+    attempt(plain, "no finite state; leave w out", disturbances={"w": "se"})
+    attempt(plain, "such as 'matern-3/2'; got 'pink'", disturbances={"w": "pink"})
+    attempt(plain, "which is no channel", disturbances={"v": "white"})
+    attempt(plain, "as a dict of channels", disturbances=["w"])
+    attempt(plain, "both an input and a disturbance", inputs={"w": "hold"})
+    attempt(plain, "never measured", {"w": table["y"]})
+    attempt(plain, "use engine='markov'", engine="dense", inputs={"u": "hold"})
+    attempt(plain, "prior='latent'", prior="channels")
+    attempt("x = a*u + w", "x holds w, and would be infinite", inputs={"u": "hold"})
+    attempt("x = a*u + w'", "does not have; take 'matern-3/2'", inputs={"u": "hold"}, disturbances={"w": "matern-1/2"})
+
+
+def test_several_records_share_the_intensity() -> None:
+    """Evidences add, each from rest at its own start; no search."""
+    pieces = [plant(14, 0.4, seed) for seed in (1, 2)]
+    tables = [(t + 100.0 * k, table) for k, (t, table) in enumerate(pieces)]
+    values = []
+    for records in (tables, tables[:1], tables[1:]):
+        gp = lk.LODEGP(SYSTEM, **ARGUMENTS, mode_deviation=2.0)
+        source = gp._read(records, None, None)
+        setup = prepare(SYSTEM, gp._arguments(), source.measurements, time=None)
+        hyper = setup.layout.unpack(np.zeros(setup.layout.size))
+        hyper = replace(hyper, theta=np.array([0.3, 2.0, 0.5]), disturbance_deviations=np.array([0.4]))
+        values.append(setup.engine.value(hyper))
+    assert values[0] == pytest.approx(values[1] + values[2], rel=1e-9)
+
+
+def test_the_command_line_and_files_name_disturbances(tmp_path: Path) -> None:
+    text = 'equations = "x\' = -a*x + w"\nparameters = ["a"]\n[disturbances]\nw = '
+    (tmp_path / "plant.toml").write_text(f'{text}"white"\n')
+    (tmp_path / "log.csv").write_text("t,x\n0,0.1\n1,0.4\n2,0.3\n")
+    shown = run("inspect", str(tmp_path / "plant.toml"))
+    assert "Given w" in shown.stdout
+    refused = run("fit", str(tmp_path / "plant.toml"), str(tmp_path / "log.csv"), "--disturbance", "w=se")
+    assert refused.returncode == 2
+    assert "no finite state" in refused.stderr
+    (tmp_path / "wrong.toml").write_text(f"{text}3\n")
+    assert "'white' or 'matern-3/2'" in run("inspect", str(tmp_path / "wrong.toml")).stderr
