@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from disturbances import lamp_system, ljung_box, witness
 from numpy.typing import NDArray
 
+from disturbances import lamp_system, ljung_box, witness
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.inference.innovations import take_turns
