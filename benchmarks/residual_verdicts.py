@@ -153,10 +153,12 @@ def free_record(seed: int, rows: int, *, missing: bool) -> tuple[lk.LODEGP, Arra
     L = np.array([0.0, 0.0, np.sqrt(16.0 / 3.0 * rate**5), 0.0])
     x = draw(F, L, np.zeros(4), np.zeros(rows), generator)
     clean = {"y": x[:, 3] if missing else x[:, 0], "u": x[:, 1] + 0.4 * x[:, 0]}
-    data = {name: own + NOISE * own.std() * generator.standard_normal(rows) for name, own in clean.items()}
+    data: dict[str, Array] = {}
+    for name, own in clean.items():
+        data[name] = own + NOISE * float(own.std()) * generator.standard_normal(rows)
     system = lk.System("y' + a*y = u", parameters={"a": lk.Parameter(positive=True)})
     gp = lk.LODEGP(system, latent="matern-5/2", noise="channel", engine="markov", random_state=seed)
-    return gp, STEP * np.arange(rows), data
+    return gp, np.linspace(0.0, STEP * (rows - 1), rows), data
 
 
 def disturbed_record(seed: int, rows: int, *, missing: bool) -> tuple[lk.LODEGP, Array, dict[str, Array]]:
@@ -166,11 +168,11 @@ def disturbed_record(seed: int, rows: int, *, missing: bool) -> tuple[lk.LODEGP,
     F, G = np.array([[-0.25, 0.0], [1 / 1.5, -1 / 1.5]]), np.array([0.5, 0.0])
     x = draw(F, np.array([0.2, 0.0]), G, u, generator)
     y = x[:, int(missing)]
-    data = {"y": y + NOISE * y.std() * generator.standard_normal(rows), "u": u}
+    data: dict[str, Array] = {"y": y + NOISE * float(y.std()) * generator.standard_normal(rows), "u": u}
     positive = lk.Parameter(positive=True)
     system = lk.System("tau*y' + y = K*u + w", parameters={"tau": positive, "K": positive})
     gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=seed)
-    return gp, STEP * np.arange(rows), data
+    return gp, np.linspace(0.0, STEP * (rows - 1), rows), data
 
 
 MODELS = {"free function": free_record, "disturbance": disturbed_record}

@@ -79,7 +79,7 @@ class Lead:
         if self.time is not None:
             # A difference of times has the errors of both.
             near = 4.0 * np.spacing(np.abs(times).max(initial=0.0))
-            return np.searchsorted(times, own - self.time + near, side="right").astype(np.intp)
+            return np.asarray(np.searchsorted(times, own - self.time + near, side="right"), dtype=np.intp)
         found = np.zeros(len(own), dtype=np.intp)
         found[self.rows :] = np.searchsorted(times, own[: max(len(own) - self.rows, 0)], side="right")
         return found
