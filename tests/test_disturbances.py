@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from tests.cli.command import run
 
 Array = NDArray[np.float64]
 SYSTEM = lk.System("x' = -a*x + K*u + w; y' = -b*y + x", parameters=["a", "K", "b"])
-ARGUMENTS = {"inputs": {"u": "hold"}, "disturbances": {"w": "white"}, "random_state": 0}
+ARGUMENTS: dict[str, Any] = {"inputs": {"u": "hold"}, "disturbances": {"w": "white"}, "random_state": 0}
 
 
 def plant(count: int, deviation: float, seed: int = 1) -> tuple[Array, dict[str, Array]]:
@@ -41,7 +42,7 @@ def plant(count: int, deviation: float, seed: int = 1) -> tuple[Array, dict[str,
             state = np.array([x, state[1] * decay + 0.5 * (x + state[0]) * (1.0 - decay) / 0.5])
         rows.append(state)
     table = np.array(rows) + 0.1 * generator.standard_normal((count, 2))
-    return h * np.arange(count), {"x": table[:, 0], "y": table[:, 1], "u": u}
+    return np.linspace(0.0, h * (count - 1), count), {"x": table[:, 0], "y": table[:, 1], "u": u}
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,11 @@ def test_intensity_and_parameters_are_learned(shaken: lk.LODEGP) -> None:
     for name, value in truth.items():
         found = shaken.parameters_[name]
         assert abs(found.value - value) < 4.0 * found.std_error < 1.3 * value
-    found = shaken.disturbances_["w"]
-    assert abs(found.deviation - 0.4) < 4.0 * found.std_error < 0.8
-    assert found.needed
-    assert found.p_value < 1e-10
-    assert found.lengthscale is None
+    learned = shaken.disturbances_["w"]
+    assert abs(learned.deviation - 0.4) < 4.0 * learned.std_error < 0.8
+    assert learned.needed
+    assert learned.p_value < 1e-10
+    assert learned.lengthscale is None
     assert shaken.engine_.startswith("markov")
     assert "w: white noise, " in shaken.summary()
     assert shaken.fit_.to_dict()["disturbances"]["w"]["needed"] is True
@@ -194,7 +195,7 @@ def test_what_cannot_be_is_refused() -> None:
 
     def attempt(text: str, words: str, extra: dict[str, Array] | None = None, **arguments: object) -> None:
         system = lk.System(text, parameters=["a"])
-        options = {"disturbances": {"w": "white"}, **arguments}
+        options: dict[str, Any] = {"disturbances": {"w": "white"}, **arguments}
         with pytest.raises(lk.LodekitError, match=words):
             lk.LODEGP(system, **options).fit(t, {**data, **(extra or {})})
 

@@ -312,7 +312,7 @@ def extend(
             posterior.mean(part.prior.observables, np.array(part.measurements.window))
     if relearn and setup.layout.size:
         return fit_measurements(setup, x, fit.labels)
-    return keep_point(setup, x, fit.labels, fit.diagnosis.verdicts)
+    return replace(keep_point(setup, x, fit.labels, fit.diagnosis.verdicts), needs=fit.needs)
 
 
 def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:

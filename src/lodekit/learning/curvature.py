@@ -63,7 +63,8 @@ def share_left(layout: Layout, size: int, at_bound: NDArray[np.bool_]) -> float:
     """
     if not layout.noise_levels:
         return 1.0
-    used = int(np.sum(~at_bound[: layout.blocks.noise.start]))
+    noise = layout.blocks.noise
+    used = int(np.sum(~at_bound[: noise.start])) + int(np.sum(~at_bound[noise.stop :]))
     return max(size - used, 1) / size
 
 

@@ -48,6 +48,8 @@ class Disturbance:
         How often chance alone would gain as much.
     needed : bool
         Whether that is less often than one in twenty times.
+    note : str
+        What is to be known of its lengthscale; empty where nothing is.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Disturbance:
     gain: float
     p_value: float
     needed: bool
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is no number is None."""
@@ -87,7 +90,8 @@ class Disturbance:
         size = f"{self.name}: {what}, {self.deviation:.4g}{unit}"
         if self.lengthscale is not None:
             size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
-        return f"{size}; {'needed' if self.needed else 'not needed'} (p = {self.p_value:.2g})"
+        note = f"; {self.note}" if self.note else ""
+        return f"{size}; {'needed' if self.needed else 'not needed'} (p = {self.p_value:.2g}){note}"
 
 
 def boundary_p_value(gain: float, *, coloured: bool) -> float:
@@ -143,10 +147,14 @@ def find_disturbances(
         deviation = 0.0 if is_zero else float(hyper.disturbance_deviations[number])
         error = np.nan if is_zero else deviation * float(np.sqrt(covariance[start + number, start + number]))
         coloured = number in own.coloured
-        length = None
+        length, note = None, ""
         if coloured:
             place = own.coloured.index(number)
-            length = np.nan if is_zero else prior.units.user_lengths(float(hyper.disturbance_lengthscales[place]))
+            scaled = float(hyper.disturbance_lengthscales[place])
+            length = np.nan if is_zero else prior.units.user_lengths(scaled)
+            if not is_zero and at_bound[layout.blocks.disturbance_lengthscales.start + place]:
+                short = "as short as the times of the data tell: 'white' says as much"
+                note = f"the lengthscale is {short if scaled < 1.0 else 'beyond the record: it hardly changes there'}"
         p_value = boundary_p_value(0.0 if is_zero else gain, coloured=coloured)
-        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, p_value < _LEVEL)
+        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, p_value < _LEVEL, note)
     return found
