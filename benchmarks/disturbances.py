@@ -172,9 +172,9 @@ def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict
             later = dict(zip(names, data[:, cut - before :], strict=True))
             told |= gp.validate(t[cut - before :], later, ahead=(step,))["Ti"].ahead
         print(f"school, {kind}: log evidence {gp.log_evidence_:.2f}, {seconds:.1f} s; {gp.diagnose().sentences[0]}")
-        for step, each in told.items():
+        for lead, each in told.items():
             held = f"{100 * each.coverage:.1f} % in the 95 % band (90 to 98)"
-            print(f"        {step} ahead over the test week: RMSE {each.rmse:.3f}, {held}", flush=True)
+            print(f"        {lead} ahead over the test week: RMSE {each.rmse:.3f}, {held}", flush=True)
         values = {name: each.value for name, each in gp.parameters_.items()}
         found[kind] = {"ahead": {k: each.to_dict() for k, each in told.items()}, "values": values, "seconds": seconds}
     return found
