@@ -78,6 +78,12 @@ def peak(action: Callable[[], object]) -> int:
     return found
 
 
+def innovations(engine: Engine, hyper: Hyperparameters) -> Array:
+    """Return what each measurement adds to those before it."""
+    found = engine.turns(hyper)  # type: ignore[attr-defined]
+    return np.asarray(found.innovations)
+
+
 def growth(most: int) -> list[dict[str, Any]]:
     """Return times for more and more rows, regular and not."""
     found: list[dict[str, Any]] = []
@@ -91,11 +97,14 @@ def growth(most: int) -> list[dict[str, Any]]:
         while rows <= most:
             engine, hyper = make(COUPLED, rows, "matern-5/2", **options)
             value, gradient = best(partial(engine.value, hyper)), best(partial(engine.evaluate, hyper))
+            turns = best(partial(innovations, engine, hyper))
             bytes_each = peak(partial(engine.evaluate, hyper)) / rows
             found.append({"kind": kind, "rows": rows, "value": value, "gradient": gradient, "bytes a row": bytes_each})
+            found[-1]["innovations"] = turns
             print(
                 f"{kind:>13} {rows:>9} rows: evidence {value:.3f} s, with gradient {gradient:.3f} s "
-                f"({gradient / value:.1f} times), {bytes_each:.0f} bytes a row",
+                f"({gradient / value:.1f} times), innovations {turns:.3f} s ({turns / value:.1f} times), "
+                f"{bytes_each:.0f} bytes a row",
                 flush=True,
             )
             rows *= 10

@@ -38,7 +38,7 @@ def read_ahead(ahead: object, unit: str = "") -> Lead:
 
     Examples
     --------
-    >>> read_ahead(5).rows, read_ahead("2 h", "min").time
+    >>> read_ahead(5).steps, read_ahead("2 h", "min").time
     (5, 120.0)
     """
     if isinstance(ahead, str):

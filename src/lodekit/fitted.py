@@ -133,8 +133,7 @@ class Fit:
             Whether anything was.
         """
         with self.setup.threads():
-            evidence = self.evidence
-            found = diagnose(evidence, self.setup.structure if is_searched else None, known)
+            found = diagnose(self.evidence, self.setup.structure if is_searched else None, known)
             if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):

@@ -49,6 +49,10 @@ class Ahead(NamedTuple):
         covered = float(np.mean(np.abs(errors) <= _NORMAL_95 * deviations))
         return cls(fit_percentage(errors, values), float(np.sqrt(np.mean(errors**2))), covered)
 
+    def to_dict(self) -> dict[str, float]:
+        """Return plain values."""
+        return {"fit_percent": self.fit_percent, "rmse": self.rmse, "coverage": self.coverage}
+
 
 @dataclass(frozen=True, eq=False)
 class ChannelValidation:
@@ -142,7 +146,7 @@ class Validation:
                     "coverage": item.coverage,
                     "log_density": _plain(item.log_density),
                     "ahead": {
-                        str(step): {key: _plain(value) for key, value in each._asdict().items()}
+                        str(step): {key: _plain(value) for key, value in each.to_dict().items()}
                         for step, each in item.ahead.items()
                     },
                 }

@@ -101,9 +101,9 @@ def textbook(
 
     The free function z has the states z and z'; observables are rows for these.
     """
-    rate, rows = mpmath.sqrt(3) / mpmath.mpf(lengthscale), []
-    for row in prior.observables.evaluate(np.zeros(0)).free[:, 0]:
-        rows.append(mpmath.matrix([[mpmath.mpf(float(c)) for c in np.pad(row, (0, 2 - len(row)))]]))
+    rate = mpmath.sqrt(3) / mpmath.mpf(lengthscale)
+    free = [np.pad(row, (0, 2 - len(row))).tolist() for row in prior.observables.evaluate(np.zeros(0)).free[:, 0]]
+    rows = [mpmath.matrix([[mpmath.mpf(c) for c in row]]) for row in free]
     F = mpmath.matrix([[0, 1], [-(rate**2), -2 * rate]])
     start = mpmath.matrix([[1, 0], [0, rate**2]])
     m, P, innovations, deviations, forecasts = mpmath.zeros(2, 1), start, [], [], []

@@ -9,10 +9,13 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
 from lodekit.fitting import keep_point
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import Turns, take_in_turn
 from lodekit.preparing import prepare
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +70,39 @@ def test_innovations_are_as_large_as_expected_where_residuals_of_a_bending_curve
     turns = turns_of(gp)
     assert float(np.mean(turns.innovations**2)) == pytest.approx(1.0, abs=0.35)
     assert check.size < 1.0
+
+
+def kept(engine: str) -> lk.LODEGP:
+    """A model at values that nobody searched for."""
+    generator, times = np.random.default_rng(0), 0.1 * np.arange(90)
+    data = Observations().add(times, "y", np.sin(times) + 0.05 * generator.standard_normal(90), 0.05)
+    data = data.add(times[:1], "y'", [1.0], 0.0)
+    arguments = Arguments(engine=engine, latent="matern-5/2", noise="shared")
+    setup = prepare(lk.System("y' = u"), arguments, Measurements.of(data))
+    span, count = setup.prior.units.span, setup.prior.processes
+    hyper = Hyperparameters(np.zeros(0), np.full(count, 2.0 / span), np.full(count, 1.0), np.zeros(0), np.zeros(0))
+    hyper = replace(hyper, noise=np.full(setup.prior.noise.count, 0.05))
+    return lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper))).label(units={"t": "s"})
+
+
+def test_the_markov_engine_looks_at_the_whole_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than one run of a matrix; an exact value has no innovation; predictions ahead are those of a matrix."""
+    monkeypatch.setattr("lodekit.learning.evidence._RUN", 10)
+    gp, dense = kept("markov"), kept("dense")
+    check = next(check for check in gp.fit_.diagnosis.checks if check.name == "y")
+    assert check.whiteness is not None
+    assert check.whiteness.innovations
+    assert (check.looked, gp.fit_.choice.name) == (90, "markov")
+    derivative = gp.fit_.evidence.innovations
+    assert derivative is not None
+    assert not len(derivative.times["y'"])
+    for own, other in zip(
+        gp.predict(observable="y", ahead=3, return_std=True),
+        dense.predict(observable="y", ahead="300 ms", return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(own[3:], other[3:], rtol=0, atol=1e-8)
+    with pytest.raises(lk.LodekitError, match="the unit of the time is s"):
+        gp.predict(ahead="3 m")
+    with pytest.raises(lk.LodekitError, match="expected a time ahead such as '24 h'"):
+        gp.predict(ahead="soon")

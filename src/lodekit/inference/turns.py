@@ -51,13 +51,13 @@ class Lead:
 
     Parameters
     ----------
-    rows : int
+    steps : int
         So many rows of the observable itself.
     time : float, optional
         So much time in place of that, in the user's units.
     """
 
-    rows: int = 1
+    steps: int = 1
     time: float | None = None
 
     def known(self, times: Array, own: Array) -> Numbers:
@@ -79,9 +79,9 @@ class Lead:
         if self.time is not None:
             # A difference of times has the errors of both.
             near = 4.0 * np.spacing(np.abs(times).max(initial=0.0))
-            return np.searchsorted(times, own - self.time + near, side="right").astype(np.intp)
+            return np.asarray(np.searchsorted(times, own - self.time + near, side="right"), dtype=np.intp)
         found = np.zeros(len(own), dtype=np.intp)
-        found[self.rows :] = np.searchsorted(times, own[: max(len(own) - self.rows, 0)], side="right")
+        found[self.steps :] = np.searchsorted(times, own[: max(len(own) - self.steps, 0)], side="right")
         return found
 
 
@@ -100,6 +100,6 @@ def errors_ahead(turns: Turns, observable: int, lead: Lead, first: int = 0) -> t
     first : int
         How many measurements come before all others, and are known in any case.
     """
-    rows = np.flatnonzero(turns.observables == observable)
-    known = first + lead.known(turns.times[first:], turns.times[rows])
-    return turns.predict(rows, np.minimum(known, rows))
+    own = np.flatnonzero(turns.observables == observable)
+    known = first + lead.known(turns.times[first:], turns.times[own])
+    return turns.predict(own, np.minimum(known, own))

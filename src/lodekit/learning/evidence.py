@@ -159,8 +159,8 @@ class Evidence:
                     left[item.observable] = float(np.mean(errors[own] ** 2))
         if not any(values.values()):
             return None
-        both = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (times, values))
-        return Innovations(*both, left)
+        joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
+        return Innovations(own_times, joined, left)
 
     def _summed(self, item: Summary) -> Check:
         level = self.level(item.observable)

@@ -105,13 +105,13 @@ class MarkovTurns:
         """
         targets = _Targets.of(self, places, known)
         mean, variance = np.zeros((2, len(places)))
-        rows, noise = targets.rows, targets.noise
+        readings, noise = targets.readings, targets.noise
         prior = np.flatnonzero(known == 0)
         root = self.solved.filter.space.root_at(float(self._layout.times[0, 0]))
-        variance[prior] = np.sum((rows[prior] @ root) ** 2, axis=1)
+        variance[prior] = np.sum((readings[prior] @ root) ** 2, axis=1)
         for walk in _walks(self.solved) if len(prior) < len(places) else ():
             for place, here in targets.within(walk):
-                mean[here], variance[here] = place.project(walk.find(targets.blocks[here]), rows[here])
+                mean[here], variance[here] = place.project(walk.find(targets.blocks[here]), readings[here])
         order = self._order[places]
         own = np.sqrt(variance + noise + self.solved.filter.variance[order])
         return (self.solved.residual[order] - mean) * self.scales[places], own * self.scales[places]
@@ -125,7 +125,7 @@ class _Targets:
     ----------
     blocks, places : arrays of int, shape (k,)
         Where that is; the first place for none.
-    rows : array, shape (k, s)
+    readings : array, shape (k, s)
         What they see of that state.
     noise : array, shape (k,)
         The variance of what happens in between, as they see it.
@@ -135,7 +135,7 @@ class _Targets:
 
     blocks: Numbers
     places: Numbers
-    rows: Array
+    readings: Array
     noise: Array
     known: Numbers
 
@@ -154,7 +154,7 @@ class _Targets:
         last = np.where(known > 0, where[np.maximum(known - 1, 0)], 0)
         times = layout.times.ravel()
         spans = Lengths.of(np.maximum(times[where[places]] - times[last], 0.0), turns.data.resolution)
-        rows, noise = np.zeros((len(places), space.size)), np.zeros(len(places))
+        readings, noise = np.zeros((len(places), space.size)), np.zeros(len(places))
         n, seen = space.noisy, turns.observables[places]
         order = np.argsort(spans.which, kind="stable")
         for start in range(0, len(places), _TOGETHER):
@@ -162,10 +162,10 @@ class _Targets:
             lengths, which = np.unique(spans.which[some], return_inverse=True)
             motion = Motion(space, spans.distinct[lengths])
             H = motion.readings[seen[some]]
-            rows[some, :n] = np.einsum("ki,kij->kj", H[:, :n], motion.noisy.transitions[which])
-            rows[some, n:] = np.einsum("ki,kij->kj", H[:, n:], motion.quiet.transitions[which])
+            readings[some, :n] = np.einsum("ki,kij->kj", H[:, :n], motion.noisy.transitions[which])
+            readings[some, n:] = np.einsum("ki,kij->kj", H[:, n:], motion.quiet.transitions[which])
             noise[some] = np.einsum("ki,kij,kj->k", H[:, :n], motion.noisy.noises[which], H[:, :n])
-        return cls(*np.divmod(last, layout.places), rows, np.maximum(noise, 0.0), known)
+        return cls(*np.divmod(last, layout.places), readings, np.maximum(noise, 0.0), known)
 
     def within(self, walk: _Walk) -> Iterator[tuple[_Place, Numbers]]:
         """Yield places of some blocks, and which are predicted from there."""
@@ -225,20 +225,20 @@ class _Place:
     roots: Array
     groups: Numbers
 
-    def project(self, where: tuple[Numbers, Numbers], rows: Array) -> tuple[Array, Array]:
+    def project(self, where: tuple[Numbers, Numbers], readings: Array) -> tuple[Array, Array]:
         """Return means and variances of rows of numbers for the state, shape (t,) each.
 
         Parameters
         ----------
         where : tuple of two int arrays, shape (t,)
             Which blocks.
-        rows : array, shape (t, s)
+        readings : array, shape (t, s)
         """
         u, n = where[0], self.rest.shape[-1]
-        back = np.einsum("ti,tij->tj", rows, self.A[u])
-        mean = np.sum(back * self.means[where], axis=1) + np.sum(rows[:, :n] * self.rest[where], axis=1)
+        back = np.einsum("ti,tij->tj", readings, self.A[u])
+        mean = np.sum(back * self.means[where], axis=1) + np.sum(readings[:, :n] * self.rest[where], axis=1)
         spread = np.einsum("tj,tjk->tk", back, self.roots[self.groups[where]])
-        own = np.einsum("ti,tij,tj->t", rows[:, :n], self.S[u], rows[:, :n])
+        own = np.einsum("ti,tij,tj->t", readings[:, :n], self.S[u], readings[:, :n])
         return mean, np.sum(spread**2, axis=1) + np.maximum(own, 0.0)
 
 
