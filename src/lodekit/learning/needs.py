@@ -3,9 +3,8 @@
 Twice the log likelihood that a disturbance gains is compared with what it gains where there is none. A deviation of
 zero is at the edge of what is possible: in half of all samples the best one is zero, and nothing is gained; in the
 other half the gain is chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). A lengthscale that
-is learned beside it means nothing where the deviation is zero. It counts as one more degree of freedom, so that gains
-are one or two of these: the gain of the best lengthscale is more than that of any given one, and this has proved to be
-on the safe side in simulations.
+is learned beside it means nothing where the deviation is zero. No simple law holds then. It counts as one more
+degree of freedom, so that gains are one or two of these, which `benchmarks/boundary.py` finds to be on the safe side.
 """
 
 from __future__ import annotations
