@@ -15,6 +15,7 @@ from lodekit.certificate.certify import certificate
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_source
+from lodekit.described import plain_values
 from lodekit.disturbing import without_disturbances
 from lodekit.fitting import make_fit
 from lodekit.learning.needs import boundary_p_value
@@ -65,7 +66,7 @@ def test_intensity_and_parameters_are_learned(shaken: lk.LODEGP) -> None:
     assert learned.lengthscale is None
     assert shaken.engine_.startswith("markov")
     assert "w: white noise, " in shaken.summary()
-    assert shaken.fit_.to_dict()["disturbances"]["w"]["needed"] is True
+    assert plain_values(shaken.fit_)["disturbances"]["w"]["needed"] is True
 
 
 def test_white_noise_has_no_values(shaken: lk.LODEGP) -> None:

@@ -100,7 +100,7 @@ def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead) -> tuple[Array, Ar
     """
     if fit.measurements.is_summed:
         raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
-    whole = is_filtered(fit.choice.name)
+    whole = is_filtered(fit.choice.name, fit.prior)
     if fit.measurements.size > _MOST and not whole:
         raise LodekitError(f"expected at most {_MOST} measurements for predictions ahead, got {fit.measurements.size}")
     every = padded(fit.measurements, fit.prior.noise.observables).series

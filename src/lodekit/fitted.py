@@ -23,7 +23,6 @@ from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis import Diagnosis, diagnose
 from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
 from lodekit.learning.evidence import Evidence
-from lodekit.learning.findings import Findings
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.needs import Disturbance, find_disturbances
 from lodekit.learning.scarcity import warn_of_scarcity
@@ -369,34 +368,3 @@ class Fit:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
         found = [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
         return found + [each.sentence(self.labels.units) for each in self.disturbances.values()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values, ready for JSON; what is infinite is None."""
-        return {
-            "parameters": {name: estimate.to_dict() for name, estimate in self.estimates.items()},
-            "inputs": self.describe_inputs(),
-            "disturbances": {name: each.to_dict() for name, each in self.disturbances.items()},
-            "noise": dict(self.noise),
-            "hyperparameters": dict(self.described),
-            "log_evidence": float(self.log_evidence),
-            "observations": int(self.setup.engine.size),
-            **({"records": self._describe_records()} if self.setup.parts else {}),
-            "converged": bool(self.converged),
-            "engine": str(self.choice),
-            "explained": dict(self.diagnosis.explained),
-            **Findings.of(self.diagnosis, self.labels.units.get("t", "")).to_dict(),
-            "warnings": list(self.warnings),
-            "remarks": list(self.diagnosis.notes),
-        }
-
-    def _describe_records(self) -> dict[str, Any]:
-        """Return what is to be said of each of several records, as plain values."""
-        return {
-            name: {
-                "observations": int(part.setup.engine.size),
-                "window": list(part.measurements.window),
-                "log_evidence": float(part.log_evidence),
-                "explained": dict(part.diagnosis.explained),
-            }
-            for name, part in zip(self.records, self.parts, strict=True)
-        }

@@ -242,7 +242,7 @@ class _Run:
         first = frozenset(order.index(name) for name in self.known)
         parts: dict[tuple[str, int | str], list[Array]] = {}
         engine = self.fit.choice.name
-        for run in [series] if is_filtered(engine) and not first else runs_of(series):
+        for run in [series] if is_filtered(engine, setup.prior) and not first else runs_of(series):
             turns = take_turns(engine, setup.prior, run, hyper, first)
             if turns is None:
                 return {}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lodekit.columns import format_columns, predict_columns
+from lodekit.described import plain_values
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
 from lodekit.progress import waiting
@@ -334,7 +335,7 @@ def describe_fit(product: Product, paths: Mapping[str, Path] | None = None) -> d
         Where results were written.
     """
     return {
-        **product.gp.fit_.to_dict(),
+        **plain_values(product.gp.fit_),
         "notes": list(product.notes),
         "files": {name: str(path) for name, path in (paths or {}).items()},
     }

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.errors import LodekitError
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.innovations import take_in_turn
+from lodekit.inference.innovations import is_filtered
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.turns import MarkovTurns
@@ -48,6 +50,24 @@ def compare(data: DenseData, own: MarkovTurns, hyper: Hyperparameters, tolerance
             errors, deviations = errors_ahead(own, number, lead)
             np.testing.assert_allclose(errors / spread, expected / spread, rtol=0, atol=tolerance)
             np.testing.assert_allclose(deviations, spread, rtol=tolerance)
+
+
+def test_innovations_of_means_over_intervals() -> None:
+    """Intervals that overlap; further ahead they are a matter of the matrix, and the filter says so."""
+    times = 0.2 * np.arange(1, 25)
+    data = Observations().add(times, "mean(x, 0.5)", np.sin(times)).add(times[::3], "y", np.cos(times[::3]))
+    measurements = Measurements.of(data)
+    prior = prior_of(COUPLED, measurements, latent="matern-5/2", noise="shared")
+    groups = np.ones(len(prior.groups))
+    hyper = Hyperparameters(np.array([1.0, 0.5]), np.full(2, 0.2), np.ones(2), groups, np.array([0.1]))
+    own = filtered(MarkovData.of(prior, measurements.series), hyper, 10)
+    turns = take_in_turn(DenseData.of(prior, measurements.series), hyper)
+    assert turns is not None
+    np.testing.assert_allclose(own.innovations, turns.innovations, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(own.deviations, np.diag(turns.root), rtol=1e-9)
+    assert not is_filtered("markov", prior)
+    with pytest.raises(LodekitError, match="intervals"):
+        errors_ahead(own, 0, Lead(4))
 
 
 @pytest.mark.parametrize("name", ["two_room", "double oscillation", "growth"])

@@ -10,6 +10,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.archive import pack, unpack
+from lodekit.described import plain_values
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.verdicts import Verdict
 from lodekit.report import make_report
@@ -130,7 +131,7 @@ def test_a_search_that_failed_says_so_everywhere(lost: lk.LODEGP) -> None:
     assert "try start values" in lost.warnings_[0]
     assert said in lost.summary()
     assert "Converged:                          no" in lost.summary()
-    result = lost.fit_.to_dict()
+    result = plain_values(lost.fit_)
     assert result["converged"] is False
     assert any(text.startswith(said) for text in result["warnings"])
     page = make_report(lost)
@@ -168,7 +169,7 @@ def test_the_share_explained_is_one_less_the_variance_left_over() -> None:
         expected = 1 - np.mean((data[name] - mean[:, number]) ** 2) / np.var(data[name])
         assert gp.fit_.diagnosis.explained[name] == pytest.approx(expected, rel=1e-9)
         assert f"explained of {name}" in gp.summary()
-        assert gp.fit_.to_dict()["explained"][name] == pytest.approx(expected, rel=1e-9)
+        assert plain_values(gp.fit_)["explained"][name] == pytest.approx(expected, rel=1e-9)
     assert "Of the variance of the data the curves explain" in make_report(gp)
 
 
@@ -179,7 +180,7 @@ def test_residuals_with_a_memory_are_told_by_all_not_by_the_report_alone() -> No
     gp = lk.LODEGP(lk.System("x'' + k*x = 0", parameters=["k"]), random_state=0).fit(times, x)
     [text] = [text for text in gp.warnings_ if "residuals of x are correlated (lag 1: " in text]
     assert text in gp.summary()
-    assert text in gp.fit_.to_dict()["warnings"]
+    assert text in plain_values(gp.fit_)["warnings"]
     assert text[1:] in make_report(gp)
 
 
@@ -196,7 +197,7 @@ def test_of_two_signs_the_positive_one_is_reported(sign: float) -> None:
     [note] = gp.fit_.diagnosis.notes
     assert note.startswith("the data do not tell the signs of z and w: both can change together")
     assert f"Note: {note}" in gp.summary()
-    assert note in gp.fit_.to_dict()["remarks"]
+    assert note in plain_values(gp.fit_)["remarks"]
     # A start value decides where there is one.
     parameters = {"z": lk.Parameter(start=sign * 0.1), "w": lk.Parameter(start=sign * 2.0)}
     given = lk.LODEGP(lk.System("x'' + 2*z*w*x' + w^2*x = 0", parameters=parameters), random_state=0).fit(times, x)
@@ -227,7 +228,7 @@ def test_a_diagnosis_survives_json() -> None:
         "c": Verdict(False, "not identified by these data", "structure"),
     }
     found = Diagnosis(("a sentence",), verdicts, ("k/m",), (("z", "w"),), (), 3.0)
-    assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert Diagnosis.from_dict(json.loads(json.dumps(plain_values(found)))) == found
 
 
 def test_more_data_at_kept_values_keep_what_was_found_out() -> None:

@@ -10,6 +10,7 @@ from scipy.linalg import toeplitz
 from scipy.signal import lfilter
 
 import lodekit as lk
+from lodekit.described import plain_values
 from lodekit.learning.disturbances import autocorrelation, inflate, select_autoregression
 
 
@@ -71,7 +72,7 @@ def test_a_fit_widens_its_intervals_where_residuals_are_correlated_and_only_ther
     assert plain.diagnose().is_independent
     wide = lk.LODEGP(system, random_state=0).fit(times, curve + 0.02 * slow)
     assert all(factor > 1.5 for factor in wide.fit_.diagnosis.widening.values())
-    told = wide.fit_.to_dict()
+    told = plain_values(wide.fit_)
     assert told["residuals"]["x"]["correlated"]
     assert told["widening"] == pytest.approx(wide.fit_.diagnosis.widening)
     [sentence] = wide.diagnose().sentences

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
+from lodekit.described import plain_values
 from lodekit.errors import DataError, LodekitError
 
 Array = NDArray[np.float64]
@@ -66,7 +67,7 @@ def test_the_input_is_answered_by_its_samples_without_doubt(lag: lk.LODEGP) -> N
 
 def test_summary_and_dict_tell_what_is_known(lag: lk.LODEGP) -> None:
     assert "Note: u: known, held between 120 samples" in lag.summary()
-    assert lag.fit_.to_dict()["inputs"] == {"u": {"kind": "hold", "samples": 120, "missing": 0}}
+    assert plain_values(lag.fit_)["inputs"] == {"u": {"kind": "hold", "samples": 120, "missing": 0}}
     assert lag.fit_.measurements.names == ("y",)
 
 
@@ -94,7 +95,7 @@ def test_auto_takes_the_kind_that_made_the_data(kind: str) -> None:
     record = step_record(kind)
     both = {each: fit(record, inputs={"u": each}).log_evidence_ for each in ("hold", "linear")}
     gp = fit(record, inputs={"u": "auto"})
-    told = gp.fit_.to_dict()["inputs"]["u"]
+    told = plain_values(gp.fit_)["inputs"]["u"]
     assert told["kind"] == kind
     assert told["advantage"] > 1.0
     assert told["advantage"] == pytest.approx(both[kind] - min(both.values()), abs=0.02)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
+from lodekit.described import plain_values
 from lodekit.errors import DataError, LodekitError
 from lodekit.report import make_report
 
@@ -135,7 +136,7 @@ def test_a_summary_counts_records_and_a_warning_names_them() -> None:
     # Where one record is much noisier than was said, short lengthscales follow it, and miss the other one.
     assert any("y of record 0 are correlated" in text for text in gp.warnings_)
     assert not any("y of record 1 are correlated" in text for text in gp.warnings_)
-    described = gp.fit_.to_dict()
+    described = plain_values(gp.fit_)
     assert described["records"]["1"]["observations"] == 60
     assert described["records"]["0"]["window"] == [0.0, 20.0]
     assert [check.record for check in gp.fit_.diagnosis.checks] == ["0", "0", "1", "1"]

@@ -16,9 +16,19 @@ from lodekit.prior.prior import Prior
 __all__ = ["is_filtered", "take_turns"]
 
 
-def is_filtered(engine: str) -> bool:
-    """Return whether measurements of an engine are taken in turn by a filter, however many there are."""
-    return engine == "markov"
+def is_filtered(engine: str, prior: Prior) -> bool:
+    """Return whether measurements of an engine are taken in turn by a filter, however many there are.
+
+    Means and totals over intervals are predicted from a matrix, where disturbances leave the choice.
+
+    Parameters
+    ----------
+    engine : str
+        The one of the fit.
+    prior : Prior
+    """
+    own = prior.observables
+    return engine == "markov" and (own.windows is None or own.disturbed is not None)
 
 
 def take_turns(
@@ -41,6 +51,6 @@ def take_turns(
     first : set of int
         Numbers of observables whose measurements all come before the others, which a filter does not know.
     """
-    if is_filtered(engine) and not first:
+    if is_filtered(engine, prior) and not first:
         return MarkovEngine(MarkovData.of(prior, series)).turns(hyper)
     return take_in_turn(DenseData.of(prior, series), hyper, first)

@@ -137,7 +137,7 @@ class Evidence:
 
         None without free functions, where a matrix has exact measurements, or where rounding hides it.
         """
-        whole = is_filtered(self.engine)
+        whole = is_filtered(self.engine, self.prior)
         if not self.prior.is_random or (self.measurements.has_exact_values and not whole):
             return None
         hyper = self.objective.layout.unpack(self.optimum.x)

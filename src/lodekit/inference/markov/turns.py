@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.errors import LodekitError
 from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.filtering import Filter
 from lodekit.inference.markov.inside import Motion
@@ -103,6 +104,8 @@ class MarkovTurns:
         known : array of int, shape (k,)
             How many are known for each; all that were made at the time of the last one, unless it is asked for itself.
         """
+        if self.data.sums is not None:
+            raise LodekitError("means and totals over intervals are not predicted ahead where disturbances drive")
         targets = _Targets.of(self, places, known)
         mean, variance = np.zeros((2, len(places)))
         readings, noise = targets.readings, targets.noise
@@ -262,7 +265,7 @@ class _Walk:
         self.blocks, self.places = chunk.blocks, layout.places
         count, often = chunk.blocks.shape
         numbers, which = np.unique(layout.steps[first], return_inverse=True)
-        self._motion, self._steps = Motion(own.space, layout.lengths[numbers]), which.reshape(count, -1)
+        self._motion, self._steps = layout.motion(own.space, numbers), which.reshape(count, -1)
         observed = layout.observed[first]
         variance = np.append(own.variance, 1.0)[layout.numbers[first]]
         self._swept: Swept = sweep(self._motion, self._steps, observed, np.zeros(observed.shape), variance, keep=True)
