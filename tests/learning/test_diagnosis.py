@@ -228,7 +228,7 @@ def test_a_diagnosis_survives_json() -> None:
         "c": Verdict(False, "not identified by these data", "structure"),
     }
     found = Diagnosis(("a sentence",), verdicts, ("k/m",), (("z", "w"),), (), 3.0)
-    assert Diagnosis.from_dict(json.loads(json.dumps(plain_values(found)))) == found
+    assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 def test_more_data_at_kept_values_keep_what_was_found_out() -> None:

@@ -185,23 +185,15 @@ def make_filter(
     start = space.root_at(float(layout.times[0, 0]))
     if not np.isfinite(start).all():
         return None
-    count = int(layout.patterns.max()) + 1
-    told, moved, noise = np.zeros((3, count, space.size, space.size))
-    half_logs, kept, used, alone, room = np.zeros(count), {}, 0, {}, _KEPT_ALONE if keep else 0
-    length = layout.places * layout.observed.shape[2]
-    basis = np.zeros((count, max(length, space.size), space.size)) if looking else None
+    parts = _Patterns.empty(space, layout, looking=looking)
+    kept, used, alone, room = {}, 0, {}, _KEPT_ALONE if keep else 0
     projected = Projected.empty(values, space.size)
     for number, chunk in enumerate(layout.chunks):
         try:
             if swept and layout.is_alone(chunk):
                 own = Alone.of(space, layout, chunk, variance, values)
-                first = chunk.alone.patterns
-                told[first], moved[first] = own.told, own.swept.transition
-                noise[first, : space.noisy, : space.noisy] = roots_of(own.swept.noise)
-                half_logs[first] = np.log(own.swept.deviations).sum(axis=(0, 1))
+                parts.put_alone(chunk, own)
                 projected.add_alone(chunk, own)
-                if basis is not None:
-                    basis[first] = own.basis
                 room -= own.count
                 if room >= 0:
                     alone[number] = own
@@ -209,15 +201,47 @@ def make_filter(
             white = whiten(space, layout, chunk, variance)
         except np.linalg.LinAlgError:
             return None
-        told[chunk.patterns], moved[chunk.patterns], noise[chunk.patterns] = white.told, white.moved, white.noise
-        half_logs[chunk.patterns] = white.half_log
-        if basis is not None:
-            basis[chunk.patterns] = white.basis
+        parts.put(chunk, white)
         projected.add(chunk, white, values)
         used += white.inside.carried.size + 2 * white.inverse.size
         if used <= _KEPT:
             kept[number] = white
+    told, moved, noise, half_logs = parts.told, parts.moved, parts.noise, parts.half_logs
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, basis), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, parts.basis), projected
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    """What each of u patterns says of the state at its start, and how it moves it, as `Filter` has it."""
+
+    told: Array
+    moved: Array
+    noise: Array
+    half_logs: Array
+    basis: Array | None
+
+    @classmethod
+    def empty(cls, space: Space, layout: Layout, *, looking: bool) -> _Patterns:
+        count, size = int(layout.patterns.max()) + 1, space.size
+        length = max(layout.places * layout.observed.shape[2], size)
+        basis = np.zeros((count, length, size)) if looking else None
+        told, moved, noise = np.zeros((3, count, size, size))
+        return cls(told, moved, noise, np.zeros(count), basis)
+
+    def put(self, chunk: Chunk, white: White) -> None:
+        own = chunk.patterns
+        self.told[own], self.moved[own], self.noise[own] = white.told, white.moved, white.noise
+        self.half_logs[own] = white.half_log
+        if self.basis is not None:
+            self.basis[own] = white.basis
+
+    def put_alone(self, chunk: Chunk, alone: Alone) -> None:
+        own, noisy = chunk.alone.patterns, alone.swept.noise.shape[-1]
+        self.told[own], self.moved[own] = alone.told, alone.swept.transition
+        self.noise[own, :noisy, :noisy] = roots_of(alone.swept.noise)
+        self.half_logs[own] = np.log(alone.swept.deviations).sum(axis=(0, 1))
+        if self.basis is not None:
+            self.basis[own] = alone.basis

@@ -132,7 +132,7 @@ def _snap(values: Array, times: Array, resolution: float) -> Array:
 class SummedSpace(Space):
     """A linear system with states that add up observables; they come last among those that noise drives.
 
-    `prior`, `hyper`, `coefficients`, `units`, `matrix`, `density` and `readings` are those of `Space`.
+    `prior`, `hyper`, `coefficients`, `units`, `matrix`, `density`, `readings` and `disturbed` are those of `Space`.
 
     Parameters
     ----------
