@@ -48,6 +48,8 @@ _AS_GOOD = 0.05
 _ROWS, _FAST, _PIECE, _OFTEN = 500, 0.002, 150, 40
 #: Ends of searches that are less than the best by so much, in nat, are followed; of fewer measurements than that.
 _NEAR, _FEW = 0.5, 2000
+#: A step that ends so close to an optimum, in nat, leads to it.
+_SAME = 0.02
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -180,7 +182,7 @@ def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
     """
     found, curvature = polish(objective, optimum, curvature_at(objective, optimum.x))
     for value, x in optimum.others if objective.layout.learned and objective.engine.size < _FEW else ():
-        if value < optimum.value - _NEAR:
+        if value < optimum.value - _NEAR or _leads_to(objective, x, found, curvature):
             continue
         rest = [each for each in optimum.others if each[1] is not x]
         others = ((optimum.value, optimum.x), *rest)
@@ -190,6 +192,18 @@ def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
         if second.value > found.value + _GAIN:
             found, curvature = second, own
     return found, curvature
+
+
+def _leads_to(objective: Objective, x: Array, optimum: Optimum, curvature: Array) -> bool:
+    """Return whether one step of Newton's method leads from a point to an optimum: then it is no other place."""
+    evidence, slope = objective.evaluate(x)
+    try:
+        step = np.linalg.solve(curvature, slope)
+    except np.linalg.LinAlgError:
+        return False
+    miss, gain = x + step - optimum.x, 0.5 * float(slope @ step)
+    is_there = 0.0 <= float(miss @ curvature @ miss) < _SAME and abs(evidence + gain - optimum.value) < _SAME
+    return is_there and not optimum.at_bound.any()
 
 
 def _learn(setup: Setup, objective: Objective, known: Array | None) -> Optimum:
