@@ -48,6 +48,15 @@ def test_what_is_left_is_what_neighbours_do_not_differ_by() -> None:
     assert find_missed([wave], lambda _: 0.5, {}) == {"y": pytest.approx(0.5 * np.sqrt(wave.memory))}
 
 
+def test_slow_waves_do_not_swing() -> None:
+    """Half a period later their correlation is far below zero, and stronger than that of neighbours."""
+    wave = check(np.sqrt(2.0) * np.sin(2.0 * np.pi * T / 6.0 + 0.3))
+    assert min(wave.whiteness.lags) < -wave.memory - 0.1  # type: ignore[union-attr]
+    assert wave.has_memory
+    assert not wave.alternates
+    assert check(np.where(T % 2 == 0, 1.0, -1.0) + 0.3 * NOISE).alternates
+
+
 def test_bands_of_that_observable_and_of_no_other_are_wider(fit: Fit) -> None:
     fit = replace(fit)
     vars(fit)["missed"] = {"y": 0.4}

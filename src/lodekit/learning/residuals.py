@@ -84,12 +84,12 @@ class Check:
     @property
     def has_memory(self) -> bool:
         """Whether neighbours resemble each other by more than chance, and enough to matter."""
-        return self.is_correlated and self._strongest[1] > 0.0
+        return self.is_correlated and self._turns_slowly
 
     @property
     def alternates(self) -> bool:
         """Whether neighbours differ from each other by more than chance, and enough to matter."""
-        return self.is_correlated and self._strongest[1] <= 0.0
+        return self.is_correlated and not self._turns_slowly
 
     @property
     def is_correlated(self) -> bool:
@@ -146,6 +146,11 @@ class Check:
             but = "; they go" if self.is_correlated else ", but they go"
             text += f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
         return text
+
+    @property
+    def _turns_slowly(self) -> bool:
+        """Whether it stays on one side for a while: slow waves have a strong lag below zero, half a period on."""
+        return self.memory > 0.0 or self._strongest[1] > 0.0
 
     @property
     def _strongest(self) -> tuple[int, float]:
