@@ -13,7 +13,7 @@ from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
-from lodekit.learning.verdicts import Structure
+from lodekit.learning.structure import Structure
 from lodekit.prior.disturbed import WHITE
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
@@ -86,8 +86,8 @@ class Setup:
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""
-        known = (*self.measurements.inputs, *self.reader.disturbances, *self.system.delayed_channels)
-        return Structure(self.system, (*self.measurements.names, *known))
+        known = (*self.measurements.inputs, *self.system.delayed_channels)
+        return Structure(self.system, (*self.measurements.names, *known), tuple(self.reader.disturbances))
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.
