@@ -14,7 +14,7 @@ from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 from lodekit.learning.structure import Structure
-from lodekit.prior.disturbed import WHITE
+from lodekit.prior.disturbed import find_infinite
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
@@ -78,10 +78,17 @@ class Setup:
         """The system of the channels that are not known: what has a prior."""
         return self.reader.reduced
 
+    @cached_property
+    def infinite(self) -> list[str]:
+        """The channels without values: white noise, and what holds it."""
+        known = tuple(self.measurements.inputs)
+        system = self.system.given(known) if known else self.system
+        return find_infinite(system, self.reader.disturbances) if self.reader.disturbances else []
+
     @property
     def channels(self) -> list[str]:
-        """The channels that have values: all but white noise."""
-        return [name for name in self.system.plain_channels if self.reader.disturbances.get(name) != WHITE]
+        """The channels that have values."""
+        return [name for name in self.system.plain_channels if name not in self.infinite]
 
     @cached_property
     def structure(self) -> Structure:
