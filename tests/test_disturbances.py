@@ -11,15 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
+from lodekit.answers import predict
 from lodekit.certificate.certify import certificate
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_source
 from lodekit.described import plain_values
 from lodekit.disturbing import without_disturbances
+from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.learning.needs import boundary_p_value
 from lodekit.learning.search import Optimum
+from lodekit.learning.verdicts import structural_verdicts
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
@@ -109,6 +112,56 @@ def test_combinations_without_white_noise_are_found() -> None:
     assert found.mean.left.shape == (9, 1)
     assert found.is_strict
     assert "x' + x - y' - 2*y = 0" in found.sense
+
+
+def unfitted(text: str, kinds: dict[str, str], names: tuple[str, ...] = (), curvature: float = 1.0) -> Fit:
+    """A fit of x at starting values, with some curvature on the scale of the search: nothing is searched for."""
+    t, table = plant(12, 0.4)
+    data = Observations().add(t, "x", table["x"])
+    system = lk.System(text, parameters=dict.fromkeys(names, lk.Parameter(positive=True)))
+    setup = prepare(system, Arguments(disturbances=kinds), Measurements.of(data))
+    size = setup.layout.size
+    optimum = Optimum(np.zeros(size), 0.0, True, "kept", 1, np.zeros(size, dtype=bool))
+    return make_fit(setup, optimum, curvature * np.eye(size))
+
+
+def test_channels_that_hold_white_noise_are_left_out_of_curves_and_certificates() -> None:
+    """q has no values, though it is no disturbance: everything that takes all channels goes without it."""
+    fit = unfitted("x' = -x + q; q = y + w; y' = -2*y", {"w": "white"})
+    assert fit.setup.channels == ["x", "y"]
+    assert np.asarray(predict(fit, [1.0, 2.0])).shape == (2, 2)
+    found = certificate(fit, np.linspace(0.1, 5.0, 9), samples=0)
+    assert found.is_strict
+    assert found.mean.left.shape == (9, 1)
+    assert "q has no values: x' = -x + q; q = y + w hold integrated" in found.sense
+    rough = unfitted("x' = -x + q; q = w'", {"w": "matern-1/2"})
+    assert rough.setup.channels == ["x", "w"]
+
+
+def test_what_sizes_of_disturbances_make_up_for_is_said() -> None:
+    """Under w -> w/s some parameters scale, and nothing that is measured changes."""
+    fit = unfitted("m*x'' + c*x' + k*x = w + b*v", {"w": "white", "v": "white"}, ("m", "c", "k", "b"))
+    assert fit.setup.structure.resized == ["m", "c", "k", "b"]
+    single = unfitted("x' = -a*x + b*w", {"w": "white"}, ("a", "b"))
+    verdicts = structural_verdicts(single.setup.structure)
+    assert {name: each.reason for name, each in verdicts.items()} == {"b": "size"}
+    flat = unfitted("x' = -a*x + b*w", {"w": "white"}, ("a", "b"), curvature=1e-4)
+    assert flat.disturbances["w"].note == "its size goes with b"
+    assert np.isinf(flat.disturbances["w"].std_error)
+    assert not unfitted("x' = -a*x + a*w", {"w": "white"}, ("a",)).setup.structure.resized
+
+
+def test_disturbances_that_act_alike_or_not_at_all_are_named() -> None:
+    text = "x' = -x + 2*y + w + 3*r; y' = -y + v; r = u; z' = -z + n"
+    found = unfitted(text, dict.fromkeys(("w", "v", "u", "n"), "white")).disturbances
+    assert found["w"].note.startswith("it acts as u does, ")
+    assert found["u"].note.startswith("it acts as w does, ")
+    assert found["v"].note == ""
+    assert np.isfinite(found["v"].std_error)
+    assert found["n"].sentence({}) == (
+        "n: white noise; nothing that was measured responds to it, so that nothing is known of it"
+    )
+    assert "not needed beside w and u and n (p = 1)" in found["v"].sentence({})
 
 
 def test_models_are_saved(shaken: lk.LODEGP, tmp_path: Path) -> None:

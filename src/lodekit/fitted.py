@@ -361,7 +361,7 @@ class Fit:
     def disturbances(self) -> dict[str, Disturbance]:
         """What was learned of each disturbance, and whether it is needed, by name."""
         found = self.hyperparameters, self.covariance, self.optimum.at_bound
-        return find_disturbances(self.prior, self.layout, *found, self.needs)
+        return find_disturbances(self.prior, self.layout, *found, self.needs, self.setup.structure.resized)
 
     @property
     def input_notes(self) -> list[str]:

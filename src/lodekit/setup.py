@@ -13,8 +13,8 @@ from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
-from lodekit.learning.verdicts import Structure
-from lodekit.prior.disturbed import WHITE
+from lodekit.learning.structure import Structure
+from lodekit.prior.disturbed import find_infinite
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
@@ -78,16 +78,23 @@ class Setup:
         """The system of the channels that are not known: what has a prior."""
         return self.reader.reduced
 
+    @cached_property
+    def infinite(self) -> list[str]:
+        """The channels without values: white noise, and what holds it."""
+        known = tuple(self.measurements.inputs)
+        system = self.system.given(known) if known else self.system
+        return find_infinite(system, self.reader.disturbances) if self.reader.disturbances else []
+
     @property
     def channels(self) -> list[str]:
-        """The channels that have values: all but white noise."""
-        return [name for name in self.system.plain_channels if self.reader.disturbances.get(name) != WHITE]
+        """The channels that have values."""
+        return [name for name in self.system.plain_channels if name not in self.infinite]
 
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""
-        known = (*self.measurements.inputs, *self.reader.disturbances, *self.system.delayed_channels)
-        return Structure(self.system, (*self.measurements.names, *known))
+        known = (*self.measurements.inputs, *self.system.delayed_channels)
+        return Structure(self.system, (*self.measurements.names, *known), tuple(self.reader.disturbances))
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.

@@ -1,5 +1,8 @@
 """The last steps of a search: scales, valleys, bounds, and data with next to no noise."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -139,6 +142,26 @@ def test_one_level_of_noise_has_the_textbook_degrees_of_freedom() -> None:
     many = degrees_of_freedom(known.setup.objective, known.optimum.x, known.covariance)
     # The deviation of the modes is still an estimate, but matters next to nothing.
     assert (many > 1e3).all()
+
+
+def test_a_factor_that_a_deviation_makes_up_for_costs_no_degrees_of_freedom() -> None:
+    """Of n values with the mean m and the deviation b*s, b and s are not told apart; the mean has n of them."""
+    count = 40
+
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+        mean, size = x[0], np.exp(x[1] + x[2])
+        pull = (1.0 + mean**2) / size**2
+        return -0.5 * count * (2.0 * np.log(size) + pull), count * np.array([-mean / size**2, pull - 1.0, pull - 1.0])
+
+    blocks = SimpleNamespace(theta=slice(0, 2))
+    objective: Any = SimpleNamespace(
+        evaluate=evaluate, layout=SimpleNamespace(blocks=blocks, is_driven=False), engine=SimpleNamespace(size=count)
+    )
+    open_way = np.array([0.0, 1.0, -1.0])
+    covariance = np.diag([1.0, 0.125, 0.125]) / count + 1e4 * np.outer(open_way, open_way)
+    covariance[1, 2] += 0.125 / count
+    covariance[2, 1] += 0.125 / count
+    assert degrees_of_freedom(objective, np.zeros(3), covariance)[0] == pytest.approx(count, rel=0.05)
 
 
 def test_degrees_of_freedom_follow_from_how_variances_move(rooms: lk.LODEGP) -> None:

@@ -15,7 +15,6 @@ from lodekit.certificate.sense import equations_with_values, prove, sense_of
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
-from lodekit.prior.disturbed import WHITE
 
 __all__ = ["ROUNDING", "Certificate", "certificate", "join_certificates", "measure_mean"]
 
@@ -221,7 +220,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:
     """Return the equations at some values of the parameters, the learned ones by default."""
     learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
-    channels = [name for name in fit.system.channels if fit.prior.disturbances.get(name) != WHITE]
+    channels = [name for name in fit.system.channels if name not in fit.setup.infinite]
     return WrittenEquations(equations_with_values(fit), channels, learned if values is None else values)
 
 

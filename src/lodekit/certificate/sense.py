@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import join_terms
 from lodekit.fitted import Fit
+from lodekit.learning.residuals import join_words
 from lodekit.prior.disturbed import WHITE, prove_response
 from lodekit.system.grammar import parse_equations
 from lodekit.system.sides import eliminate
@@ -17,10 +18,6 @@ from lodekit.system.writing import operator_terms
 __all__ = ["equations_with_values", "prove", "sense_of"]
 
 
-def _white(fit: Fit) -> list[str]:
-    return [name for name, kind in fit.prior.disturbances.items() if kind == WHITE]
-
-
 def equations_with_values(fit: Fit) -> tuple[Equation, ...]:
     """Return the equations as they are written; in the place of those that hold white noise, what they imply without.
 
@@ -28,7 +25,7 @@ def equations_with_values(fit: Fit) -> tuple[Equation, ...]:
     ----------
     fit : Fit
     """
-    names = _white(fit)
+    names = fit.setup.infinite
     if not names:
         return fit.system.written
     held = [i for i, equation in enumerate(fit.system.written) if _holds(equation, names)]
@@ -80,14 +77,17 @@ def sense_of(fit: Fit) -> str:
     ----------
     fit : Fit
     """
-    names = _white(fit)
+    names = fit.setup.infinite
     if not names:
         return ""
-    listed, own = " and ".join(names), equations_with_values(fit)
+    own, white = equations_with_values(fit), [name for name in names if fit.prior.disturbances.get(name) == WHITE]
+    others, driving = [name for name in names if name not in white], list(fit.prior.disturbances)
     held = [equation.text for equation in fit.system.written if _holds(equation, names)]
+    what = [f"{join_words(white)} {'is' if len(white) == 1 else 'are'} white noise, without values"] * bool(white)
+    what += [f"{join_words(others)} {'has' if len(others) == 1 else 'have'} no values"] * bool(others)
     says = (
-        f"given {listed}, all equations hold exactly. {listed} {'is' if len(names) == 1 else 'are'} white noise, "
-        f"without values: {'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
+        f"given {join_words(driving)}, all equations hold exactly. {'; '.join(what)}: "
+        f"{'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
         "integrated over any stretch of time, and cannot be checked by values of curves"
     )
     return says + (

@@ -124,12 +124,15 @@ def check(
             "residual": found.residual,
             "uncertainty": found.uncertainty,
             "strict": found.is_strict,
-            **({"sense": found.sense} if found.sense else {}),
+            **({"sense": found.sense, "measured": found.mean.left.shape[1]} if found.sense else {}),
         }
         typer.echo(json.dumps(content, indent=2))
     else:
         typer.echo(str(found))
-        typer.echo("The curves satisfy the equations." if found.is_strict else "The residual is more than rounding.")
+        says = (
+            "The curves satisfy the equations." if found.mean.left.shape[1] else "What is proved holds for all curves."
+        )
+        typer.echo(says if found.is_strict else "The residual is more than rounding.")
     if not found.is_strict:
         raise typer.Exit(1)
 

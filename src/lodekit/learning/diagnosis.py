@@ -20,7 +20,8 @@ from lodekit.learning.residuals import Check, join_words
 from lodekit.learning.resolution import parameters_between
 from lodekit.learning.rivals import Rival, find_rivals
 from lodekit.learning.search import UNKNOWN_AHEAD
-from lodekit.learning.verdicts import Structure, Verdict, compare_rivals, give_verdicts, relative_errors
+from lodekit.learning.structure import Structure
+from lodekit.learning.verdicts import Verdict, compare_rivals, give_verdicts, relative_errors, structural_verdicts
 from lodekit.learning.whiteness import Whiteness
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -173,7 +174,7 @@ def diagnose(
             loud = any(check.size > _LOUD for check in checks)
             lost = [name for name, error in errors.items() if loud or not 0.0 < error < _LOST]
             found = {name: Verdict(False, "unknown, the search failed", "failed") for name in lost}
-            found |= {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
+            found |= structural_verdicts(structure)
         else:
             known = evidence.objective, evidence.optimum, evidence.curvature
             # As intervals are widened where free functions do not take up what is left.

@@ -43,7 +43,7 @@ def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Arr
     count, rest = blocks.theta.stop, slice(blocks.theta.stop, len(x))
     found = np.full(count, np.inf)
     known = np.isfinite(np.diag(covariance)) & (np.diag(covariance) > 0.0)
-    finite = np.where(np.outer(known, known), covariance, 0.0)
+    finite = _given_unknown(np.where(np.outer(known, known), covariance, 0.0), count)
     if not known[rest].any() or not known[:count].any():
         return found
     if objective.engine.size >= _PLENTY and objective.layout.is_driven:
@@ -60,4 +60,23 @@ def degrees_of_freedom(objective: Objective, x: Array, covariance: Array) -> Arr
             spread = float(slopes @ finite[rest, rest] @ slopes)
             if np.isfinite(spread) and spread > 0.0 and curvature > 0.0:
                 found[k] = max(2.0 / spread, _FEWEST)
+    return found
+
+
+def _given_unknown(covariance: Array, count: int) -> Array:
+    """Return the covariance where parameters of which nothing is known, among the first so many, are held.
+
+    What makes up for them, as the deviation of a disturbance does for a factor before it, is open, too; with such a
+    parameter held it is known, and no standard error depends on where.
+    """
+    lost = np.flatnonzero(np.diag(covariance)[:count] >= _FAR**2)
+    if not len(lost):
+        return covariance
+    beside = covariance[:, lost]
+    found: Array = covariance - beside @ np.linalg.pinv(covariance[np.ix_(lost, lost)], hermitian=True) @ beside.T
+    # Differences of large numbers: what is left of rounding is no variance.
+    sizes = np.diag(covariance)
+    gone = np.diag(found) <= 1e-10 * sizes
+    found[gone], found[:, gone] = 0.0, 0.0
+    found[lost, lost] = sizes[lost]
     return found

@@ -9,7 +9,7 @@ degree of freedom, so that gains are one or two of these, which `benchmarks/boun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from lodekit.learning.transforms import Layout
+from lodekit.prior.disturbed import WHITE, Disturbed
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 
@@ -25,6 +26,12 @@ __all__ = ["Disturbance", "boundary_p_value", "find_disturbances"]
 
 #: A disturbance that chance would explain more often than this is not needed.
 _LEVEL = 0.05
+#: What is said of a disturbance that moves nothing that was measured.
+UNSEEN = "nothing that was measured responds to it, so that nothing is known of it"
+#: Responses whose directions differ by less are alike.
+_ALIKE = 1e-9
+#: A relative error of a deviation beyond this says that nothing is known of it.
+_FAR = 30.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Disturbance:
         In the unit of the channel; of white noise the root of its spectral density, in that unit times the root of the
         unit of time: over a time T its integral has the deviation ``deviation * sqrt(T)``. Zero where it is best there.
     std_error : float
-        Of the deviation; NaN where that is zero.
+        Of the deviation; NaN where that is zero, infinite where the data do not tell it.
     lengthscale : float or None
         In the user's time; None for white noise.
     gain : float
@@ -46,9 +53,11 @@ class Disturbance:
     p_value : float
         How often chance alone would gain as much.
     needed : bool
-        Whether that is less often than one in twenty times.
+        Whether that is less often than one in twenty times, beside all other disturbances.
     note : str
-        What is to be known of its lengthscale; empty where nothing is.
+        What else is to be known of it; empty where nothing is.
+    beside : tuple of str
+        The other disturbances of the fit: whether this one is needed is asked beside them.
     """
 
     name: str
@@ -60,11 +69,14 @@ class Disturbance:
     p_value: float
     needed: bool
     note: str = ""
+    beside: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is no number is None."""
         found = asdict(self)
-        return {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in found.items()}
+        del found["beside"]
+        is_odd = {key: isinstance(value, float) and not np.isfinite(value) for key, value in found.items()}
+        return {key: None if is_odd[key] else value for key, value in found.items()}
 
     def sentence(self, units: Mapping[str, str]) -> str:
         """Return what was found out about it.
@@ -84,13 +96,16 @@ class Disturbance:
         if self.kind == "white":
             unit = f" {own}*sqrt({time})" if own and time else f" in the unit of {self.name} times the root of time"
         what = "white noise" if self.kind == "white" else self.kind
+        if self.note == UNSEEN:
+            return f"{self.name}: {what}; {self.note}"
+        beside = f" beside {' and '.join(self.beside)}" if self.beside else ""
         if not self.deviation:
-            return f"{self.name}: {what}, not needed: it is best at zero"
+            return f"{self.name}: {what}, not needed{beside}: it is best at zero"
         size = f"{self.name}: {what}, {self.deviation:.4g}{unit}"
         if self.lengthscale is not None:
             size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
         note = f"; {self.note}" if self.note else ""
-        return f"{size}; {'needed' if self.needed else 'not needed'} (p = {self.p_value:.2g}){note}"
+        return f"{size}; {'needed' if self.needed else f'not needed{beside}'} (p = {self.p_value:.2g}){note}"
 
 
 def boundary_p_value(gain: float, *, coloured: bool) -> float:
@@ -121,6 +136,7 @@ def find_disturbances(
     covariance: NDArray[np.float64],
     at_bound: NDArray[np.bool_],
     gains: Mapping[str, float],
+    resized: Sequence[str] = (),
 ) -> dict[str, Disturbance]:
     """Return what was learned of each disturbance, by name.
 
@@ -136,11 +152,14 @@ def find_disturbances(
         What sits at a limit of the search: deviations there are zero.
     gains : dict of str to float
         By how much the objective is less without each.
+    resized : sequence of str
+        Parameters that disturbances of another size make up for.
     """
     own = prior.observables.disturbed
     if own is None:
         return {}
     found, start = {}, layout.blocks.disturbance_deviations.start
+    alike = _group(own, hyper.theta)
     for number, (name, kind) in enumerate(zip(own.names, own.kinds, strict=True)):
         is_zero, gain = bool(at_bound[start + number]), max(float(gains.get(name, 0.0)), 0.0)
         deviation = 0.0 if is_zero else float(hyper.disturbance_deviations[number])
@@ -155,5 +174,40 @@ def find_disturbances(
                 short = "as short as the times of the data tell: 'white' says as much"
                 note = f"the lengthscale is {short if scaled < 1.0 else 'beyond the record: it hardly changes there'}"
         p_value = boundary_p_value(0.0 if is_zero else gain, coloured=coloured)
-        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, p_value < _LEVEL, note)
+        others = tuple(other for other in own.names if other != name)
+        twins = [other for other in others if alike[own.names.index(other)] == alike[number]]
+        if alike[number] is None:
+            deviation, note = 0.0, UNSEEN
+        elif twins and not is_zero:
+            error, note = np.inf, f"it acts as {' and '.join(twins)} does, and the data tell both together: keep one"
+        elif resized and error > _FAR * deviation:
+            error, note = np.inf, f"its size goes with {' and '.join(resized)}"
+        found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, p_value < _LEVEL, note, others)
+    return found
+
+
+def _group(disturbed: Disturbed, theta: NDArray[np.float64]) -> list[int | None]:
+    """Return for each disturbance the first white one that acts as it does, or itself; None where it does not act.
+
+    Responses are compared by what stands before w and its derivatives, and by ``X F^j G``, which tell all of them.
+    """
+    numbers = disturbed.take_apart(disturbed.table.evaluate(theta)[0])
+    rate = float(np.abs(numbers.F).sum(axis=-1).max(initial=0.0)) or 1.0
+    rows, moved = [part * rate**k for k, part in enumerate(numbers.direct)], numbers.G / rate
+    for _ in range(len(numbers.F)):
+        rows.append(numbers.readings @ moved)
+        moved = numbers.F @ moved / rate
+    table = np.array(rows).reshape(len(rows), -1, len(disturbed.names))
+    # Observables may have any units.
+    table = table / np.maximum(np.abs(table).max(axis=(0, 2), initial=0.0), 1e-300)[:, None]
+    columns = table.reshape(-1, len(disturbed.names)).T
+    found: list[int | None] = []
+    for number, (column, kind) in enumerate(zip(columns, disturbed.kinds, strict=True)):
+        size = float(np.linalg.norm(column))
+        same = [
+            k for k in range(number)
+            if kind == WHITE == disturbed.kinds[k] and found[k] == k
+            and 1.0 - abs(column @ columns[k]) / (size * np.linalg.norm(columns[k]) or 1.0) < _ALIKE
+        ]  # fmt: skip
+        found.append(None if not size else same[0] if same else number)
     return found

@@ -116,6 +116,12 @@ def _identification_warnings(
                 f"{who} {NOT_IDENTIFIED}: other values, with all else changed to match, give the same solutions in all "
                 f"that was measured{only}; {more} a value that is known"
             )
+        elif reason == "size":
+            cure = "fix it, at 1 for example" if len(names) == 1 else "fix one that is known"
+            found.append(
+                f"{who} {NOT_IDENTIFIED}: with disturbances of another size to match, all that was measured is the "
+                f"same; {cure}"
+            )
         elif reason == "motion":
             found.append(
                 f"{who} {NOT_IDENTIFIED}: the same curves solve the equations for other values, too; what was measured "

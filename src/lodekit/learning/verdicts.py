@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.errors import LodekitError
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate, find_quantile, find_reach
 from lodekit.learning.freedom import degrees_of_freedom
@@ -21,12 +19,16 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.profiles import grade, profile
 from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
-from lodekit.prior.observables import ObservableReader
-from lodekit.system.identification import Measured, undetermined_directions
-from lodekit.system.symmetries import determined_combinations, sign_symmetries
-from lodekit.system.system import System
+from lodekit.learning.structure import Structure
 
-__all__ = ["Structure", "Verdict", "apply_verdicts", "compare_rivals", "give_verdicts", "relative_errors"]
+__all__ = [
+    "Verdict",
+    "apply_verdicts",
+    "compare_rivals",
+    "give_verdicts",
+    "relative_errors",
+    "structural_verdicts",
+]
 
 Array = NDArray[np.float64]
 #: Entries of open directions below this, in units of the sizes of the parameters, do not count.
@@ -52,7 +54,8 @@ class Verdict:
     note : str
         Why there is no interval; empty where there is one.
     reason : str
-        How that was found out: ``"structure"`` by exact algebra, ``"motion"`` because the curves solve the equations
+        How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up for
+        it, ``"motion"`` because the curves solve the equations
         for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"bound"`` by
         moving others from their bounds, ``"rival"`` and ``"alias"`` because other values fit about as well,
         ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
@@ -150,7 +153,7 @@ def apply_verdicts(
                 error = max(old.std_error, (verdict.interval[1] - verdict.interval[0]) / (2.0 * NORMAL_95))
                 found[name] = replace(old, std_error=error, interval=(low, high))
             continue
-        if old.note == AT_BOUND and verdict.reason != "structure":
+        if old.note == AT_BOUND and verdict.reason not in ("structure", "size"):
             continue
         if not verdict.identified:
             limits = interval or (old.interval if not old.identified else (-math.inf, math.inf))
@@ -163,59 +166,10 @@ def apply_verdicts(
     return found
 
 
-@dataclass(frozen=True)
-class Structure:
-    """What the equations say about what can be learned from what was measured, whatever the data are.
-
-    Parameters
-    ----------
-    system : System
-    measured : tuple of str
-        The observables.
-    """
-
-    system: System
-    measured: tuple[str, ...]
-
-    @cached_property
-    def _case(self) -> Measured:
-        operator, known = ObservableReader(self.system).read(self.measured)
-        # A prior tells a parameter, too.
-        unknown = (n for n, each in self.system.parameters.items() if each.fixed is None and each.prior is None)
-        return Measured(self.system, operator, known, tuple(unknown))
-
-    @cached_property
-    def directions(self) -> list[dict[str, object]]:
-        """Directions in which parameters can move without any change of what can be measured."""
-        try:
-            return [dict(way) for way in undetermined_directions(self._case) or []]
-        except LodekitError:
-            return []
-
-    @property
-    def undetermined(self) -> list[str]:
-        """Parameters that no data of this kind can tell, in order."""
-        return [name for name in self.system.parameters if any(name in way for way in self.directions)]
-
-    @cached_property
-    def combinations(self) -> list[str]:
-        """What is determined of them, such as ``k/m``, where that is simple."""
-        if not self.directions:
-            return []
-        return determined_combinations(self._case, undetermined_directions(self._case) or []) or []
-
-    @cached_property
-    def symmetries(self) -> list[frozenset[str]]:
-        """Parameters whose signs can change together; those that are undetermined anyway are not worth a word."""
-        either = [
-            name for name, each in self.system.parameters.items()
-            if each.fixed is None and each.prior is None and all(map(math.isinf, each.interval))
-        ]  # fmt: skip
-        try:
-            found = sign_symmetries(self._case, either) if either else []
-        except LodekitError:
-            found = []
-        return [names for names in found if not names <= set(self.undetermined)]
+def structural_verdicts(structure: Structure) -> dict[str, Verdict]:
+    """Return what no data of this kind can tell, by name."""
+    found = {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
+    return found | {name: Verdict(False, NOT_IDENTIFIED, "size") for name in structure.resized}
 
 
 def give_verdicts(
@@ -241,7 +195,7 @@ def give_verdicts(
         By what factor errors are larger, because residuals are correlated.
     """
     layout = objective.layout
-    found = {name: Verdict(False, NOT_IDENTIFIED, "structure") for name in structure.undetermined}
+    found = structural_verdicts(structure)
     free = [
         n
         for n in layout.learned

@@ -23,7 +23,16 @@ from lodekit.prior.families import read_latent
 from lodekit.prior.latents import Latent
 from lodekit.system.system import System
 
-__all__ = ["WHITE", "Disturbed", "DisturbedArrays", "compile_disturbed", "need", "prove_response", "read_disturbance"]
+__all__ = [
+    "WHITE",
+    "Disturbed",
+    "DisturbedArrays",
+    "compile_disturbed",
+    "find_infinite",
+    "need",
+    "prove_response",
+    "read_disturbance",
+]
 
 Array = NDArray[np.float64]
 Row = list[Scalar]
@@ -243,6 +252,33 @@ def _check_exists(text: str, W: Sequence[Row], names: Sequence[str], latents: Se
                 f"{text} holds {name}{chr(39) * order}, which a {latent.name!r} disturbance does not have; take "
                 f"'matern-{2 * order + 1}/2' for {name}, or smoother"
             )
+
+
+def find_infinite(system: System, kinds: Mapping[str, str]) -> list[str]:
+    """Return the channels without values, in order: white noise, and what holds it or a derivative that is not there.
+
+    Parameters
+    ----------
+    system : System
+        With the disturbances among its channels, and without known inputs.
+    kinds : dict of str to str
+        The kind of each disturbance.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> find_infinite(lk.System("x' = -a*x + q; q = 2*w", parameters=["a"]), {"w": "white"})
+    ['q', 'w']
+    """
+    latents = {name: read_disturbance(name, kind) for name, kind in kinds.items()}
+    highest = {name: -1 if latent is None else latent.smoothness for name, latent in latents.items()}
+    found = {name for name, order in highest.items() if order < 0}
+    space = system.state_space((), disturbances=dict.fromkeys(kinds, _SMOOTH))
+    for order, key in enumerate(("D", "D1")):
+        for output, row in zip(space.outputs, space.exact[key], strict=True):
+            if any(value and order > highest[name] for name, value in zip(space.inputs, row, strict=True)):
+                found.add(output)
+    return [name for name in system.channels if name in found]
 
 
 def prove_response(system: System, kinds: Mapping[str, str]) -> str:

@@ -292,9 +292,9 @@ def _refuse_ties(operator: OperatorMatrix, sides: Sequence[Signal], channels: Se
             texts.append(f"{left} = {side.scale(factor)}")
             involved.update(dict.fromkeys(channel_of(channels[j]) for j in used))
     names = list(involved)
-    what, cure = "tie the inputs to each other", f"take one of {', '.join(names)} out of the inputs"
+    what, cure = "tie the inputs to each other", f"take one of {', '.join(names)} out of inputs or disturbances"
     if len(names) == 1:
-        what, cure = f"determine the input {names[0]!r}", f"take {names[0]!r} out of the inputs"
+        what, cure = f"determine the input {names[0]!r}", f"take {names[0]!r} out of inputs or disturbances"
     raise EquationError(
         f"the equations {what}: they imply {' and '.join(texts)}, whatever the other channels do. Measured inputs "
         f"will not satisfy this; {cure}, or remove an equation"
