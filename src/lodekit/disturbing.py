@@ -22,6 +22,8 @@ from lodekit.setup import Setup
 __all__ = ["find_disturbed", "without_disturbances"]
 
 Array = NDArray[np.float64]
+#: What a step has to gain in a search that tells what is lost without a disturbance.
+_LOOKED = 1e-4
 
 
 def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
@@ -81,11 +83,13 @@ def find_disturbed(
     else:
         found = search(objective, known)
     found = settle_disturbances(objective, found)
+    if first is not None and len(setup.reader.disturbances) == 1:
+        return found, {name: first.value for name in setup.reader.disturbances}
     needs, best = {}, layout.unpack(found.x)
     for name in setup.reader.disturbances:
         others = without_disturbances(setup, [name])
-        end = search(others.objective, others.layout.pack(_without(setup.prior, best, name)), trusted=True).value
-        needs[name] = max(end, first.value) if first is not None and len(setup.reader.disturbances) == 1 else end
+        start = others.layout.pack(_without(setup.prior, best, name))
+        needs[name] = search(others.objective, start, tolerance=_LOOKED, trusted=True).value
     return found, needs
 
 
