@@ -189,7 +189,8 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     found = gp.disturbances_["w"]
     assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
     assert "w: white noise, not needed: it is best at zero" in gp.summary()
-    without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, random_state=0).fit(t, data)
+    given = system.given(["w"])
+    without = lk.LODEGP(given, inputs={"u": "hold"}, mode_deviation="learned", random_state=0).fit(t, data)
     assert gp.log_evidence_ == pytest.approx(without.log_evidence_, abs=1e-5)
     for name, each in without.parameters_.items():
         assert gp.parameters_[name].value == pytest.approx(each.value, rel=1e-5)

@@ -22,6 +22,8 @@ from lodekit.setup import Setup
 __all__ = ["find_disturbed", "without_disturbances"]
 
 Array = NDArray[np.float64]
+#: What a step has to gain in a search that tells what is lost without a disturbance.
+_LOOKED = 1e-4
 
 
 def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
@@ -38,9 +40,11 @@ def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
         del left[name]
     gone = [name for name in setup.reader.disturbances if name not in left]
     engine = setup.arguments.engine if left else "auto"
+    # Evidences compare where initial states have the same prior.
+    modes = setup.arguments.mode_deviation or "learned"
     return prepare(
         setup.system.given(gone),
-        replace(setup.arguments, disturbances=left or None, engine=engine),
+        replace(setup.arguments, disturbances=left or None, engine=engine, mode_deviation=modes),
         setup.measurements,
         time=units,
         scales=dict(zip(setup.measurements.names, units.scales.tolist(), strict=True)),
@@ -79,11 +83,13 @@ def find_disturbed(
     else:
         found = search(objective, known)
     found = settle_disturbances(objective, found)
+    if first is not None and len(setup.reader.disturbances) == 1:
+        return found, {name: first.value for name in setup.reader.disturbances}
     needs, best = {}, layout.unpack(found.x)
     for name in setup.reader.disturbances:
         others = without_disturbances(setup, [name])
-        end = search(others.objective, others.layout.pack(_without(setup.prior, best, name)), trusted=True).value
-        needs[name] = max(end, first.value) if first is not None and len(setup.reader.disturbances) == 1 else end
+        start = others.layout.pack(_without(setup.prior, best, name))
+        needs[name] = search(others.objective, start, tolerance=_LOOKED, trusted=True).value
     return found, needs
 
 

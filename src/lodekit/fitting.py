@@ -119,21 +119,24 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
 
 def _find(setup: Setup, known: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
     """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
-    if setup.layout.disturbances:
-        found, needs = find_disturbed(setup, known, lambda bare: _find(bare)[0])
-        optimum, curvature = _polished(setup.objective, found)
-        return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
+    if not setup.layout.disturbances:
+        return *_polished(setup.objective, _search_all(setup, known)), {}
+    found, needs = find_disturbed(setup, known, _search_all)
+    optimum, curvature = _polished(setup.objective, found)
+    return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
+
+
+def _search_all(setup: Setup, known: Array | None = None) -> Optimum:
+    """Return the best optimum of all searches without disturbances, before last steps."""
     # Of several records, each may be short.
     is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
     for objective in soften(setup) if known is None else ():
         known = _polished(objective, _learn(setup, objective, known))[0].x
     if known is None and is_long:
-        found = _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
-    elif known is None and (rows := _telling_rows(setup)):
-        found = _learn_from_pieces(setup, (liveliest,), rows)
-    else:
-        found = _learn(setup, setup.objective, known)
-    return *_polished(setup.objective, found), {}
+        return _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
+    if known is None and (rows := _telling_rows(setup)):
+        return _learn_from_pieces(setup, (liveliest,), rows)
+    return _learn(setup, setup.objective, known)
 
 
 def soften(setup: Setup) -> list[Objective]:

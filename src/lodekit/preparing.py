@@ -122,11 +122,13 @@ def _settle_modes(
 ) -> tuple[float | None, OpenModes | None]:
     """Return the deviation of modes where it is fixed, and what it follows where they are left open.
 
-    They are where inputs drive all that was measured, unless the user says otherwise.
+    They are where inputs drive all that was measured, unless the user says otherwise. With disturbances initial states
+    are of the size of what moves them afterwards; the data tell that, and nothing is gained by leaving it open.
     """
     if wanted == "open" and not case.in_memory:
         raise LodekitError("mode_deviation='open' needs measurements in memory; give a number, or 'learned'")
-    if wanted == "open" or (wanted is None and case.driven and not case.latents and not case.exact):
+    told = case.latents or case.exact or case.disturbed
+    if wanted == "open" or (wanted is None and case.driven and not told):
         return None, _open_modes(measurements, prior, starts)
     return (None if wanted is None or isinstance(wanted, str) else float(wanted)), None
 

@@ -13,11 +13,13 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["add_disturbances", "match_disturbances"]
+__all__ = ["add_disturbances", "match_disturbances", "open_modes"]
 
 Array = NDArray[np.float64]
 #: What disturbances are taken to do where nothing is known of it: their share of the data.
 _USUAL = 0.1
+#: Initial states are taken to make this share of the data at least, where a search begins: none begins from nothing.
+_SEEN = 0.1
 
 
 def match_disturbances(
@@ -64,3 +66,22 @@ def add_disturbances(
     deviations = match_disturbances(engine, coefficients, hyper.theta, target, share, length)
     lengths = np.full(layout.coloured, length)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_deviations=deviations)
+
+
+def open_modes(engine: Engine, layout: Layout, hyper: Hyperparameters) -> Hyperparameters:
+    """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned.
+
+    Parameters
+    ----------
+    engine : Engine
+    layout : Layout
+    hyper : Hyperparameters
+    """
+    groups = engine.prior.groups
+    if not groups:
+        return hyper
+    target, power = engine.powers(engine.prior.observables.evaluate(hyper.theta))
+    pieces = np.split(power, np.cumsum([group.size for group in groups])[:-1])
+    least = [_SEEN * np.sqrt(float(target.mean()) / max(float(piece.sum()), 1e-300)) for piece in pieces]
+    found = np.maximum(hyper.mode_deviations, least)
+    return replace(hyper, mode_deviations=layout.fix_modes(found, hyper.theta))

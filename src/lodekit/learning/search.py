@@ -135,6 +135,7 @@ def search(
     iterations: int = 500,
     tolerance: float = 1e-7,
     rival: Optimum | None = None,
+    agree: float | None = None,
     trusted: bool = False,
 ) -> Optimum:
     """Return where L-BFGS ends from one start: where a step gains less than the tolerance, or a rival is met.
@@ -156,14 +157,17 @@ def search(
         What a step has to gain in the objective.
     rival : Optimum, optional
         An optimum that was found before: a search that meets it ends.
+    agree : float, optional
+        How close their objectives are then; what the engine says by default.
     trusted : bool
         Whether the parameters start near the truth.
     """
     scale = _scales(objective.layout, trusted=trusted)
-    found, is_steep = _search(objective, x0, x0, iterations, tolerance, rival, scale)
+    agree = objective.engine.limits.agree if agree is None else agree
+    found, is_steep = _search(objective, x0, x0, iterations, tolerance, rival, scale, agree)
     evaluations = found.evaluations
     while is_steep or _stuck(objective, found, x0).any():
-        following, is_steep = _search(objective, found.x, x0, iterations, tolerance, rival, scale)
+        following, is_steep = _search(objective, found.x, x0, iterations, tolerance, rival, scale, agree)
         evaluations += following.evaluations
         gain, before, found = following.value - found.value, found, following
         if gain < _GAIN:
@@ -195,12 +199,13 @@ def _search(
     tolerance: float,
     rival: Optimum | None,
     scale: Array,
+    agree: float,
 ) -> tuple[Optimum, bool]:
     """Return where one stride of a search ends, and whether it is steep there; steps are measured in units of `scale`.
 
     A step that gains nothing where it is steep has lost its way: so it goes along walls of narrow valleys.
     """
-    limits, agree = _bounds(objective, x0, centre), objective.engine.limits.agree
+    limits = _bounds(objective, x0, centre)
     low, high = np.array(limits).T if limits else (np.zeros(0), np.zeros(0))
     start = np.clip(x0, low, high)
 

@@ -26,6 +26,9 @@ Numbers = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 #: Measurements in a block: for the evidence, and where covariances of all its states are asked for.
 _USUAL, _ASKED = 128, 48
+#: Of a short record fewer: so many rows at least, and so many times the root of all rows, where the ways through a block
+#: and from block to block cost about the same.
+_LEAST, _ROOT = 12, 0.6
 #: Where blocks share nothing their length is nothing to the cost of each: longer ones, as soon as there are so many.
 _LONGER, _MANY = 2, 1000
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
@@ -298,7 +301,7 @@ class MarkovData(Measured):
         length : int, optional
             How many measurements a block should have; what is usual where nobody says.
         """
-        wanted = length or self.length or _USUAL
+        wanted = length or self.length or self._usual
         if wanted not in self._layouts:
             found = self._make(wanted, np.zeros(0))[0]
             rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
@@ -306,6 +309,12 @@ class MarkovData(Measured):
                 found = self._make(_LONGER * wanted, np.zeros(0))[0]
             self._layouts[wanted] = found
         return self._layouts[wanted]
+
+    @property
+    def _usual(self) -> int:
+        """How many measurements a block has where nobody says."""
+        rows, width = self.table[1].shape
+        return min(_USUAL, width * max(_LEAST, int(_ROOT * np.sqrt(rows))))
 
     def with_times(self, times: Array, length: int | None = None, sums: Sums | None = None) -> tuple[Layout, Numbers]:
         """Return a layout that has places for more times, and the numbers of these places.
