@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.between import Carried, carry
+from lodekit.inference.markov.between import Border, Carried, Smoothed, carry, inform, smooth
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
@@ -40,6 +40,8 @@ class Filter:
     basis : array, shape (u, m, s), optional
         The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
         and all that is said in a basis has to be said in the same one.
+    border : Border
+        What is said at both ends.
     """
 
     space: Space
@@ -52,6 +54,21 @@ class Filter:
     kept: dict[int, White]
     alone: dict[int, Alone]
     basis: Array | None = None
+    border: Border = Border()
+
+    def smooth(self, projected: Projected) -> Smoothed:
+        """Return means through all blocks and back, for what values say.
+
+        Parameters
+        ----------
+        projected : Projected
+        """
+        own = self.carried, self.layout.patterns, self.told, self.moved
+        return smooth(*own, projected.said, projected.added, self.border)
+
+    def inform(self) -> Array:
+        """Return what all later data know of the state at the start of each block, shape (b + 1, s, s)."""
+        return inform(self.carried, self.layout.patterns, self.told, self.border)
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
@@ -162,6 +179,7 @@ def make_filter(
     swept: bool = False,
     keep: bool = False,
     looking: bool = False,
+    border: Border | None = None,
 ) -> tuple[Filter, Projected] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
@@ -179,10 +197,13 @@ def make_filter(
         Whether these are needed again.
     looking : bool
         Whether states inside blocks will be asked for.
+    border : Border, optional
+        What is said at both ends.
     """
+    border = border or Border()
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
-    start = space.root_at(float(layout.times[0, 0]))
+    start = space.root_at(float(layout.times[0, 0])) if border.root is None else border.root
     if not np.isfinite(start).all():
         return None
     count = int(layout.patterns.max()) + 1
@@ -220,4 +241,4 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, basis), projected
+    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, basis, border), projected

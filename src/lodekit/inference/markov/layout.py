@@ -248,9 +248,15 @@ class MarkovData(Measured):
     ----------
     length : int, optional
         How many measurements a block should have; what is fast otherwise.
+    until : float, optional
+        The scaled time at which the next piece of a record begins; None where nothing follows.
+    goes_on : bool
+        Whether they are a piece of a record that begins earlier.
     """
 
     length: int | None = None
+    until: float | None = None
+    goes_on: bool = False
     _layouts: dict[int, Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -328,8 +334,10 @@ class MarkovData(Measured):
         kinds = np.where(rows >= 0, np.append(self._kinds, -1)[rows], -1)
         sums = sums or self.sums
         starts = np.zeros(0) if sums is None else np.setdiff1d(sums.starts, np.concatenate([times, more]))
-        empty = np.full((len(more) + len(starts), width), -1, dtype=np.intp)
-        every = np.concatenate([times, more, starts])
+        # The state after the last block is that of the last place.
+        ends = np.zeros(0) if self.until is None else np.array([self.until])
+        empty = np.full((len(more) + len(starts) + len(ends), width), -1, dtype=np.intp)
+        every = np.concatenate([times, more, starts, ends])
         order = np.argsort(every, kind="stable")
         both = [np.concatenate([part, empty])[order] for part in (observed, rows, kinds)]
         place = np.empty(len(every), dtype=np.intp)
@@ -340,7 +348,7 @@ class MarkovData(Measured):
 
     def _begin(self, more: Array) -> tuple[Array, int]:
         """Return times with the one at which disturbances begin, where these need it, and how many were added."""
-        if self.prior.observables.disturbed is None:
+        if self.prior.observables.disturbed is None or self.goes_on:
             return more, 0
         first = min(float(part.min(initial=np.inf)) for part in (self.table[0], more))
         if first < -self.resolution:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.between import Smoothed, inform, smooth
+from lodekit.inference.markov.between import Smoothed
 from lodekit.inference.markov.filtering import Filter, Projected
 from lodekit.inference.markov.layout import Chunk
 from lodekit.inference.markov.whitening import White, roots_of
@@ -75,8 +75,7 @@ class Look:
     @cached_property
     def information(self) -> Array:
         """What all later data know of the state at the start of each block, shape (b + 1, s, s)."""
-        own = self.filter
-        return inform(own.carried, own.layout.patterns, own.told)
+        return self.filter.inform()
 
     @cached_property
     def _asked(self) -> list[tuple[Numbers, list[Numbers], list[Numbers]]]:
@@ -109,7 +108,7 @@ class Look:
         own = self.filter
         y = own.layout.spread(values, 0.0)
         found = self.projected if values is self.values else own.project(y)
-        return y, smooth(own.carried, own.layout.patterns, own.told, own.moved, found.said, found.added)
+        return y, own.smooth(found)
 
     def means(self, values: Array) -> Array:
         """Return the means of the states that were asked for, given values of all measurements, shape (a, s, k).

@@ -219,7 +219,7 @@ class MarkovPosterior:
             values, own_variance = self.solved.residual[:, None], self.solved.filter.variance
             with np.errstate(all="ignore"):
                 spread = layout.spread(values, 0.0)
-                made = make_filter(space, layout, own_variance, spread, swept=True, looking=True)
+                made = make_filter(space, layout, own_variance, spread, swept=True, looking=True, border=self.solved.filter.border)
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
