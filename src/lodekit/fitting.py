@@ -14,7 +14,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.noise import EXACT
 from lodekit.data.records import Pool, Record, find_record, padded, parts_of
 from lodekit.disturbing import find_disturbed
-from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.records import RecordsEngine
@@ -38,6 +38,8 @@ Array = NDArray[np.float64]
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 #: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
 _LONG, _SHORT = 40_000, 6_000
+#: So many rows of those that are on disk are learned from first.
+_READ = 4_000
 #: What a step has to gain on the whole record, before the last ones; and another end of a search over the best one.
 _GAIN = 1e-4
 #: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
@@ -117,15 +119,20 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
 
 def _find(setup: Setup, known: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
     """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
+    is_read = known is None and setup.case.on_disk and setup.choice.name == "markov"
+    if is_read and setup.layout.disturbances:
+        known = _learn_from_rows(setup)
     if setup.layout.disturbances:
         found, needs = find_disturbed(setup, known, lambda bare: _find(bare)[0])
         optimum, curvature = _polished(setup.objective, found)
         return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
     # Of several records, each may be short.
     is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
-    for objective in soften(setup) if known is None else ():
+    for objective in soften(setup) if known is None and not is_read else ():
         known = _polished(objective, _learn(setup, objective, known))[0].x
-    if known is None and is_long:
+    if is_read:
+        found = _learn_from_pieces(setup, (liveliest, decimate), _READ)
+    elif known is None and is_long:
         found = _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
     elif known is None and (rows := _telling_rows(setup)):
         found = _learn_from_pieces(setup, (liveliest,), rows)
@@ -220,24 +227,42 @@ def _telling_rows(setup: Setup) -> int:
     return max(_PIECE, int(_OFTEN * share * rows)) if share < _FAST else 0
 
 
+def _learn_from_rows(setup: Setup) -> Array | None:
+    """Return what a piece of the rows on disk says, disturbances included; None where it says nothing."""
+    own = _prepare_piece(setup, setup.arguments, liveliest(setup.measurements, _READ))
+    try:
+        return None if own is None else setup.layout.pack(own.layout.unpack(_find(own)[0].x))
+    except (AccuracyError, FitError):
+        return None
+
+
+def _prepare_piece(setup: Setup, arguments: Arguments, short: Measurements) -> Setup | None:
+    """Return what is settled for a piece of a record, in the same units; None where something was not measured in it.
+
+    Modes, and the response, begin where a piece does; and it shows a pace of its own.
+    """
+    units, names = setup.prior.units, setup.measurements.names
+    if short.names != names:
+        return None
+    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    return prepare(setup.system, arguments, short, time=replace(units, start=short.window[0]), scales=scales)
+
+
 def _learn_from_pieces(
     setup: Setup, ways: Sequence[Callable[[Measurements, int], Measurements]], count: int
 ) -> Optimum:
     """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
-    units, names, objective = setup.prior.units, setup.measurements.names, setup.objective
-    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    objective = setup.objective
     arguments, found = setup.arguments, list[tuple[float, Array, Array]]()
     if arguments.engine == "auto" and not setup.case.driven and setup.choice.kind.name != "markov":
         # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
         arguments = replace(arguments, engine="dense")
     for shorten in ways:
         short = shorten(setup.measurements, count)
-        if short.names != names:
-            continue
         try:
-            # Modes, and the response, begin where a piece does; and it shows a pace of its own.
-            time = replace(units, start=short.window[0])
-            own = prepare(setup.system, arguments, short, time=time, scales=scales)
+            own = _prepare_piece(setup, arguments, short)
+            if own is None:
+                continue
             end = _learn(own, own.objective, None)
         except FitError:
             continue

@@ -106,7 +106,7 @@ def test_pieces_say_what_the_whole_record_says(name: str) -> None:
     observables = ObservableReader(setup.system, {}, prior.disturbances).compile_plain([names[0], f"{names[0]} + 2*{names[1]}"], prior.units)
     curve = whole.posterior(hyper)
     for rows in (20, 7):
-        engine = PiecesEngine(prior, Spool.write(names, {}, blocks), rows)
+        engine = PiecesEngine(prior, Spool.write(names, blocks, noisy=names[:1]), rows)
         assert len(engine.starts) > 2
         found = engine.evaluate(hyper)
         assert engine.size == whole.size

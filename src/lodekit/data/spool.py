@@ -9,19 +9,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
-from lodekit.data.tables.table import Records
 from lodekit.errors import DataError
 
-__all__ = ["Rows", "Spool"]
+__all__ = ["RowBlock", "Rows", "Spool"]
 
 Array = NDArray[np.float64]
 _BYTES = 8
+
+
+class RowBlock(Protocol):
+    """Some rows, as tables have them."""
+
+    @property
+    def times(self) -> Array:
+        """Of each row."""
+
+    @property
+    def values(self) -> Mapping[str, Array]:
+        """By observable; NaN for missing."""
+
+    @property
+    def noise(self) -> Mapping[str, Array]:
+        """Known standard deviations, where they have a column."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +49,21 @@ class Rows:
         What was measured.
     noise : dict of str to float
         Known standard deviations that are the same for all rows.
+    noisy : tuple of str
+        Observables whose known standard deviations stand in the rows.
     blocks : function
         Returns the rows, in blocks.
     """
 
     names: tuple[str, ...]
     noise: Mapping[str, float]
-    blocks: Callable[[], Iterator[Records]]
+    noisy: tuple[str, ...]
+    blocks: Callable[[], Iterator[RowBlock]]
 
     @cached_property
     def spool(self) -> Spool:
         """The rows on disk."""
-        return Spool.write(self.names, self.noise, self.blocks())
+        return Spool.write(self.names, self.blocks(), self.noise, self.noisy)
 
 
 class _Owner:
@@ -85,7 +103,13 @@ class Spool:
     _owner: _Owner = field(compare=False, repr=False)
 
     @classmethod
-    def write(cls, names: Sequence[str], noise: Mapping[str, float], blocks: Iterable[Records]) -> Spool:
+    def write(
+        cls,
+        names: Sequence[str],
+        blocks: Iterable[RowBlock],
+        noise: Mapping[str, float] | None = None,
+        noisy: Sequence[str] = (),
+    ) -> Spool:
         """Return rows on disk, in a folder for temporary files that is removed when they are not needed any more.
 
         They take eight bytes for the time, each observable and each column of deviations of noise. The folder is where
@@ -95,25 +119,26 @@ class Spool:
         ----------
         names : sequence of str
             What was measured.
-        noise : dict of str to float
-            Known standard deviations that are the same for all rows.
-        blocks : iterable of Records
+        blocks : iterable of RowBlock
             In the order of time.
+        noise : dict of str to float, optional
+            Known standard deviations that are the same for all rows.
+        noisy : sequence of str
+            Observables whose known standard deviations stand in the blocks.
 
         Examples
         --------
         >>> from lodekit.data.tables.cells import Numerals
+        >>> from lodekit.data.tables.table import Records
         >>> block = Records(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, Numerals())
-        >>> spool = Spool.write(["x"], {"x": 0.1}, [block])
+        >>> spool = Spool.write(["x"], [block], {"x": 0.1})
         >>> spool.count, spool.read(0, 2)[0].values.tolist()
         (2, [1.0, 2.0])
         """
-        owner, count, gap, last, noisy = _Owner(), 0, np.inf, -np.inf, None
+        owner, count, gap, last, known = _Owner(), 0, np.inf, -np.inf, dict(noise or {})
         with _file(owner).open("wb") as file:
             for block in blocks:
-                # Which columns of noise there are is the same in all blocks of a table.
-                noisy = tuple(name for name in names if name in block.noise) if noisy is None else noisy
-                rows = _table(block, names, noisy)
+                rows = _table(block, names, known, noisy)
                 if not len(rows):
                     continue
                 steps = np.diff(np.concatenate([[last], rows[:, 0]]))
@@ -124,11 +149,11 @@ class Spool:
                         "one; sort the rows by time, and name files in the order of their times"
                     )
                 gap = min(gap, float(np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=np.inf)))
-                rows.tofile(file)
+                _save(rows, file)
                 count, last = count + len(rows), float(rows[-1, 0])
         if not count:
             raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
-        return cls(tuple(names), dict(noise), noisy or (), count, gap, owner)
+        return cls(tuple(names), known, tuple(noisy), count, gap, owner)
 
     @property
     def _width(self) -> int:
@@ -178,10 +203,21 @@ def _file(owner: _Owner) -> Path:
     return Path(owner.folder, "rows.f64")
 
 
-def _table(block: Records, names: Sequence[str], noisy: Sequence[str]) -> Array:
+def _save(rows: Array, file: IO[bytes]) -> None:
+    try:
+        rows.tofile(file)
+    except OSError as problem:
+        raise DataError(
+            f"rows that are too many for memory are kept in a temporary file, {file.name}, which cannot be written: "
+            f"{problem}; set the environment variable TMPDIR to a folder with more room"
+        ) from None
+
+
+def _table(block: RowBlock, names: Sequence[str], noise: Mapping[str, float], noisy: Sequence[str]) -> Array:
     """Return time, values and deviations of the rows of a block that have some value."""
-    nothing = np.full(len(block.times), np.nan)
-    columns = [block.values.get(name, nothing) for name in names] + [block.noise.get(name, nothing) for name in noisy]
+    count = len(block.times)
+    columns = [block.values.get(name, np.full(count, np.nan)) for name in names]
+    columns += [block.noise.get(name, np.full(count, noise.get(name, np.nan))) for name in noisy]
     table = np.column_stack([block.times, *columns])
     some = ~np.isnan(table[:, 1 : 1 + len(names)]).all(axis=1)
     return table if some.all() else table[some]

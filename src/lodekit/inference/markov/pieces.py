@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.observations import Series
 from lodekit.data.spool import Spool
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Evidence, SearchLimits
@@ -96,7 +97,9 @@ class PiecesEngine:
         number : int
         """
         known = {item.observable: item for item in self.spool.read(number * self.rows, (number + 1) * self.rows)}
-        data = MarkovData.of(self.prior, [known[name] for name in self.prior.noise.observables])
+        names, nothing = self.prior.noise.observables, np.zeros(0)
+        series = [known.get(name, Series(name, nothing, nothing, nothing)) for name in names]
+        data = MarkovData.of(self.prior, series)
         after = self.starts[number + 1 : number + 2]
         until = float(self.prior.units.scaled_times(after)[0]) if len(after) else None
         return replace(data, until=until, goes_on=number > 0)
