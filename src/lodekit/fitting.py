@@ -228,12 +228,15 @@ def _telling_rows(setup: Setup) -> int:
 
 
 def _learn_from_rows(setup: Setup) -> Array | None:
-    """Return what a piece of the rows on disk says, disturbances included; None where it says nothing."""
+    """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
     own = _prepare_piece(setup, setup.arguments, liveliest(setup.measurements, _READ))
     try:
-        return None if own is None else setup.layout.pack(own.layout.unpack(_find(own)[0].x))
+        found = None if own is None else _find(own)[0]
     except (AccuracyError, FitError):
         return None
+    if own is None or found is None or found.at_bound[own.layout.blocks.disturbance_deviations].any():
+        return None
+    return setup.layout.pack(own.layout.unpack(found.x))
 
 
 def _prepare_piece(setup: Setup, arguments: Arguments, short: Measurements) -> Setup | None:
