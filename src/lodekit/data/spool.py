@@ -156,6 +156,11 @@ class Spool:
         return cls(tuple(names), known, tuple(noisy), count, gap, owner)
 
     @property
+    def folder(self) -> str:
+        """Where the file is."""
+        return self._owner.folder
+
+    @property
     def _width(self) -> int:
         return 1 + len(self.names) + len(self.noisy)
 

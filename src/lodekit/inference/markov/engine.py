@@ -146,7 +146,7 @@ class MarkovEngine:
 
 @dataclass(frozen=True)
 class MarkovKind:
-    """The kind of the Markov engine: free functions with finitely many states, any number of measurements, in memory or on disk.
+    """The kind of the Markov engine: free functions with finitely many states, any number of measurements.
 
     Parameters
     ----------

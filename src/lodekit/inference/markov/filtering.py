@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,17 +54,19 @@ class Filter:
     kept: dict[int, White]
     alone: dict[int, Alone]
     basis: Array | None = None
-    border: Border = Border()
+    border: Border = field(default_factory=Border)
 
-    def smooth(self, projected: Projected) -> Smoothed:
+    def smooth(self, projected: Projected, border: Border | None = None) -> Smoothed:
         """Return means through all blocks and back, for what values say.
 
         Parameters
         ----------
         projected : Projected
+        border : Border, optional
+            What is said at both ends; that of the filter where nobody says.
         """
         own = self.carried, self.layout.patterns, self.told, self.moved
-        return smooth(*own, projected.said, projected.added, self.border)
+        return smooth(*own, projected.said, projected.added, border or self.border)
 
     def inform(self) -> Array:
         """Return what all later data know of the state at the start of each block, shape (b + 1, s, s)."""

@@ -29,16 +29,19 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["PiecesEngine", "PiecesPosterior"]
+__all__ = ["ROWS", "PiecesEngine", "PiecesPosterior"]
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
 #: Rows that are in memory at the same time; irregular ones take about a kilobyte each.
-_ROWS = 100_000
+ROWS = 100_000
 #: So many times tell how large modes are on average.
 _SOME = 400
 #: An error of the log evidence, relative to itself or to the number of measurements, for which blocks are cut shorter,
 #: and by how much.
 _FINE, _SHORTER = 1e-10, 4
+#: So many functions are drawn at the same time.
+_DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class PiecesEngine:
 
     prior: Prior
     spool: Spool
-    rows: int = _ROWS
+    rows: int = field(default_factory=lambda: ROWS)
     _last: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -299,17 +302,54 @@ class PiecesPosterior:
             return np.zeros((0, count, 0, count))
         return self._piece(int(numbers[0])).covariance(observables, times)
 
-    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> NoReturn:
-        """Raise: draws go through the whole record, and are not made for rows on disk.
+    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
+        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
+
+        Draws from the prior go through all pieces; on the way back each piece makes its own again, to correct them.
 
         Parameters
         ----------
-        observables, times, size, generator
-            Not used.
+        observables, times
+            As in `mean`.
+        size : int
+            How many functions.
+        generator : numpy.random.Generator
         """
-        _refuse("samples")
+        numbers = self._numbers(observables, times)
+        found = np.zeros((size, len(times), observables.count))
+        for first in range(0, size, _DRAWS):
+            count = min(_DRAWS, size - first)
+            for own, drawn in self._draw(observables, times, numbers, generator.integers(1 << 62, size=2), count):
+                found[first : first + count, own] = drawn
+        return found
 
-    def _numbers(self, observables: Observables, times: Array) -> NDArray[np.intp]:
+    def _draw(
+        self, observables: Observables, times: Array, numbers: Numbers, seed: Numbers, count: int
+    ) -> Iterator[tuple[Numbers, Array]]:
+        """Yield which times are in a piece, and draws there, shape (k, a, o), from the last piece to the first."""
+        starts: list[tuple[Array | None, Array | None]] = [(None, None)]
+        score = None
+        last = len(self.borders) - 1
+        for number in (*range(last), *range(last, -1, -1)):
+            own = np.flatnonzero(numbers == number)
+            piece, (state, mean) = self._piece(number), starts[number]
+            look, rows = piece.look_at_once(observables, times[own])
+            # The same numbers on the way there and back.
+            generator = np.random.default_rng([*seed.tolist(), number])
+            seen, states, end = look.draw(count, generator, state)
+            variance = piece.data.noise.variance(self.hyper.noise)
+            noise = np.sqrt(variance)[:, None] * generator.standard_normal(seen.shape)
+            ahead = len(starts) == number + 1 and number < last
+            border = Border(mean=mean, score=None if ahead else score)
+            y, smoothed = look.smooth(piece.solved.residual[:, None] - seen - noise, border)
+            if ahead:
+                starts.append((end, smoothed.last))
+                continue
+            score = smoothed.scores[0]
+            every = states + look.follow(y, smoothed)
+            yield own, piece.combine(observables, times[own], rows, every).transpose(2, 0, 1)
+
+    def _numbers(self, observables: Observables, times: Array) -> Numbers:
         """Return the piece that each time is in."""
         if observables.windows is not None:
             _refuse("means and totals over intervals")
