@@ -59,7 +59,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     >>> bool(abs(again.log_evidence_ - gp.log_evidence_) < 1e-9)
     True
     """
-    if any(part.choice.name == "markov" and part.measurements.is_summed for part in fit.parts):
+    if fit.is_on_disk:
         raise StorageError(
             "the rows of this fit are on disk, as they are too many for memory, for as long as it is there; a saved "
             "model would have to hold all of them. Save its numbers, or a model of a piece of the record"
