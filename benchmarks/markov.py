@@ -6,6 +6,10 @@ statsmodels where these are installed. Times are processor times, the best of so
 run, in one thread. Memory is what is allocated at most beyond the data, for each row.
 
     python benchmarks/markov.py [--rows N] [--json FILE]
+    python benchmarks/markov.py --huge N [--irregular] [--json FILE]
+
+The second form takes N rows of two outputs from a Parquet file, as many as are not kept in memory, and tells the
+largest memory of the process: after its imports, after the file was read for the first time, and in the end.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import argparse
 import importlib
 import importlib.util
 import json
+import resource
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -28,6 +34,7 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
+from lodekit.data.sources import read_source
 from lodekit.inference.engine import Engine
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -36,6 +43,8 @@ from lodekit.settings import Arguments
 Array = NDArray[np.float64]
 COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
 ALONE = lk.System("x' = v")
+#: Rows of a large file that are written at the same time.
+PIECE = 200_000
 
 
 def make(
@@ -194,13 +203,69 @@ def compare(rows: int) -> dict[str, Any]:
     return found
 
 
+def write_rows(path: Path, rows: int, *, regular: bool) -> None:
+    """Write a Parquet file piece by piece, so that the whole of it is never in memory."""
+    arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    generator, writer, now = np.random.default_rng(0), None, 0.0
+    for first in range(0, rows, PIECE):
+        count = min(PIECE, rows - first)
+        times = 0.01 * np.arange(first, first + count)
+        if not regular:
+            times = now + np.cumsum(generator.exponential(0.01, count))
+            now = float(times[-1])
+        noise = 0.1 * generator.standard_normal((2, count))
+        table = arrow.table({"t": times, "x": np.sin(times) + noise[0], "y": np.sin(0.7 * times) + noise[1]})
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+def largest() -> float:
+    """Return the most memory that the process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def huge(rows: int, *, regular: bool) -> dict[str, Any]:
+    """Return what a file with so many rows takes."""
+    found: dict[str, Any] = {"rows": rows, "regular": regular, "imports_mb": largest()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "log.parquet")
+        write_rows(path, rows, regular=regular)
+        found["written_mb"] = largest()
+        begin = time.process_time()
+        measurements = read_source(path, channels=COUPLED.channels).measurements
+        found |= {"reading_s": time.process_time() - begin, "read_mb": largest()}
+        arguments = Arguments(engine="markov", latent="matern-5/2", noise="shared")
+        begin = time.process_time()
+        setup = prepare(COUPLED, arguments, measurements)
+        found["to_disk_s"] = time.process_time() - begin
+        prior, count = setup.prior, setup.prior.processes
+        levels, lengths = np.full(prior.noise.count, 0.1), np.full(count, 2.0) / prior.units.span
+        hyper = Hyperparameters(np.array([1.0, 0.5]), lengths, np.ones(count), np.ones(len(prior.groups)), levels)
+        engine = setup.engine.first  # type: ignore[attr-defined]
+        found |= {
+            "value_s": best(lambda: engine.value(hyper), 1),
+            "gradient_s": best(lambda: engine.evaluate(hyper), 1),
+        }
+        found["end_mb"] = largest()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="the most rows")
+    parser.add_argument("--huge", type=int, help="so many rows from a Parquet file, and nothing else")
+    parser.add_argument("--irregular", action="store_true", help="with --huge, at irregular times")
     parser.add_argument("--json", type=Path, help="where results go")
     arguments = parser.parse_args()
+    found: dict[str, Any]
     with threadpool_limits(1):
-        found = {"growth": growth(arguments.rows), "others": compare(min(arguments.rows, 100_000))}
+        if arguments.huge:
+            found = huge(arguments.huge, regular=not arguments.irregular)
+            print("  ".join(f"{name} {value:.4g}" for name, value in found.items()))
+        else:
+            found = {"growth": growth(arguments.rows), "others": compare(min(arguments.rows, 100_000))}
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 

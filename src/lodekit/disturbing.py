@@ -75,7 +75,9 @@ def find_disturbed(
             # Data with next to no noise may not be possible at all without disturbances.
             first = None
         origins = [] if first is None else [bare.layout.unpack(first.x)]
-        origins += [bare.layout.unpack(x) for x in _guess(bare)]
+        if first is None or not setup.case.on_disk:
+            # Rows on disk take long to look at: what is best without disturbances has to do.
+            origins += [bare.layout.unpack(x) for x in _guess(bare)]
         scatter = setup.measurements.scatter()
         found = learn_disturbed(objective, origins, None if scatter is None else setup.prior.noise.medians(scatter))
         if found is None:
@@ -84,7 +86,7 @@ def find_disturbed(
         found = search(objective, known)
     found = settle_disturbances(objective, found)
     if first is not None and len(setup.reader.disturbances) == 1:
-        return found, {name: first.value for name in setup.reader.disturbances}
+        return found, dict.fromkeys(setup.reader.disturbances, first.value)
     needs, best = {}, layout.unpack(found.x)
     for name in setup.reader.disturbances:
         others = without_disturbances(setup, [name])

@@ -111,6 +111,11 @@ class Fit:
             for (name, own), posterior in both
         )
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether rows are read from disk for every question: they are too many for memory."""
+        return any(part.choice.name == "markov" and part.measurements.is_summed for part in self.parts)
+
     def part(self, record: object = None) -> Fit:
         """Return the fit as one record sees it.
 

@@ -14,7 +14,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.noise import EXACT
 from lodekit.data.records import Pool, Record, find_record, padded, parts_of
 from lodekit.disturbing import find_disturbed
-from lodekit.errors import DataError, EquationError, FitError, LodekitError
+from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Arguments, Fit, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.records import RecordsEngine
@@ -38,6 +38,8 @@ Array = NDArray[np.float64]
 _LITTLE, _SOFTER = 1e-4, np.array([1e-2, 1e-5, 1e-8])
 #: Of more measurements that inputs drive, shorter records are learned from first; so many rows of them.
 _LONG, _SHORT = 40_000, 6_000
+#: So many rows of those that are on disk are learned from first.
+_READ = 4_000
 #: What a step has to gain on the whole record, before the last ones; and another end of a search over the best one.
 _GAIN = 1e-4
 #: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
@@ -121,17 +123,27 @@ def _find(setup: Setup, known: Array | None = None) -> tuple[Optimum, Array, dic
     """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
     if not setup.layout.disturbances:
         return *_polished(setup.objective, _search_all(setup, known)), {}
+    if known is None and _is_read(setup):
+        known = _learn_from_rows(setup)
     found, needs = find_disturbed(setup, known, _search_all)
     optimum, curvature = _polished(setup.objective, found)
     return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
 
 
+def _is_read(setup: Setup) -> bool:
+    """Return whether each look at the data reads them from a disk."""
+    return setup.case.on_disk and setup.choice.name == "markov"
+
+
 def _search_all(setup: Setup, known: Array | None = None) -> Optimum:
     """Return the best optimum of all searches without disturbances, before last steps."""
+    is_read = known is None and _is_read(setup)
     # Of several records, each may be short.
     is_long = setup.case.driven and setup.measurements.size > _LONG and not setup.parts
-    for objective in soften(setup) if known is None else ():
+    for objective in soften(setup) if known is None and not is_read else ():
         known = _polished(objective, _learn(setup, objective, known))[0].x
+    if is_read:
+        return _learn_from_pieces(setup, (liveliest, decimate), _READ)
     if known is None and is_long:
         return _learn_from_pieces(setup, (liveliest, decimate), _SHORT)
     if known is None and (rows := _telling_rows(setup)):
@@ -237,24 +249,45 @@ def _telling_rows(setup: Setup) -> int:
     return max(_PIECE, int(_OFTEN * share * rows)) if share < _FAST else 0
 
 
+def _learn_from_rows(setup: Setup) -> Array | None:
+    """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
+    own = _prepare_piece(setup, setup.arguments, liveliest(setup.measurements, _READ))
+    try:
+        found = None if own is None else _find(own)[0]
+    except (AccuracyError, FitError):
+        return None
+    if own is None or found is None or found.at_bound[own.layout.blocks.disturbance_deviations].any():
+        return None
+    return setup.layout.pack(own.layout.unpack(found.x))
+
+
+def _prepare_piece(setup: Setup, arguments: Arguments, short: Measurements) -> Setup | None:
+    """Return what is settled for a piece of a record, in the same units; None where something was not measured in it.
+
+    Modes, and the response, begin where a piece does; and it shows a pace of its own.
+    """
+    units, names = setup.prior.units, setup.measurements.names
+    if short.names != names:
+        return None
+    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    return prepare(setup.system, arguments, short, time=replace(units, start=short.window[0]), scales=scales)
+
+
 def _learn_from_pieces(
     setup: Setup, ways: Sequence[Callable[[Measurements, int], Measurements]], count: int
 ) -> Optimum:
     """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
-    units, names, objective = setup.prior.units, setup.measurements.names, setup.objective
-    scales = dict(zip(names, units.scales.tolist(), strict=True))
+    objective = setup.objective
     arguments, found = setup.arguments, list[tuple[float, Array, Array]]()
     if arguments.engine == "auto" and not setup.case.driven and setup.choice.kind.name != "markov":
         # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
         arguments = replace(arguments, engine="dense")
     for shorten in ways:
         short = shorten(setup.measurements, count)
-        if short.names != names:
-            continue
         try:
-            # Modes, and the response, begin where a piece does; and it shows a pace of its own.
-            time = replace(units, start=short.window[0])
-            own = prepare(setup.system, arguments, short, time=time, scales=scales)
+            own = _prepare_piece(setup, arguments, short)
+            if own is None:
+                continue
             end = _learn(own, own.objective, None)
         except FitError:
             continue

@@ -104,6 +104,7 @@ def _case(arguments: Arguments, measurements: Measurements, latents: Sequence[La
         driven=bool(measurements.inputs),
         averaged=any(map(window_of, measurements.names)),
         disturbed=disturbed,
+        on_disk=measurements.rows is not None,
     )
 
 
@@ -170,7 +171,8 @@ def _prepare_records(
     parts = {}
     for name, own in ((record.name, record.measurements) for record in measurements.records):
         shifted = prior.starting_at(starts.get(name, own.window[0]), own.inputs)
-        task = replace(case, size=own.size, exact=own.has_exact_values, in_memory=not own.is_summed)
+        kept = {"in_memory": not own.is_summed, "on_disk": own.rows is not None}
+        task = replace(case, size=own.size, exact=own.has_exact_values, **kept)
         parts[name] = prepare_record(system, arguments, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.case.size)
     choice = replace(largest.choice, reason=f"{len(parts)} records; the largest has {largest.choice.reason}")

@@ -59,6 +59,11 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     >>> bool(abs(again.log_evidence_ - gp.log_evidence_) < 1e-9)
     True
     """
+    if fit.is_on_disk:
+        raise StorageError(
+            "the rows of this fit are on disk, as they are too many for memory, for as long as it is there; a saved "
+            "model would have to hold all of them. Save its numbers, or a model of a piece of the record"
+        )
     units, optimum = fit.prior.units, fit.optimum
     data, arrays = _pack_records(fit)
     arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}

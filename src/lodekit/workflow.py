@@ -251,7 +251,9 @@ def compute_results(product: Product, *, figures: bool = True, data: Mapping[str
 
     from lodekit.report import make_report
 
-    gp, remarks = product.gp, []
+    gp, remarks = product.gp, list[str]()
+    if gp.fit_.is_on_disk:
+        remarks.append(f"no {MODEL}: the rows are too many for memory, and a model that is saved holds all of them")
     contents: dict[str, bytes | str] = {}
     with waiting("writing") as advance:
         advance(1, "report")
@@ -291,13 +293,15 @@ def write_results(product: Product, results: Results, folder: str | Path) -> dic
         Made where it is not there.
     """
     place = make_folder(folder)
-    product.gp.save(place / MODEL)
+    kept = [] if product.gp.fit_.is_on_disk else [MODEL]
+    if kept:
+        product.gp.save(place / MODEL)
     for name, content in results.contents.items():
         write_file(place / name, content)
-    for name in _NAMES - {MODEL, *results.contents}:
+    for name in _NAMES - {*kept, *results.contents}:
         # It would be taken for a part of this fit.
         (place / name).unlink(missing_ok=True)
-    return {name: place / name for name in (*results.contents, MODEL)}
+    return {name: place / name for name in (*results.contents, *kept)}
 
 
 def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:

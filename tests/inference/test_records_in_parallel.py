@@ -44,3 +44,24 @@ def test_records_are_evaluated_in_parallel_where_joblib_is_told_to() -> None:
     for found in (together.value, value, alone.value):
         assert found == expected
     np.testing.assert_allclose(gradient_vector(together), gradient_vector(alone), rtol=1e-12)
+
+
+def test_records_are_evaluated_on_a_cluster() -> None:
+    """As ``joblib.parallel_config(backend="dask")`` says; one task for each record and question."""
+    distributed = pytest.importorskip("distributed")
+    _, data, _, hyper = make_case("heating", count=9, latent="matern-5/2")
+    engines = tuple(MarkovEngine(MarkovData.of(data.prior, series_of(data))) for _ in range(3))
+    records = RecordsEngine(engines, ("a", "b", "c"), np.full((3, len(data.index)), 9.0))
+    alone = records.evaluate(hyper)
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        together = records.evaluate(hyper)
+        value = records.value(hyper)
+        done = sum(sum(prefix.state_counts.values()) for prefix in cluster.scheduler.task_prefixes.values())
+    assert done >= 6
+    assert together.value == pytest.approx(alone.value, rel=1e-12)
+    assert value == pytest.approx(alone.value, rel=1e-12)
+    np.testing.assert_allclose(gradient_vector(together), gradient_vector(alone), rtol=1e-12)

@@ -9,12 +9,16 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
+from lodekit.data.spool import Spool
 
 __all__ = ["decimate", "liveliest"]
 
 Array = NDArray[np.float64]
 #: So many pieces are compared.
 _PIECES = 16
+#: So many rows are read from disk at the same time.
+_ROWS = 100_000
 
 
 def decimate(measurements: Measurements, count: int) -> Measurements:
@@ -23,7 +27,7 @@ def decimate(measurements: Measurements, count: int) -> Measurements:
     Parameters
     ----------
     measurements : Measurements
-        In memory.
+        In memory, or rows on disk.
     count : int
         About how many are left of the longest.
 
@@ -36,6 +40,8 @@ def decimate(measurements: Measurements, count: int) -> Measurements:
     >>> short.size, short.inputs["u"].at([0.0, 10.0]).tolist()
     (10, [4.5, 14.5])
     """
+    if measurements.rows is not None:
+        return _decimate_rows(measurements.rows.spool, count)
     step = max(1, max(len(item.times) for item in measurements.series) // count)
     series = [item.take(slice(None, None, step)) for item in measurements.series]
     inputs = {name: _average(signal, step) for name, signal in measurements.inputs.items()}
@@ -61,10 +67,12 @@ def liveliest(measurements: Measurements, count: int) -> Measurements:
     Parameters
     ----------
     measurements : Measurements
-        In memory.
+        In memory, or rows on disk.
     count : int
         About how many measurements of the longest observable the piece has.
     """
+    if measurements.rows is not None:
+        return _liveliest_rows(measurements, measurements.rows.spool, count)
     longest = max(measurements.series, key=lambda item: len(item.times)).times
     starts = np.unique(np.linspace(0, max(len(longest) - count, 0), _PIECES).astype(int))
     windows = [(float(longest[k]), float(longest[min(k + count, len(longest)) - 1])) for k in starts]
@@ -75,6 +83,34 @@ def liveliest(measurements: Measurements, count: int) -> Measurements:
         series += [part] if len(part.times) else []
     inputs = {name: _cut(signal, first, last) for name, signal in measurements.inputs.items()}
     return replace(measurements, series=series, inputs=inputs)
+
+
+def _decimate_rows(spool: Spool, count: int) -> Measurements:
+    step = max(1, spool.count // count)
+    most = max(1, _ROWS // step) * step
+    parts = [spool.read(first, first + most, step) for first in range(0, spool.count, most)]
+    return _together([_join(items) for items in zip(*parts, strict=True)])
+
+
+def _join(items: tuple[Series, ...]) -> Series:
+    columns = (np.concatenate([getattr(item, name) for item in items]) for name in ("times", "values", "std"))
+    return Series(items[0].observable, *columns)
+
+
+def _liveliest_rows(measurements: Measurements, spool: Spool, count: int) -> Measurements:
+    scales = {item.observable: item.spread or 1.0 for item in measurements.summaries}
+
+    def activity(first: int) -> float:
+        own = (item for item in spool.read(first, first + count) if len(item.values))
+        return sum(float(item.values.std()) / scales[item.observable] for item in own)
+
+    starts = np.unique(np.linspace(0, max(spool.count - count, 0), _PIECES).astype(int))
+    first = max(starts.tolist(), key=activity)
+    return _together(spool.read(first, first + count))
+
+
+def _together(series: list[Series]) -> Measurements:
+    return Measurements([item for item in series if len(item.times)])
 
 
 def _activity(measurements: Measurements, first: float, last: float) -> float:

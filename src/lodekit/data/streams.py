@@ -29,7 +29,7 @@ from lodekit.progress import waiting
 from lodekit.quantities import Conversion
 from lodekit.threads import one_thread
 
-__all__ = ["DaskFrame", "Piece", "is_dask", "naming", "series_of", "sum_partitions", "sum_tables"]
+__all__ = ["DaskFrame", "Piece", "is_dask", "naming", "read_again", "series_of", "sum_partitions", "sum_tables"]
 
 Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
@@ -100,6 +100,27 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
             if span[2] != order.count:
                 raise DataError(f"{plan.where}: expected {span[2]} rows, got {order.count}; did the file change?")
     return total, numerals, orders
+
+
+def read_again(tables: Sequence[TableSource], plans: Sequence[Plan]) -> Iterator[Records]:
+    """Yield the records of tables, block after block.
+
+    Parameters
+    ----------
+    tables, plans
+        As in `sum_tables`.
+    """
+    plans = [_marked(table, plan) for table, plan in zip(tables, plans, strict=True)]
+    pairs = zip(tables, plans, strict=True)
+    with waiting("writing rows to a temporary file") as advance:
+        for found in _in_order(partial(_read, block, plan) for table, plan in pairs for block in _blocks(table, plan)):
+            yield found
+            advance(len(found.times))
+
+
+def _read(block: Block, plan: Plan) -> Records:
+    with naming(plan.where):
+        return read_block(block, plan)
 
 
 def _marked(table: TableSource, plan: Plan) -> Plan:

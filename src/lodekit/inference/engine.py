@@ -227,6 +227,8 @@ class Case:
         Whether some observable is a mean or a total over an interval.
     disturbed : bool
         Whether disturbances drive the equations: they are states of a process, from rest at the start of a record.
+    on_disk : bool
+        Whether measurements that are not in memory can be read again, piece by piece.
     """
 
     size: int
@@ -239,6 +241,7 @@ class Case:
     driven: bool = False
     averaged: bool = False
     disturbed: bool = False
+    on_disk: bool = False
 
 
 #: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.

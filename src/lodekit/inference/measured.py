@@ -58,8 +58,11 @@ class Measured:
         series : sequence of Series
             One for each observable of the prior, in its order.
         """
-        times = np.unique(np.concatenate([item.times for item in series]))
-        index = [np.searchsorted(times, item.times) for item in series]
+        times = series[0].times
+        index = [np.arange(len(times))] * len(series)
+        if not (np.diff(times) > 0).all() or any(not np.array_equal(item.times, times) for item in series):
+            times = np.unique(np.concatenate([item.times for item in series]))
+            index = [np.searchsorted(times, item.times) for item in series]
         scaled = [item.values / scale for item, scale in zip(series, prior.units.scales, strict=True)]
         jacobian = prior.units.log_jacobian([len(item.times) for item in series])
         noise = MeasurementNoise.of(prior.noise, series)

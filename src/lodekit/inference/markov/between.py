@@ -14,12 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Carried", "Smoothed", "carry", "inform", "smooth"]
+__all__ = ["Border", "Carried", "Smoothed", "carry", "inform", "smooth"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Roots that change by no more than rounding have settled.
 _SETTLED = 4e-16
+
+
+@dataclass(frozen=True)
+class Border:
+    """What the rest of a record says at both ends of a piece of it; nothing where the piece is all of it.
+
+    Parameters
+    ----------
+    root : array, shape (s, s), optional
+        Of the covariance of the state at the start, given all that is before; that of the prior where nobody says.
+    mean : array, shape (s, 1), optional
+        Of that state; zeros where nobody says.
+    score : array, shape (s, 1), optional
+        The derivative of the log evidence in the mean of the state at the end; zeros where nobody says.
+    information : array, shape (s, s), optional
+        What all that follows knows of that state; zeros where nobody says.
+    """
+
+    root: Array | None = None
+    mean: Array | None = None
+    score: Array | None = None
+    information: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +64,8 @@ class Carried:
         How the mean at the start of a block moves to the next one, ``T (1 - gain R)``.
     half_log : array, shape (b,)
         Half the logarithm of the determinant of ``1 + R P R'``.
+    last : array, shape (s, s)
+        A root of the covariance of the state after the last block, given all blocks.
     """
 
     root: Array
@@ -51,6 +75,7 @@ class Carried:
     unseen: Array
     closed: Array
     half_log: Array
+    last: Array
 
 
 def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carried:
@@ -83,15 +108,15 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
             settled = u == last and _is_same(following, now)
             now, last = following, u
         which[b] = count - 1
-    return _finish(roots[which] if count < blocks else roots, which, patterns, R, T)
+    return _finish(roots[which] if count < blocks else roots, which, patterns, R, T, now)
 
 
-def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array) -> Carried:
+def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array, last: Array) -> Carried:
     """Return all that follows from roots at the start of all blocks; equal ones have the same number."""
     blocks, size = roots.shape[:2]
     if not size:
         none = np.zeros((blocks, 0, 0))
-        return Carried(none, none, none, none, none, none, np.zeros(blocks))
+        return Carried(none, none, none, none, none, none, np.zeros(blocks), last)
     _, first = np.unique(which, return_index=True)
     own, unit = R[patterns[first]], np.eye(size)
     both = np.concatenate([own @ roots[first], np.broadcast_to(unit, own.shape)], axis=1)
@@ -102,7 +127,8 @@ def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array)
     gain = later @ share.swapaxes(-1, -2)
     closed = T[patterns[first]] @ (unit - gain @ own)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    return Carried(roots, later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
+    found = (roots, later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
+    return Carried(*found, last)
 
 
 def _is_same(first: Array, second: Array) -> bool:
@@ -123,11 +149,13 @@ class Smoothed:
     updated : array, shape (b, s, k)
         The mean of the state at the start of a block, given this and all blocks before it.
     scores : array, shape (b + 1, s, k)
-        Derivative of the log evidence in the mean of the state at the start of each block; zeros after the last.
+        Derivative of the log evidence in the mean of the state at the start of each block, and after the last.
     means : array, shape (b, s, k)
         Of the state at the start of each block, given everything.
     told : array, shape (b, s, k)
         Derivatives of the log evidence in the mean of ``c``; what blocks add to the state is left out.
+    last : array, shape (s, k)
+        The mean of the state after the last block, given all blocks.
     """
 
     seen: Array
@@ -135,9 +163,12 @@ class Smoothed:
     scores: Array
     means: Array
     told: Array
+    last: Array
 
 
-def smooth(carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g: Array) -> Smoothed:
+def smooth(
+    carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g: Array, border: Border | None = None
+) -> Smoothed:
     """Return means through all blocks and back.
 
     Parameters
@@ -147,10 +178,13 @@ def smooth(carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g:
         As in `carry`.
     c, g : arrays, shape (b, s, k)
         What each block says of the state, and what it adds to it.
+    border : Border, optional
+        What is said at both ends.
     """
+    border = border or Border()
     blocks, size, count = c.shape
     seen, updated = np.empty(c.shape), np.empty(c.shape)
-    mean = np.zeros((size, count))
+    mean = np.zeros((size, count)) if border.mean is None else border.mean
     own_R, own_T, gain = list(R), list(T), carried.gain
     for b, u in enumerate(patterns.tolist()):
         d = c[b] - own_R[u] @ mean
@@ -160,16 +194,19 @@ def smooth(carried: Carried, patterns: Numbers, R: Array, T: Array, c: Array, g:
     weighed = carried.unseen @ (carried.unseen.swapaxes(-1, -2) @ seen)
     told = R[patterns].swapaxes(-1, -2) @ weighed
     scores = np.zeros((blocks + 1, size, count))
+    if border.score is not None:
+        scores[blocks] = border.score
     back = carried.closed.swapaxes(-1, -2)
     for b in range(blocks - 1, -1, -1):
         scores[b] = told[b] + back[b] @ scores[b + 1]
     ahead = T[patterns].swapaxes(-1, -2) @ scores[1:]
     changes = carried.later.swapaxes(-1, -2) @ ahead
     # Small numbers that differences of values and means would not have: noise may be far below both.
-    return Smoothed(seen, updated, scores, updated + carried.later @ changes, weighed - carried.share @ changes)
+    means, told = updated + carried.later @ changes, weighed - carried.share @ changes
+    return Smoothed(seen, updated, scores, means, told, mean)
 
 
-def inform(carried: Carried, patterns: Numbers, R: Array) -> Array:
+def inform(carried: Carried, patterns: Numbers, R: Array, border: Border | None = None) -> Array:
     """Return the information that all later data have of the state at the start of each block, shape (b + 1, s, s).
 
     Parameters
@@ -177,11 +214,15 @@ def inform(carried: Carried, patterns: Numbers, R: Array) -> Array:
     carried : Carried
     patterns, R
         As in `carry`.
+    border : Border, optional
+        What is said at both ends.
     """
     blocks, size = len(patterns), R.shape[-1]
     half = carried.unseen.swapaxes(-1, -2) @ R[patterns]
     own = half.swapaxes(-1, -2) @ half
     found = np.zeros((blocks + 1, size, size))
+    if border is not None and border.information is not None:
+        found[blocks] = border.information
     closed = carried.closed
     for b in range(blocks - 1, -1, -1):
         found[b] = own[b] + closed[b].T @ found[b + 1] @ closed[b]

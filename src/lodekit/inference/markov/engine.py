@@ -13,6 +13,7 @@ from lodekit.errors import AccuracyError
 from lodekit.inference.engine import Case, Evidence, SearchLimits
 from lodekit.inference.markov.evaluation import Solved, evaluate, residual_of, solve
 from lodekit.inference.markov.layout import Layout, MarkovData
+from lodekit.inference.markov.pieces import PiecesEngine
 from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.prior.compile import Coefficients
@@ -145,7 +146,7 @@ class MarkovEngine:
 
 @dataclass(frozen=True)
 class MarkovKind:
-    """The kind of the Markov engine: free functions with finitely many states, any number of measurements in memory.
+    """The kind of the Markov engine: free functions with finitely many states, any number of measurements.
 
     Parameters
     ----------
@@ -168,8 +169,10 @@ class MarkovKind:
         finest = next((latent.name for latent in case.latents if latent.smoothness > _SMOOTHEST), None)
         if finest:
             return f"{finest} has too many states; use latent='matern-{2 * _SMOOTHEST + 1}/2' or rougher"
-        if not case.in_memory:
-            return "the data are streamed"
+        if not case.in_memory and not case.on_disk:
+            return "the data are streamed, and cannot be read again; give it a CSV or Parquet file"
+        if not case.in_memory and case.averaged:
+            return "means and totals over intervals need all rows in memory; take pieces of the record"
         return ""
 
     def cost(self, case: Case) -> float:
@@ -180,16 +183,18 @@ class MarkovKind:
         """Return what speaks for it, where others could have taken the case as well."""
         return "linear in time"
 
-    def make(self, prior: Prior, measurements: Measurements, case: Case) -> MarkovEngine:
-        """Return an engine on measurements in memory.
+    def make(self, prior: Prior, measurements: Measurements, case: Case) -> MarkovEngine | PiecesEngine:
+        """Return an engine on measurements in memory, or on rows that are read from disk piece by piece.
 
         Parameters
         ----------
         prior : Prior
             Of the measured observables.
         measurements : Measurements
-            In memory.
+            In memory, or with rows.
         case : Case
             The same in short.
         """
+        if measurements.is_summed and measurements.rows is not None:
+            return PiecesEngine(prior, measurements.rows.spool)
         return MarkovEngine(MarkovData.of(prior, measurements.series))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence
-from lodekit.inference.markov.between import Smoothed, inform, smooth
+from lodekit.inference.markov.between import Border, Smoothed
 from lodekit.inference.markov.filtering import Filter, make_filter
 from lodekit.inference.markov.inside import InsideSlopes, Total
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
@@ -24,7 +24,7 @@ from lodekit.inference.markov.whitening import Alone, White, apart, together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["Solved", "evaluate", "residual_of", "solve"]
+__all__ = ["Pulled", "Solved", "evaluate", "pull_start", "residual_of", "solve"]
 
 Array = NDArray[np.float64]
 #: The relative error of an entry of a covariance and of its factorization, in practice.
@@ -73,7 +73,9 @@ def residual_of(data: MarkovData, coefficients: Coefficients) -> Array:
     return np.asarray(data.values - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)]))
 
 
-def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | None:
+def solve(
+    data: MarkovData, hyper: Hyperparameters, layout: Layout, border: Border | None = None, *, keep: bool = False
+) -> Solved | None:
     """Return the log evidence; None where something is not finite.
 
     Parameters
@@ -82,24 +84,30 @@ def solve(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Solved | 
     hyper : Hyperparameters
     layout : Layout
         The measurements in blocks.
+    border : Border, optional
+        What is said at both ends, where they are a piece of a record.
+    keep : bool
+        Whether the gradient is asked for as well.
     """
     with np.errstate(all="ignore"):
-        return _solve(data, hyper, layout)
+        return _solve(data, hyper, layout, border, keep=keep)
 
 
-def _solve(data: MarkovData, hyper: Hyperparameters, layout: Layout, *, keep: bool = False) -> Solved | None:
+def _solve(
+    data: MarkovData, hyper: Hyperparameters, layout: Layout, border: Border | None, *, keep: bool
+) -> Solved | None:
     values = data.prior.observables.evaluate(hyper.theta)
     space = sum_up(make_space(data.prior, hyper, values), data.sums)
     residual = residual_of(data, values)
     if not np.isfinite(residual).all():
         return None
     y = layout.spread(residual, 0.0)[:, :, None]
-    made = make_filter(space, layout, data.noise.variance(hyper.noise), y, swept=True, keep=keep)
+    made = make_filter(space, layout, data.noise.variance(hyper.noise), y, swept=True, keep=keep, border=border)
     if made is None:
         return None
     found, projected = made
     said = projected.said
-    smoothed = smooth(found.carried, layout.patterns, found.told, found.moved, said, projected.added)
+    smoothed = found.smooth(projected)
     told = found.carried.unseen.swapaxes(-1, -2) @ smoothed.seen
     half_log = float((found.half_logs[layout.patterns] + found.carried.half_log).sum())
     square = float(projected.rest.sum()) + float(np.sum(told**2))
@@ -123,44 +131,89 @@ def evaluate(data: MarkovData, hyper: Hyperparameters, layout: Layout) -> Eviden
         The measurements in blocks.
     """
     with np.errstate(all="ignore"):
-        solved = _solve(data, hyper, layout, keep=True)
+        solved = _solve(data, hyper, layout, None, keep=True)
         if solved is None:
             return Evidence.impossible(hyper)
-        gradient = _gradient(data, hyper, solved)
+        pulled = Pulled.of(data, hyper, solved, Total(solved.filter.space))
+        gradient = pull_start(solved.filter, pulled)
     if not all(np.isfinite(part).all() for part in gradient.parts):
         return Evidence.impossible(hyper)
     return Evidence(solved.value, gradient, solved.error)
 
 
-def _gradient(data: MarkovData, hyper: Hyperparameters, solved: Solved) -> Hyperparameters:
-    own, layout = solved.filter, solved.filter.layout
-    information = inform(own.carried, layout.patterns, own.told)
-    y = layout.spread(solved.residual, 0.0)[:, :, None]
-    total = Total(own.space)
-    alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
-    for number, chunk in enumerate(layout.chunks):
-        if layout.is_alone(chunk):
-            blocks = chunk.blocks.ravel()
-            alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
-            continue
-        scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
-        alpha[chunk.blocks] = apart(scores, chunk)
-        # All blocks of a pattern have the same noise: the first one stands for all.
-        in_noise[chunk.blocks[:, 0]] = diagonal
-    score = solved.smoothed.scores[0]
-    in_start = 0.5 * (score @ score.T - information[0])
+@dataclass(frozen=True)
+class Pulled:
+    """Derivatives of the log evidence, but for what goes through the system itself and its start.
+
+    Parameters
+    ----------
+    total : Total
+        In the system; those of several pieces of a record add up in it.
+    noise, theta : arrays
+        In the noise, and in the parameters of what is known.
+    score : array, shape (s, 1)
+        In the mean of the state at the start.
+    information : array, shape (s, s)
+        What all data know of that state.
+    """
+
+    total: Total
+    noise: Array
+    theta: Array
+    score: Array
+    information: Array
+
+    @classmethod
+    def of(cls, data: MarkovData, hyper: Hyperparameters, solved: Solved, total: Total) -> Pulled:
+        """Return the derivatives; those in the system are added to what is there.
+
+        Parameters
+        ----------
+        data : MarkovData
+        hyper : Hyperparameters
+        solved : Solved
+            At these.
+        total : Total
+        """
+        own, layout = solved.filter, solved.filter.layout
+        information = own.inform()
+        y = layout.spread(solved.residual, 0.0)[:, :, None]
+        alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
+        for number, chunk in enumerate(layout.chunks):
+            if layout.is_alone(chunk):
+                blocks = chunk.blocks.ravel()
+                alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
+                continue
+            scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
+            alpha[chunk.blocks] = apart(scores, chunk)
+            # All blocks of a pattern have the same noise: the first one stands for all.
+            in_noise[chunk.blocks[:, 0]] = diagonal
+        noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
+        theta = np.zeros(len(hyper.theta))
+        if len(theta) and data.prior.observables.has_mean:
+            flat = layout.gather(alpha, data.size)[:, 0]
+            weights = [
+                np.asarray(np.bincount(index, part, minlength=len(data.times)), dtype=float)
+                for index, part in zip(data.index, np.split(flat, data.edges[1:-1]), strict=True)
+            ]
+            theta = data.prior.observables.pull_means(solved.coefficients, data.times, weights)
+        return cls(total, noise, theta, solved.smoothed.scores[0], information[0])
+
+
+def pull_start(own: Filter, pulled: Pulled) -> Hyperparameters:
+    """Return the gradient, from what was pulled back to the start of a record.
+
+    Parameters
+    ----------
+    own : Filter
+        Of the record, or of its first piece.
+    pulled : Pulled
+    """
+    in_start = 0.5 * (pulled.score @ pulled.score.T - pulled.information)
+    total = pulled.total
     slopes = Slopes(total.matrix, total.density, total.readings, in_start)
-    found = own.space.pull(slopes, float(layout.times[0, 0]))
-    noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
-    theta = found.theta
-    if len(theta) and data.prior.observables.has_mean:
-        flat = layout.gather(alpha, data.size)[:, 0]
-        weights = [
-            np.asarray(np.bincount(index, part, minlength=len(data.times)), dtype=float)
-            for index, part in zip(data.index, np.split(flat, data.edges[1:-1]), strict=True)
-        ]
-        theta = theta + data.prior.observables.pull_means(solved.coefficients, data.times, weights)
-    return replace(found, theta=theta, noise=noise)
+    found = own.space.pull(slopes, float(own.layout.times[0, 0]))
+    return replace(found, theta=found.theta + pulled.theta, noise=pulled.noise)
 
 
 @dataclass(frozen=True)

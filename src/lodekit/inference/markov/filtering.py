@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.between import Carried, carry
+from lodekit.inference.markov.between import Border, Carried, Smoothed, carry, inform, smooth
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
@@ -40,6 +40,8 @@ class Filter:
     basis : array, shape (u, m, s), optional
         The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
         and all that is said in a basis has to be said in the same one.
+    border : Border
+        What is said at both ends.
     """
 
     space: Space
@@ -52,6 +54,23 @@ class Filter:
     kept: dict[int, White]
     alone: dict[int, Alone]
     basis: Array | None = None
+    border: Border = field(default_factory=Border)
+
+    def smooth(self, projected: Projected, border: Border | None = None) -> Smoothed:
+        """Return means through all blocks and back, for what values say.
+
+        Parameters
+        ----------
+        projected : Projected
+        border : Border, optional
+            What is said at both ends; that of the filter where nobody says.
+        """
+        own = self.carried, self.layout.patterns, self.told, self.moved
+        return smooth(*own, projected.said, projected.added, border or self.border)
+
+    def inform(self) -> Array:
+        """Return what all later data know of the state at the start of each block, shape (b + 1, s, s)."""
+        return inform(self.carried, self.layout.patterns, self.told, self.border)
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
@@ -162,6 +181,7 @@ def make_filter(
     swept: bool = False,
     keep: bool = False,
     looking: bool = False,
+    border: Border | None = None,
 ) -> tuple[Filter, Projected] | None:
     """Return the filter through all blocks, and what values say; None where something is not finite or not positive.
 
@@ -179,10 +199,13 @@ def make_filter(
         Whether these are needed again.
     looking : bool
         Whether states inside blocks will be asked for.
+    border : Border, optional
+        What is said at both ends.
     """
+    border = border or Border()
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
-    start = space.root_at(float(layout.times[0, 0]))
+    start = space.root_at(float(layout.times[0, 0])) if border.root is None else border.root
     if not np.isfinite(start).all():
         return None
     parts = _Patterns.empty(space, layout, looking=looking)
@@ -210,7 +233,8 @@ def make_filter(
     if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
         return None
     carried = carry(start, layout.patterns, told, moved, noise)
-    return Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, parts.basis), projected
+    whole = Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, parts.basis, border)
+    return whole, projected
 
 
 @dataclass(frozen=True)

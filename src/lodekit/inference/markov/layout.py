@@ -251,9 +251,15 @@ class MarkovData(Measured):
     ----------
     length : int, optional
         How many measurements a block should have; what is fast otherwise.
+    until : float, optional
+        The scaled time at which the next piece of a record begins; None where nothing follows.
+    goes_on : bool
+        Whether they are a piece of a record that begins earlier.
     """
 
     length: int | None = None
+    until: float | None = None
+    goes_on: bool = False
     _layouts: dict[int, Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -285,7 +291,8 @@ class MarkovData(Measured):
         columns = np.repeat(np.arange(width), np.diff(self.edges))
         numbers = columns if self.sums is None else self.sums.readings
         where = np.concatenate(self.index) if width else np.zeros(0, dtype=np.intp)
-        is_twice = any(len(np.unique(index)) < len(index) for index in self.index)
+        # Measurements come in the order of time.
+        is_twice = any((np.diff(index) <= 0).any() for index in self.index)
         if is_twice or self.size < _FULL * count * width:
             order = np.lexsort((columns, where))
             return self.scaled_times[where[order]], numbers[order][:, None], order[:, None]
@@ -337,8 +344,10 @@ class MarkovData(Measured):
         kinds = np.where(rows >= 0, np.append(self._kinds, -1)[rows], -1)
         sums = sums or self.sums
         starts = np.zeros(0) if sums is None else np.setdiff1d(sums.starts, np.concatenate([times, more]))
-        empty = np.full((len(more) + len(starts), width), -1, dtype=np.intp)
-        every = np.concatenate([times, more, starts])
+        # The state after the last block is that of the last place.
+        ends = np.zeros(0) if self.until is None else np.array([self.until])
+        empty = np.full((len(more) + len(starts) + len(ends), width), -1, dtype=np.intp)
+        every = np.concatenate([times, more, starts, ends])
         order = np.argsort(every, kind="stable")
         both = [np.concatenate([part, empty])[order] for part in (observed, rows, kinds)]
         place = np.empty(len(every), dtype=np.intp)
@@ -349,7 +358,7 @@ class MarkovData(Measured):
 
     def _begin(self, more: Array) -> tuple[Array, int]:
         """Return times with the one at which disturbances begin, where these need it, and how many were added."""
-        if self.prior.observables.disturbed is None:
+        if self.prior.observables.disturbed is None or self.goes_on:
             return more, 0
         first = min(float(part.min(initial=np.inf)) for part in (self.table[0], more))
         if first < -self.resolution:

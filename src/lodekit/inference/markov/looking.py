@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.between import Smoothed, inform, smooth
+from lodekit.inference.markov.between import Border, Smoothed
 from lodekit.inference.markov.filtering import Filter, Projected
 from lodekit.inference.markov.layout import Chunk
 from lodekit.inference.markov.whitening import White, roots_of
@@ -75,8 +75,7 @@ class Look:
     @cached_property
     def information(self) -> Array:
         """What all later data know of the state at the start of each block, shape (b + 1, s, s)."""
-        own = self.filter
-        return inform(own.carried, own.layout.patterns, own.told)
+        return self.filter.inform()
 
     @cached_property
     def _asked(self) -> list[tuple[Numbers, list[Numbers], list[Numbers]]]:
@@ -98,18 +97,20 @@ class Look:
         for blocks, inner, asked in self._asked:
             yield blocks, inner, asked, self.filter.make(Chunk(self.filter.layout.patterns[blocks], blocks[:, None]))
 
-    def smooth(self, values: Array) -> tuple[Array, Smoothed]:
+    def smooth(self, values: Array, border: Border | None = None) -> tuple[Array, Smoothed]:
         """Return values in blocks, (b, m, k), and what they say of states.
 
         Parameters
         ----------
         values : array, shape (n, k)
             Of all measurements.
+        border : Border, optional
+            What is said at both ends, where these are not the measurements.
         """
         own = self.filter
         y = own.layout.spread(values, 0.0)
         found = self.projected if values is self.values else own.project(y)
-        return y, smooth(own.carried, own.layout.patterns, own.told, own.moved, found.said, found.added)
+        return y, own.smooth(found, border)
 
     def means(self, values: Array) -> Array:
         """Return the means of the states that were asked for, given values of all measurements, shape (a, s, k).
@@ -119,9 +120,18 @@ class Look:
         values : array, shape (n, k)
             Of all measurements.
         """
+        return self.follow(*self.smooth(values))
+
+    def follow(self, y: Array, smoothed: Smoothed) -> Array:
+        """Return the means of the states that were asked for, from what `smooth` returns, shape (a, s, k).
+
+        Parameters
+        ----------
+        y : array, shape (b, m, k)
+        smoothed : Smoothed
+        """
         own, n = self.filter, self.filter.space.noisy
-        y, smoothed = self.smooth(values)
-        found = np.zeros((len(self.places), own.space.size, values.shape[1]))
+        found = np.zeros((len(self.places), own.space.size, y.shape[2]))
         for blocks, inner, asked, white in self._groups():
             x, r = smoothed.means[blocks], smoothed.scores[blocks + 1]
             scores = white.inverse.swapaxes(-1, -2) @ white.scores(y[blocks], smoothed.told[blocks], r)
@@ -209,14 +219,18 @@ class Look:
             found = found @ self.filter.carried.closed[b].T
         return found
 
-    def draw(self, size: int, generator: np.random.Generator) -> tuple[Array, Array]:
-        """Return draws from the prior: measurements without noise, (n, k), and states that are asked for, (a, s, k).
+    def draw(self, size: int, generator: np.random.Generator, start: Array | None = None) -> tuple[Array, Array, Array]:
+        """Return draws from the prior.
+
+        Measurements without noise, (n, k); states that are asked for, (a, s, k), and after the last block, (s, k).
 
         Parameters
         ----------
         size : int
             k.
         generator : numpy.random.Generator
+        start : array, shape (s, k), optional
+            The states at the start; drawn where nobody says.
         """
         own, layout, n, s = self.filter, self.filter.layout, self.filter.space.noisy, self.filter.space.size
         motion = layout.motion(own.space)
@@ -230,7 +244,8 @@ class Look:
         whole = np.zeros((len(own.told), s, s))
         for number, chunk in enumerate(layout.chunks):
             whole[chunk.patterns] = own.white(number).inside.transition
-        start = own.space.root_at(float(layout.times[0, 0])) @ generator.standard_normal((s, size))
+        if start is None:
+            start = own.space.root_at(float(layout.times[0, 0])) @ generator.standard_normal((s, size))
         now = np.zeros((count, s, size))
         for b, u in enumerate(layout.patterns.tolist()):
             now[b] = start
@@ -248,4 +263,4 @@ class Look:
         observed = np.where(layout.observed >= 0, layout.observed, len(motion.readings) - 1)
         seen = (motion.readings[observed] @ path[:, :-1]).reshape(count, -1, size)
         flat = path[:, :-1].reshape(count * places, s, size)
-        return layout.gather(seen, len(own.variance)), flat[self.places]
+        return layout.gather(seen, len(own.variance)), flat[self.places], start

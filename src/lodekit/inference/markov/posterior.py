@@ -100,7 +100,7 @@ class MarkovPosterior:
         if len(parts) > 1:
             return self._scatter(parts, [self.mean(observables, times[part]) for part in parts])
         look, rows = self._look(observables, times)
-        return self._combine(observables, times, rows, look.means(look.values))[:, :, 0]
+        return self.combine(observables, times, rows, look.means(look.values))[:, :, 0]
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
@@ -117,7 +117,7 @@ class MarkovPosterior:
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        (look, rows), count = self._look_at_once(observables, times), observables.count
+        (look, rows), count = self.look_at_once(observables, times), observables.count
         found = np.zeros((len(times), count, len(times), count))
         carried, information = look.filter.carried, look.information
         size, every = look.filter.space.size, np.arange(count)
@@ -155,19 +155,28 @@ class MarkovPosterior:
             How many functions.
         generator : numpy.random.Generator
         """
-        (look, rows), variance = self._look_at_once(observables, times), self.data.noise.variance(self.hyper.noise)
+        (look, rows), variance = self.look_at_once(observables, times), self.data.noise.variance(self.hyper.noise)
         layout = look.filter.layout
         most = max(1, _TOGETHER // (layout.blocks * (layout.places + 1) * max(1, look.filter.space.size)))
         found = []
         for start in range(0, size, most):
-            seen, states = look.draw(min(most, size - start), generator)
+            seen, states, _ = look.draw(min(most, size - start), generator)
             noise = np.sqrt(variance)[:, None] * generator.standard_normal(seen.shape)
             found.append(states + look.means(look.values - seen - noise))
         every = np.concatenate(found, axis=2) if found else np.zeros((len(times), look.filter.space.size, 0))
-        return self._combine(observables, times, rows, every).transpose(2, 0, 1)
+        return self.combine(observables, times, rows, every).transpose(2, 0, 1)
 
-    def _combine(self, observables: Observables, times: Array, rows: Array, states: Array) -> Array:
-        """Return observables of states in their units, all that is known added, shape (n, o, k)."""
+    def combine(self, observables: Observables, times: Array, rows: Array, states: Array) -> Array:
+        """Return observables of states in their units, all that is known added, shape (n, o, k).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        rows : array, shape (n, o, s)
+            Of the observables.
+        states : array, shape (n, s, k)
+        """
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, slopes=False)
         return np.asarray(np.einsum("aoi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
@@ -190,7 +199,14 @@ class MarkovPosterior:
             every[part] = own
         return every
 
-    def _look_at_once(self, observables: Observables, times: Array) -> tuple[Look, Array]:
+    def look_at_once(self, observables: Observables, times: Array) -> tuple[Look, Array]:
+        """Return places for times among the blocks, and the rows of observables there, shape (n, o, s).
+
+        Parameters
+        ----------
+        observables, times
+            As in `mean`.
+        """
         if len(self._parts(observables, times)) > 1:
             raise LodekitError(
                 "too many of the intervals that were asked for overlap for covariances and samples of the Markov "
@@ -219,7 +235,9 @@ class MarkovPosterior:
             values, own_variance = self.solved.residual[:, None], self.solved.filter.variance
             with np.errstate(all="ignore"):
                 spread = layout.spread(values, 0.0)
-                made = make_filter(space, layout, own_variance, spread, swept=True, looking=True)
+                made = make_filter(
+                    space, layout, own_variance, spread, swept=True, looking=True, border=self.solved.filter.border
+                )
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"

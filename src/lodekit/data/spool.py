@@ -1,0 +1,228 @@
+"""Rows that are too many for memory, on disk: plain numbers, which are read piece by piece as often as asked."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.observations import Series
+from lodekit.errors import DataError
+
+__all__ = ["RowBlock", "Rows", "Spool"]
+
+Array = NDArray[np.float64]
+_BYTES = 8
+
+
+class RowBlock(Protocol):
+    """Some rows, as tables have them."""
+
+    @property
+    def times(self) -> Array:
+        """Of each row."""
+
+    @property
+    def values(self) -> Mapping[str, Array]:
+        """By observable; NaN for missing."""
+
+    @property
+    def noise(self) -> Mapping[str, Array]:
+        """Known standard deviations, where they have a column."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that can be read again; they are put on disk as plain numbers when somebody needs them.
+
+    Parameters
+    ----------
+    names : tuple of str
+        What was measured.
+    noise : dict of str to float
+        Known standard deviations that are the same for all rows.
+    noisy : tuple of str
+        Observables whose known standard deviations stand in the rows.
+    blocks : function
+        Returns the rows, in blocks.
+    """
+
+    names: tuple[str, ...]
+    noise: Mapping[str, float]
+    noisy: tuple[str, ...]
+    blocks: Callable[[], Iterator[RowBlock]]
+
+    @cached_property
+    def spool(self) -> Spool:
+        """The rows on disk."""
+        return Spool.write(self.names, self.blocks(), self.noise, self.noisy)
+
+
+class _Owner:
+    """A folder that is removed when nobody needs it any more; a copy in another process does not remove it."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="lodekit-rows-")
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder}
+
+
+@dataclass(frozen=True)
+class Spool:
+    """Rows in the order of time, in one file of 64-bit numbers; rows without any value are left out.
+
+    Parameters
+    ----------
+    names : tuple of str
+        What was measured.
+    noise : dict of str to float
+        Known standard deviations that are the same for all rows.
+    noisy : tuple of str
+        Observables whose known standard deviations stand in the file.
+    count : int
+        How many rows there are.
+    gap : float
+        The least time between two rows that differ in it; infinite where there are no two.
+    """
+
+    names: tuple[str, ...]
+    noise: Mapping[str, float]
+    noisy: tuple[str, ...]
+    count: int
+    gap: float
+    _owner: _Owner = field(compare=False, repr=False)
+
+    @classmethod
+    def write(
+        cls,
+        names: Sequence[str],
+        blocks: Iterable[RowBlock],
+        noise: Mapping[str, float] | None = None,
+        noisy: Sequence[str] = (),
+    ) -> Spool:
+        """Return rows on disk, in a folder for temporary files that is removed when they are not needed any more.
+
+        They take eight bytes for the time, each observable and each column of deviations of noise. The folder is where
+        the environment variable TMPDIR says.
+
+        Parameters
+        ----------
+        names : sequence of str
+            What was measured.
+        blocks : iterable of RowBlock
+            In the order of time.
+        noise : dict of str to float, optional
+            Known standard deviations that are the same for all rows.
+        noisy : sequence of str
+            Observables whose known standard deviations stand in the blocks.
+
+        Examples
+        --------
+        >>> from lodekit.data.tables.cells import Numerals
+        >>> from lodekit.data.tables.table import Records
+        >>> block = Records(np.arange(3.0), {"x": np.array([1.0, np.nan, 2.0])}, {}, Numerals())
+        >>> spool = Spool.write(["x"], [block], {"x": 0.1})
+        >>> spool.count, spool.read(0, 2)[0].values.tolist()
+        (2, [1.0, 2.0])
+        """
+        owner, count, gap, last, known = _Owner(), 0, np.inf, -np.inf, dict(noise or {})
+        with _file(owner).open("wb") as file:
+            for block in blocks:
+                rows = _table(block, names, known, noisy)
+                if not len(rows):
+                    continue
+                steps = np.diff(np.concatenate([[last], rows[:, 0]]))
+                if (steps < 0).any():
+                    late = rows[int(np.argmax(steps < 0)), 0]
+                    raise DataError(
+                        f"rows on disk are gone through in the order of time, and t = {late:g} comes after a later "
+                        "one; sort the rows by time, and name files in the order of their times"
+                    )
+                gap = min(gap, float(np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=np.inf)))
+                _save(rows, file)
+                count, last = count + len(rows), float(rows[-1, 0])
+        if not count:
+            raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
+        return cls(tuple(names), known, tuple(noisy), count, gap, owner)
+
+    @property
+    def folder(self) -> str:
+        """Where the file is."""
+        return self._owner.folder
+
+    @property
+    def _width(self) -> int:
+        return 1 + len(self.names) + len(self.noisy)
+
+    def _rows(self, first: int, last: int) -> Array:
+        count = max(0, min(last, self.count) - first)
+        try:
+            found = np.fromfile(
+                _file(self._owner), dtype=float, count=count * self._width, offset=first * self._width * _BYTES
+            )
+        except FileNotFoundError:
+            found = np.zeros(0)
+        if len(found) < count * self._width:
+            raise DataError(
+                "the rows of this fit were on disk as long as it was there, and are gone; call fit again with the file"
+            )
+        return found.reshape(count, self._width)
+
+    def read(self, first: int, last: int, step: int = 1) -> list[Series]:
+        """Return the measurements of some rows, one series for each observable.
+
+        Parameters
+        ----------
+        first, last : int
+            From which row to which one, the last one not included.
+        step : int
+            Take each so many rows.
+        """
+        rows, found = self._rows(first, last)[::step], []
+        times = rows[:, 0]
+        for number, name in enumerate(self.names, 1):
+            values = rows[:, number]
+            there = ~np.isnan(values)
+            std = np.full(len(rows), self.noise.get(name, np.nan))
+            if name in self.noisy:
+                std = rows[:, 1 + len(self.names) + self.noisy.index(name)]
+            found.append(Series(name, times[there], values[there], std[there]))
+        return found
+
+    def time(self, row: int) -> float:
+        """Return the time of a row."""
+        return float(self._rows(row, row + 1)[0, 0])
+
+
+def _file(owner: _Owner) -> Path:
+    return Path(owner.folder, "rows.f64")
+
+
+def _save(rows: Array, file: IO[bytes]) -> None:
+    try:
+        rows.tofile(file)
+    except OSError as problem:
+        raise DataError(
+            f"rows that are too many for memory are kept in a temporary file, {file.name}, which cannot be written: "
+            f"{problem}; set the environment variable TMPDIR to a folder with more room"
+        ) from None
+
+
+def _table(block: RowBlock, names: Sequence[str], noise: Mapping[str, float], noisy: Sequence[str]) -> Array:
+    """Return time, values and deviations of the rows of a block that have some value."""
+    count = len(block.times)
+    columns = [block.values.get(name, np.full(count, np.nan)) for name in names]
+    columns += [block.noise.get(name, np.full(count, noise.get(name, np.nan))) for name in noisy]
+    table = np.column_stack([block.times, *columns])
+    some = ~np.isnan(table[:, 1 : 1 + len(names)]).all(axis=1)
+    return table if some.all() else table[some]
