@@ -282,20 +282,18 @@ def draw_exponents(roots: Sequence[complex], fixed: Sequence[complex] = ()) -> s
     marks = []
     for root in roots:
         x, y = place(root)
-        marks.append(
-            f'<path d="M{x - 6:.1f} {y - 6:.1f}L{x + 6:.1f} {y + 6:.1f}M{x - 6:.1f} {y + 6:.1f}L{x + 6:.1f} {y - 6:.1f}" '
-            f'stroke="{MEAN_COLOUR}" stroke-width="3"/>'
-        )
+        cross = f"M{x - 6:.1f} {y - 6:.1f}l12 12m0 -12l-12 12"
+        marks.append(f'<path d="{cross}" stroke="{MEAN_COLOUR}" stroke-width="3" fill="none"/>')
     for root in fixed:
         x, y = place(root)
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{TRUTH_COLOUR}"/>')
-    tick = f'<text x="130" y="18" text-anchor="middle" dx="26">{size / 1.25:.3g} i</text>'
-    tick += f'<text x="24" y="124" text-anchor="start">−{size / 1.25:.3g}</text>'
+    tick = f'<text x="138" y="50">{size / 1.25:.3g} i</text>'
+    tick += f'<text x="46" y="148" text-anchor="middle">−{size / 1.25:.3g}</text>'
     return (
         f'<svg viewBox="0 0 260 260" role="img" aria-label="{escape(words)}" class="plane">'
         '<rect x="12" y="12" width="118" height="236" fill="currentColor" opacity="0.05"/>'
         '<g stroke="currentColor" opacity="0.45"><path d="M12 130H248M130 12V248"/>'
-        f'<path d="M25 126v8M126 25h8"/></g><g font-size="11" fill="currentColor" opacity="0.7">{tick}</g>'
+        f'<path d="M46 126v8M126 46h8"/></g><g font-size="11" fill="currentColor" opacity="0.7">{tick}</g>'
         f"{''.join(marks)}</svg>"
     )
 

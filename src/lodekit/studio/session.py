@@ -178,6 +178,8 @@ class Session:
         What is fitted to.
     held_out : (float, float) or None
         What is kept for validation.
+    given : tuple of str
+        Channels that are known over what is held out, where there are no inputs; found out where empty.
     choices : Choices
     truth : dict of str to float
         True parameters of simulated data.
@@ -197,6 +199,7 @@ class Session:
     dt: float | None = None
     window: tuple[float | None, float | None] = (None, None)
     held_out: tuple[float, float] | None = None
+    given: tuple[str, ...] = ()
     choices: Choices = field(default_factory=Choices)
     truth: Mapping[str, float] = field(default_factory=dict)
     tray: tuple[str, ...] = ()
@@ -253,7 +256,8 @@ def read_session(content: Any) -> Session:
         plain["assignments"] = tuple(_make(Assignment, item) for item in plain["assignments"])
         plain["choices"] = _make(Choices, plain["choices"])
         plain["truth"] = {str(name): float(value) for name, value in dict(plain["truth"]).items()}
-        plain["tray"] = tuple(str(name) for name in plain["tray"])
+        for name in ("tray", "given"):
+            plain[name] = tuple(str(each) for each in plain[name])
         first, last = plain["window"]
         plain["window"] = (_edge(first), _edge(last))
         held = plain["held_out"]

@@ -146,7 +146,7 @@ def _validate(gp: LODEGP, data: Path, wanted: Mapping[str, Any]) -> dict[str, An
     """Return how well the part of the data that was held out is predicted."""
     try:
         record = read_record(gp, data, None, wanted["dt"], tuple(wanted["held_out"]))
-        found = gp.validate(record, given=wanted.get("given"))
+        found = gp.validate(record, given=wanted["given"] or None)
     except LodekitError as problem:
         return {"trouble": str(problem)}
     data_and_layout = draw_validation(found, gp.labels_["units"])

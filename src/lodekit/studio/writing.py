@@ -105,6 +105,7 @@ def write_shell(session: Session, folder: str = "") -> str:
     if session.held_out is not None:
         more = [] if session.dt is None else ["--dt", repr(session.dt)]
         place = folder or "log-fit"
+        more += ["--given", ",".join(session.given)] if session.given else []
         lines.append(shlex.join(["lodekit", "validate", place, session.file, *more, *_edges(session.held_out)]))
     return "\n".join(lines)
 
@@ -140,10 +141,11 @@ def write_python(session: Session) -> str:
     ]
     if session.held_out is not None:
         step = "" if session.dt is None else f", dt={session.dt!r}"
+        given = f", given={list(session.given)!r}" if session.given else ""
         lines += [
             "",
             "from lodekit.rereading import read_record",
             "",
-            f"print(gp.validate(read_record(gp, {file}{step}, window={session.held_out!r})))",
+            f"print(gp.validate(read_record(gp, {file}{step}, window={session.held_out!r}){given}))",
         ]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,84 @@
+"""Two elements that Streamlit lacks: an editor that tells what is typed while it is typed, and MathML or SVG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+__all__ = ["draw_html", "edit_equations"]
+
+_HTML = """
+<label for="lk-equations">Equations, one a line</label>
+<textarea id="lk-equations" rows="5" spellcheck="false" autocapitalize="off" autocomplete="off" autocorrect="off"
+  aria-describedby="lk-equations-help"></textarea>
+<div id="lk-equations-help">x' is the derivative in time. Names that multiply others are taken for parameters.</div>
+"""
+_CSS = """
+label { display: block; font-size: .875rem; margin-bottom: .3rem; }
+textarea { width: 100%; box-sizing: border-box; resize: vertical; padding: .7rem .8rem; border-radius: .5rem;
+  font: .98rem/1.6 ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; color: var(--st-text-color);
+  background: var(--st-secondary-background-color); border: 1px solid var(--st-border-color); white-space: pre;
+  overflow-x: auto; }
+textarea:focus { outline: 2px solid var(--st-primary-color); outline-offset: 0; }
+#lk-equations-help { font-size: .8rem; opacity: .7; margin-top: .15rem; }
+"""
+#: A pause of so many milliseconds after a stroke, so that a fast typist is not answered letter by letter.
+_PAUSE = 40
+_JS = """
+export default function (component) {
+  const { parentElement, data, setStateValue } = component;
+  const area = parentElement.querySelector("textarea");
+  const fit = () => { area.rows = Math.min(Math.max(area.value.split("\\n").length + 1, 4), 16); };
+  if (area.dataset.begun !== "yes") {
+    area.dataset.begun = "yes";
+    area.value = data.text;
+    fit();
+  }
+  let timer = null;
+  area.oninput = () => {
+    fit();
+    clearTimeout(timer);
+    timer = setTimeout(() => setStateValue("text", area.value), PAUSE);
+  };
+  return () => clearTimeout(timer);
+}
+""".replace("PAUSE", str(_PAUSE))
+
+
+@st.cache_resource
+def _component() -> Any:
+    return st.components.v2.component("lodekit_equations", html=_HTML, css=_CSS, js=_JS)
+
+
+def edit_equations(text: str, key: str) -> str:
+    """Show the editor, and return what is in it.
+
+    Parameters
+    ----------
+    text : str
+        What stands there at first.
+    key : str
+        Another key makes another editor, with another first text.
+    """
+    found = _component()(data={"text": text}, default={"text": text}, key=key, on_text_change=lambda: None)
+    return str(found.text if found.text is not None else text)
+
+
+@st.cache_resource
+def _canvas() -> Any:
+    body = "parentElement.querySelector('div').innerHTML = data.html;"
+    script = f"export default function ({{ parentElement, data }}) {{ {body} }}"
+    return st.components.v2.component("lodekit_canvas", html="<div></div>", js=script, isolate_styles=False)
+
+
+def draw_html(html: str, key: str) -> None:
+    """Show HTML as it is, MathML and SVG included; whoever makes it has escaped all that people typed.
+
+    Parameters
+    ----------
+    html : str
+    key : str
+        A name that no other element of the page has.
+    """
+    _canvas()(data={"html": html}, key=key)
