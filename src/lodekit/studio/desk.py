@@ -63,10 +63,10 @@ class Desk:
         """
         self.room.session = replace(self.session, **changes)
 
-    def say(self, problem: Exception) -> str:
+    def say(self, raised: Exception) -> str:
         """Return what went wrong, in words without any path of this machine."""
-        if isinstance(problem, LodekitError):
-            return hide_folder(str(problem), self.room.folder)
+        if isinstance(raised, LodekitError):
+            return hide_folder(str(raised), self.room.folder)
         return "Something unexpected went wrong here; nothing that you typed is lost."
 
     # The system.

@@ -172,7 +172,11 @@ def draw_mean(
         unit = f" in {units[name]}" if units.get(name) else ""
         shape = "hv" if name in known else "linear"
         line = {"color": MEAN_COLOUR, "width": 2, "shape": shape}
-        curve = {"name": "known input" if name in known else "curve at these values", "mode": "lines", "line": line}
+        curve: dict[str, Any] = {
+            "name": "known input" if name in known else "curve at these values",
+            "mode": "lines",
+            "line": line,
+        }
         curve |= {"x": plain(times, 12), "y": plain(mean[:, number])}
         own = points.get(name)
         traces = [curve] if own is None or name in known else [_points("measurements", *own), curve]
@@ -249,15 +253,15 @@ def draw_validation(found: Validation, units: Mapping[str, str]) -> Figure:
             "fillcolor": BAND_COLOUR,
             "hoverinfo": "skip",
         }
-        mean = {"name": "free run", "x": times, "y": plain(item.mean), "mode": "lines"}
-        mean["line"] = {"color": MEAN_COLOUR, "width": 2}
+        line = {"color": MEAN_COLOUR, "width": 2}
+        mean = {"name": "free run", "x": times, "y": plain(item.mean), "mode": "lines", "line": line}
         unit = f" in {units[item.name]}" if units.get(item.name) else ""
         title = f"<b>{plot_text(item.name)}</b>{plot_text(unit)}"
         title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
         traces = [band, _points("held-out measurements", item.times, item.values), mean]
         panels.append(Panel(title, traces, _limits(low, high, item.values)))
-    times = np.concatenate([item.times for item in found.channels])
-    span = float(times.min()), float(times.max())
+    every = np.concatenate([item.times for item in found.channels])
+    span = float(every.min()), float(every.max())
     data, layout = stack(panels, height=_PANEL, label=_time_label(units.get("t", "")), span=span)
     return {"data": data, "layout": layout}
 

@@ -117,7 +117,7 @@ def _icon() -> Any:
 
 def is_dark() -> bool:
     """Return whether the page is dark."""
-    return st.context.theme.get("type") == "dark"
+    return bool(st.context.theme.get("type") == "dark")
 
 
 def heading(name: str) -> None:

@@ -70,7 +70,15 @@ class Entry:
 
     @classmethod
     def of(cls, name: str, parameter: Parameter, value: float | None = None) -> Entry:
-        """Return the entry of a parameter, with a `value` where neither a fixed one nor a start is known."""
+        """Return the entry of a parameter.
+
+        Parameters
+        ----------
+        name : str
+        parameter : Parameter
+        value : float, optional
+            Where neither a fixed one nor a start is known.
+        """
         known = next((v for v in (parameter.fixed, parameter.start, value) if v is not None), 1.0)
         bounds = "" if parameter.bounds is None else f"{parameter.bounds[0]:g} to {parameter.bounds[1]:g}"
         prior = "" if parameter.prior is None else _write_prior(parameter.prior)

@@ -82,9 +82,8 @@ def make_data(wish: Wish, system: System, values: Mapping[str, float], example: 
     noise = generator.standard_normal(table.shape) * wish.noise * np.std(table, axis=0)
     missing = generator.random(table.shape) < wish.gaps
     made = np.where(missing, np.nan, table + noise)
-    return format_columns(
-        {"t": times} | {name: made[:, i] for i, name in enumerate(system.plain_channels) if name in shown}
-    )
+    columns = {name: made[:, i].tolist() for i, name in enumerate(system.plain_channels) if name in shown}
+    return format_columns({"t": times.tolist(), **columns})
 
 
 def _solve(wish: Wish, times: Array, system: System, values: Mapping[str, float], example: Example | None) -> Array:

@@ -247,11 +247,11 @@ def _show_validation(found: Mapping[str, Any], name: str) -> None:
         for channel, own in found["channels"].items():
             percent = own["fit_percent"]
             cell: Any = "–" if percent is None else (f"{percent:.1f} %", percent)
-            ahead = [each["fit_percent"] for each in own["ahead"].values()]
-            steps = [f"{each:.1f} %" if each is not None else "–" for each in ahead]
+            percents = [each["fit_percent"] for each in own["ahead"].values()]
+            steps = [f"{each:.1f} %" if each is not None else "–" for each in percents]
             lines.append([channel, cell, (f"{100 * own['coverage']:.0f} %", own["coverage"]), " / ".join(steps)])
-        some = next(iter(found["channels"].values()), {"ahead": {}})
-        head = ["channel", "free run, fit", "in 95 % band", f"ahead by {', '.join(some['ahead'])} lines"]
+        ahead = list(next(iter(found["channels"].values()))["ahead"])
+        head = ["channel", "free run, fit", "in 95 % band", f"ahead by {', '.join(ahead)} lines"]
         show_table(head, lines, numbers=[1, 2], words="Validation")
         st.caption(f"Free run from {', '.join(found['given']) or 'the initial state alone'}; {found['start']}.")
     with right:

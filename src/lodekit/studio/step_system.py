@@ -58,7 +58,7 @@ def _choose_example(desk: Desk) -> None:
         format_func=lambda name: name if name == _OWN else f"{name.replace('_', ' ')}: {ready[name].story}",
         key=f"example-{desk.session.revision}-{now}",
     )
-    if chosen != now and chosen != _OWN:
+    if chosen not in (now, _OWN):
         desk.take_example(ready[chosen])
         st.rerun()
 
@@ -101,12 +101,12 @@ def _go_deeper(desk: Desk, system: System, analysis: Analysis) -> None:
         _show_plane(desk, system, analysis)
     with right:
         if analysis.dimensions:
-            listed = [[name, shown] for name, shown in analysis.dimensions.items()]
+            listed = [[name, text] for name, text in analysis.dimensions.items()]
             show_table(["parameter", "its dimension, as the equations imply it"], listed, words="Dimensions")
         if analysis.inputs:
-            listed = "; ".join(", ".join(names) for names in analysis.inputs[:12])
+            shown = "; ".join(", ".join(names) for names in analysis.inputs[:12])
             more = f"; and {len(analysis.inputs) - 12} more" if len(analysis.inputs) > 12 else ""
-            st.markdown(f"**Possible inputs** (what could be chosen freely): {listed}{more}.")
+            st.markdown(f"**Possible inputs** (what could be chosen freely): {shown}{more}.")
         if st.toggle("Smith form and proof", key="proof"):
             found = prove(system)
             st.code(found.text, language=None, wrap_lines=False)
