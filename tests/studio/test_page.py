@@ -11,7 +11,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.workflow import fit_file
-from tests.studio.browser import HOW, Visitor, browsing, find_browser, serving
+from studio_browser import HOW, Visitor, browsing, find_browser, serving
 
 pytest.importorskip("streamlit", reason="the studio needs Streamlit: pip install 'lodekit[studio]'")
 pytest.importorskip("playwright", reason="pip install playwright")
@@ -103,7 +103,7 @@ def test_numbers_on_the_page_are_those_of_the_library(fitted: Visitor, tmp_path:
         download.value.save_as(tmp_path / file)
     shown = {line[0][0]: line for line in fitted.table("Parameters of the fit")}
     # The session says which window was fitted to.
-    text = fitted.page.get_by_text("lodekit fit system.toml").first.inner_text().splitlines()[0].split()
+    text = fitted.page.locator("code").filter(has_text="lodekit fit").first.inner_text().splitlines()[0].split()
     window = (None, float(text[text.index("--to") + 1]))
     product = fit_file(
         lk.read_system_file(tmp_path / "system.toml"), tmp_path / "simulated.csv", window=window, random_state=0
@@ -152,11 +152,11 @@ def test_a_session_file_reopens_everything_elsewhere(fitted: Visitor, visitor: V
     before = fitted.table("Parameters of the fit")
     with fitted.page.expect_download() as download:
         fitted.click("Save session")
-    download.value.save_as(tmp_path / "mine.lodekit-session")
-    visitor.drop("mine.lodekit-session", (tmp_path / "mine.lodekit-session").read_bytes(), "Reopen a session")
+    download.value.save_as(tmp_path / "mine.studio")
+    visitor.drop("mine.studio", (tmp_path / "mine.studio").read_bytes(), "Reopen a session")
     visitor.sees("Do the curves satisfy the equations?")
     assert visitor.table("Parameters of the fit") == before
-    visitor.drop("odd.lodekit-session", json.dumps({"kind": "odd"}).encode(), "Reopen a session")
+    visitor.drop("odd.studio", json.dumps({"kind": "odd"}).encode(), "Reopen a session")
     visitor.sees("expected a session that the studio has saved")
     assert visitor.table("Parameters of the fit") == before
 
@@ -175,9 +175,9 @@ def test_two_people_do_not_see_each_other(fitted: Visitor, visitor: Visitor) -> 
 
 def test_a_cancelled_fit_leaves_everything_as_it_was(visitor: Visitor) -> None:
     visitor.take_example("quarter car")
-    visitor.simulate(How_many_times="4000")
+    visitor.simulate(How_many_times="600")
     visitor.click("Fit")
-    visitor.click("Cancel")
+    visitor.page.get_by_role("button", name="Cancel").click()
     visitor.sees("Cancelled.")
     assert visitor.count_fits() == 0
     assert "zs''" in visitor.page.get_by_label("Equations, one a line").input_value()

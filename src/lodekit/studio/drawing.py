@@ -181,7 +181,7 @@ def draw_mean(
         own = points.get(name)
         traces = [curve] if own is None or name in known else [_points("measurements", *own), curve]
         seen = [mean[:, number]] if own is None else [own[1], np.clip(mean[:, number], *_wider(own[1]))]
-        remark = "" if own is not None else ' <span style="color:#5a6b7b">– not measured</span>'
+        remark = "" if own is not None or name in known else ' <span style="color:#5a6b7b">– not measured</span>'
         panels.append(Panel(f"<b>{plot_text(name)}</b>{plot_text(unit)}{remark}", traces, _limits(*seen)))
     label = _time_label(units.get("t", ""))
     data, layout = stack(panels, height=_PANEL, label=label, span=(float(times[0]), float(times[-1])))

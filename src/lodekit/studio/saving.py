@@ -22,7 +22,7 @@ from lodekit.workflow import MODEL
 
 __all__ = ["ENDING", "LARGEST", "pack_session", "safe_name", "unpack_session"]
 
-ENDING = ".lodekit-session"
+ENDING = ".studio"
 #: The largest file that is taken, in bytes.
 LARGEST = 50 << 20
 _MARK, _FORMAT = "lodekit-session", 1

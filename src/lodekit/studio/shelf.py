@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lodekit.errors import LodekitError
 from lodekit.studio.session import Session
 from lodekit.studio.work import Job
 
@@ -57,9 +58,14 @@ class Room:
         """
         found = self._kept.get(name)
         if found is None or found[0] != key:
-            # Whatever cannot be made leaves nothing behind.
-            self._kept.pop(name, None)
-            found = self._kept[name] = (key, make())
+            try:
+                found = (key, make())
+            except LodekitError as problem:
+                # What cannot be made is not tried again until something changes.
+                found = (key, problem)
+            self._kept[name] = found
+        if isinstance(found[1], LodekitError):
+            raise found[1]
         return found[1]
 
     def last(self, name: str) -> Any:

@@ -34,7 +34,7 @@ def show_data(desk: Desk) -> None:
     drop, simulate = st.columns(2, gap="large")
     with drop:
         _take_file(desk)
-    with simulate, st.popover("Simulate data instead", icon=":material/science:", width="stretch"):
+    with simulate, st.expander("Simulate data instead", icon=":material/science:", key="simulate-open"):
         _simulate(desk)
     if trouble := desk.room.trouble.get("data"):
         notice(trouble, "warning")

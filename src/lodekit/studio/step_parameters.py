@@ -36,6 +36,7 @@ def show_parameters(desk: Desk) -> None:
         for name in system.parameters:
             _show_entry(desk, name)
         if system.parameters:
+            st.caption("Below each slider: whether it is fixed, or positive; bounds; a prior, normal or lognormal.")
             _offer_fit(desk)
     with curve:
         _show_curve(desk)
@@ -47,45 +48,26 @@ def _show_entry(desk: Desk, name: str) -> None:
     low, high = slider_ends(own, desk.room.keep(f"centre {name}", revision, lambda: own.value))
     dimension = desk.analysis.dimensions.get(name, "") if desk.analysis else ""
     shown = f"{name} in {dimension}" if dimension and dimension not in ("1", "cannot be told") else name
-    value = st.slider(
-        shown,
-        low,
-        high,
-        min(max(own.value, low), high),
-        step=(high - low) / 400,
-        format="%.4g",
-        key=f"s-{revision}-{name}",
-    )
-    typed, fixed, sign, bounds, prior = st.columns([3, 2, 2, 3, 4], vertical_alignment="bottom")
-    exact = typed.number_input(
-        f"Value of {name}",
-        value=own.value,
-        format="%.6g",
-        key=f"v-{revision}-{name}-{own.value}",
-        label_visibility="collapsed",
-    )
+    slide, typed = st.columns([7, 3], vertical_alignment="bottom")
+    start = min(max(own.value, low), high)
+    step = (high - low) / 400
+    value = slide.slider(shown, low, high, start, step=step, format="%.4g", key=f"s-{revision}-{name}")
+    key, hidden = f"v-{revision}-{name}-{own.value}", "collapsed"
+    exact = typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, label_visibility=hidden)
+    fixed, sign, bounds, prior = st.columns([2, 2, 3, 4], vertical_alignment="center")
+    text = {"max_chars": 60, "label_visibility": hidden}
     new = replace(
         own,
-        is_fixed=fixed.checkbox("fixed", own.is_fixed, key=f"f-{revision}-{name}", help="Known, and not learned."),
-        is_positive=sign.checkbox("> 0", own.is_positive, key=f"p-{revision}-{name}", help="Only positive values."),
+        is_fixed=fixed.checkbox("fixed", own.is_fixed, key=f"f-{revision}-{name}"),
+        is_positive=sign.checkbox("\\> 0", own.is_positive, key=f"p-{revision}-{name}"),
         bounds=bounds.text_input(
-            f"Bounds of {name}",
-            own.bounds,
-            placeholder="bounds: 0.1 to 10",
-            key=f"b-{revision}-{name}",
-            max_chars=60,
-            label_visibility="collapsed",
+            f"Bounds of {name}", own.bounds, placeholder="0.1 to 10", key=f"b-{revision}-{name}", **text
         ),
         prior=prior.text_input(
-            f"Prior of {name}",
-            own.prior,
-            placeholder="prior: normal(5, 1)",
-            key=f"q-{revision}-{name}",
-            max_chars=60,
-            label_visibility="collapsed",
+            f"Prior of {name}", own.prior, placeholder="normal(5, 1)", key=f"q-{revision}-{name}", **text
         ),
     )
-    before = st.session_state.get(f"seen-{revision}-{name}", min(max(own.value, low), high))
+    before = st.session_state.get(f"seen-{revision}-{name}", start)
     if value != before:
         new = replace(new, value=value)
     elif exact != own.value:

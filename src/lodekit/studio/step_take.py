@@ -66,9 +66,10 @@ def _offer_fit(desk: Desk) -> None:
 
 def _offer_session(desk: Desk) -> None:
     st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
-    content = pack_session(desk.session, desk.room.folder)
+    own, folder = desk.session, desk.room.folder
+    content = desk.room.keep("packed", own, lambda: pack_session(own, folder))
     st.download_button(
-        "Save session", content, f"studio{ENDING}", key="get-session", icon=":material/save:", on_click="ignore"
+        "Save session", content, f"session{ENDING}", key="get-session", icon=":material/save:", on_click="ignore"
     )
     number = len(desk.room.taken)
     found = st.file_uploader(

@@ -192,7 +192,7 @@ class Workshop:
                     job.cancel()
             if self._ready is not None:
                 self._ready.kill()
-                self._ready.wait()
+                self._ready.communicate()
             self._running, self._ready = [], None
 
 

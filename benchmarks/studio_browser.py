@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 HOW = (
     "no browser to try the studio in; on Debian: apt install chromium; elsewhere: "
     "python -m playwright install chromium, or name one in LODEKIT_BROWSER"
@@ -89,7 +89,7 @@ class Visitor:
 
     def __init__(self, context: Any, address: str) -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(40_000)
         self.fetched: list[str] = []
         self.page.on("request", lambda request: self.fetched.append(request.url))
         self.page.goto(address)
@@ -97,15 +97,26 @@ class Visitor:
 
     def settle(self) -> None:
         """Wait until the page has answered: a menu that is open while it changes is closed again."""
-        state = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-        self.page.wait_for_timeout(150)
-        self.page.wait_for_selector(state, state="attached")
+        script = "document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+        quiet = 0
+        for _ in range(400):
+            quiet = quiet + 1 if self.page.evaluate(script) else 0
+            if quiet > 3:
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError("the page does not come to rest")
 
     def choose(self, label: str, option: str) -> None:
         """Choose an option of a menu."""
         self.settle()
-        self.page.get_by_role("combobox", name=label).click()
-        self.page.get_by_role("option", name=option).first.click()
+        menu, chosen = self.page.get_by_role("combobox", name=label), self.page.get_by_role("option", name=option).first
+        for _ in range(10):
+            menu.click()
+            try:
+                chosen.click(timeout=3000)
+                break
+            except Exception:  # noqa: S112 - the page changed and closed the menu
+                continue
         self.settle()
 
     def type(self, equations: str) -> None:
@@ -116,13 +127,13 @@ class Visitor:
 
     def simulate(self, **fields: str) -> None:
         """Simulate data, with fields of the form by their labels."""
-        self.click("Simulate data instead")
+        self.settle()
+        self.page.get_by_text("Simulate data instead").click()
         for label, value in fields.items():
             self.page.get_by_label(label.replace("_", " "), exact=False).first.fill(value)
         self.page.get_by_role("button", name="Simulate", exact=True).click()
         self.sees("simulated.csv")
         self.settle()
-        self.page.keyboard.press("Escape")
 
     def drop(self, name: str, content: bytes, label: str = "Drop a record") -> None:
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}

@@ -1,0 +1,112 @@
+"""How soon the studio answers, measured in a real browser: from a keystroke to the analysis, from a slider to the curve.
+
+Times are those of the browser's own clock, from the event of the keyboard until the new content is in the page and the
+next frame begins. Every system of the catalog is typed several times, and one slider is moved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from studio_browser import Visitor, browsing, serving
+
+from lodekit.system.catalog import examples
+
+#: From an input event to the moment at which a condition on the page holds, in milliseconds of the browser's clock.
+_TYPE = """async ([text, want]) => {
+  const find = root => [...root.querySelectorAll("*")].map(e => e.shadowRoot && e.shadowRoot.querySelector("textarea"));
+  const area = document.querySelector("textarea") || find(document).find(Boolean);
+  const begin = performance.now();
+  return await new Promise(done => {
+    const look = () => [...document.querySelectorAll(".lk-note")].some(e => e.innerText.includes(want));
+    const watch = new MutationObserver(() => { if (look()) { watch.disconnect();
+      requestAnimationFrame(() => done(performance.now() - begin)); } });
+    watch.observe(document.body, { subtree: true, childList: true, characterData: true });
+    area.value = text;
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+    setTimeout(() => { watch.disconnect(); done(-1); }, 20000);
+  });
+}"""
+_SLIDE = """async () => {
+  const curves = () => [...document.querySelectorAll(".js-plotly-plot")].find(
+    e => e.data && e.data.some(trace => trace.name === "curve at these values"));
+  const now = () => JSON.stringify(Array.from(
+    curves().data.find(trace => trace.name === "curve at these values").y).slice(0, 40));
+  const before = now();
+  const begin = performance.now();
+  return await new Promise(done => {
+    const look = () => { if (now() !== before) requestAnimationFrame(() => done(performance.now() - begin));
+      else if (performance.now() - begin > 20000) done(-1); else setTimeout(look, 5); };
+    look();
+  });
+}"""
+
+
+def measure_typing(visitor: Visitor, repeats: int) -> dict[str, list[float]]:
+    """Return milliseconds from a stroke to the analysis, of each system of the catalog."""
+    found: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        for example in examples():
+            visitor.type("")
+            visitor.settle()
+            declared = ", ".join(example.system.parameters)
+            visitor.page.get_by_label("Parameters, as far as").fill(declared)
+            visitor.page.keyboard.press("Tab")
+            visitor.settle()
+            want = example.system.explain().splitlines()[0]
+            text = "\n".join(example.system.equations)
+            found.setdefault(example.name, []).append(float(visitor.page.evaluate(_TYPE, [text, want])))
+    return found
+
+
+def measure_sliding(visitor: Visitor, repeats: int) -> list[float]:
+    """Return milliseconds from the stroke of a key on a slider to the curve."""
+    slider = visitor.page.get_by_role("slider").first
+    slider.focus()
+    found = []
+    for _ in range(repeats):
+        visitor.settle()
+        begun = visitor.page.evaluate_handle(f"() => {{ window.slid = ({_SLIDE})(); }}")
+        begun.dispose()
+        slider.press("ArrowRight")
+        found.append(float(visitor.page.evaluate("() => window.slid")))
+    return found
+
+
+def describe(times: list[float]) -> str:
+    return f"median {np.median(times):4.0f} ms, nine of ten below {np.quantile(times, 0.9):4.0f} ms, {len(times)} times"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    result: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
+    with serving() as address, browsing() as browser:
+        visitor = Visitor(browser.new_context(viewport={"width": 1280, "height": 900}), address)
+        visitor.settle()
+        typed = measure_typing(visitor, arguments.repeats)
+        every = [each for own in typed.values() for each in own]
+        print(f"stroke to analysis, {len(typed)} systems of the catalog: {describe(every)}")
+        for name, own in sorted(typed.items(), key=lambda item: -float(np.median(item[1]))):
+            print(f"  {name:<20} {np.median(own):5.0f} ms")
+        for name in ("heating", "quarter car"):
+            visitor.take_example(name)
+            visitor.simulate()
+            slid = measure_sliding(visitor, 4 * arguments.repeats)
+            print(f"slider to curve, {name}: {describe(slid)}")
+            result[f"slider {name}"] = slid
+            visitor = Visitor(visitor.page.context, address)
+    print(f"load {result['load']:.1f} on {result['cores']} cores when it began")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({**result, "typing": typed}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
