@@ -1,4 +1,4 @@
-"""How soon the studio answers, measured in a real browser: from a keystroke to the analysis, from a slider to the curve.
+"""How soon the studio answers, measured in a real browser: from a stroke to the analysis, from a slider to the curve.
 
 Times are those of the browser's own clock, from the event of the keyboard until the new content is in the page and the
 next frame begins. Every system of the catalog is typed several times, and one slider is moved.
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from studio_browser import Visitor, browsing, serving
 
 from lodekit.system.catalog import examples
+from studio_browser import Visitor, browsing, serving
 
 #: From an input event to the moment at which a condition on the page holds, in milliseconds of the browser's clock.
 _TYPE = """async ([text, want]) => {

@@ -120,9 +120,11 @@ class Visitor:
         self.settle()
 
     def type(self, equations: str) -> None:
+        """Replace the equations."""
         self.page.get_by_label("Equations, one a line").fill(equations)
 
     def take_example(self, name: str) -> None:
+        """Begin with an example of the catalog."""
         self.choose("Begin with an example", name)
 
     def simulate(self, **fields: str) -> None:
@@ -136,10 +138,12 @@ class Visitor:
         self.settle()
 
     def drop(self, name: str, content: bytes, label: str = "Drop a record") -> None:
+        """Drop a file where a label stands."""
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}
         self.page.get_by_test_id("stFileUploader").filter(has_text=label).locator("input").set_input_files(kinds)
 
     def click(self, name: str) -> None:
+        """Press a button, once the page has come to rest."""
         self.settle()
         self.page.get_by_role("button", name=name, exact=True).first.click()
 
@@ -152,6 +156,7 @@ class Visitor:
         )
 
     def count_fits(self) -> int:
+        """Return how many fits are in the tray."""
         return int(self.page.locator(f"{_TRAY} tbody tr").count())
 
     def sees(self, text: str) -> None:
@@ -166,4 +171,5 @@ class Visitor:
         return [[(cell[0], cell[1]) for cell in line] for line in found]
 
     def close(self) -> None:
+        """Close the page."""
         self.page.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
 from studio_browser import Visitor, browsing, serving
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "studio"
@@ -17,7 +18,7 @@ _STEPS = ("system", "data", "parameters", "fit", "compare", "take-away")
 def prepare(visitor: Visitor) -> None:
     """Go all the way: equations, data, and two fits to be compared."""
     visitor.take_example("heating")
-    visitor.simulate(How_many_times="80", Noise="5")
+    visitor.simulate(First_time="-5", Last_time="5", How_many_times="120", Noise="3")
     visitor.click("Keep the last 30 % for validation")
     visitor.fit()
 
@@ -60,7 +61,7 @@ def main() -> None:
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     with serving() as address, browsing() as browser:
-        context = browser.new_context(viewport={"width": 1240, "height": 5600})
+        context = browser.new_context(viewport={"width": 1240, "height": 7400})
         visitor = Visitor(context, address)
         prepare(visitor)
         visitor.page.wait_for_timeout(2000)
@@ -71,7 +72,7 @@ def main() -> None:
         visitor.page.wait_for_timeout(2000)
         for number, name in enumerate(_STEPS[4:], 5):
             shoot(visitor, name, folder, number)
-        dark = Visitor(browser.new_context(viewport={"width": 1240, "height": 5600}, color_scheme="dark"), session)
+        dark = Visitor(browser.new_context(viewport={"width": 1240, "height": 7400}, color_scheme="dark"), session)
         dark.sees("Do the curves satisfy")
         dark.page.wait_for_timeout(2500)
         shoot(dark, "fit-dark", folder, 4)

@@ -123,6 +123,7 @@ def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parame
 
 
 def test_a_session_that_was_tampered_with_is_refused() -> None:
+    spoiled: object
     for spoiled in (None, [], {"equations": 1}, {**Session().to_dict(), "entries": [{"name": 3}]}):
         with pytest.raises(LodekitError, match="expected a session"):
             read_session(spoiled)

@@ -143,6 +143,7 @@ class Desk:
             window=fresh.window,
             held_out=None,
             truth={},
+            truth_of="",
             revision=self.session.revision + 1,
         )
 

@@ -130,14 +130,25 @@ def draw_record(
         if name in held:
             line = {"color": MEAN_COLOUR, "width": 1.5, "shape": "hv"}
             trace |= {"name": "known input", "mode": "lines", "line": line}
-        made.append(Panel(plot_text(titles.get(name, name)), [trace], _limits(values)))
+        head, dash, rest = titles.get(name, name).partition(" – ")
+        made.append(Panel(f"<b>{plot_text(head)}</b>{plot_text(dash + rest)}", [trace], _limits(values)))
     data, layout = stack(
         made, height=_PANEL if len(made) < 6 else 90, label=_time_label(time_unit, origin), span=window
     )
-    for colour, part in ((FIT_GROUND, fitted), (HELD_GROUND, held_out)):
-        if part is not None:
-            ground = {"type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
-            layout["shapes"].append({**ground, "x0": part[0], "x1": part[1], "fillcolor": colour, "line": {"width": 0}})
+    grounds = [(colour, part) for colour, part in ((FIT_GROUND, fitted), (HELD_GROUND, held_out)) if part is not None]
+    for colour, (first, last) in grounds:
+        for number in range(1, len(made) + 1):
+            axis = "y domain" if number == 1 else f"y{number} domain"
+            ground = {
+                "type": "rect",
+                "xref": "x",
+                "yref": axis,
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "line": {"width": 0},
+            }
+            layout["shapes"].append({**ground, "x0": first, "x1": last, "fillcolor": colour})
     layout["dragmode"] = "select"
     layout["selectdirection"] = "h"
     return {"data": data, "layout": layout}

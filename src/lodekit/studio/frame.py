@@ -73,6 +73,7 @@ ol.lk-steps.lk-steps { display: flex; flex-wrap: wrap; gap: .35rem; margin: .5re
   color: #fff; background: var(--good); margin: 0 .4rem .3rem 0; }
 .lk-badge.warning { background: var(--warn); }
 .lk-badge.plain { background: #5a6b7b; color: #fff; }
+[class*="st-key-v-"] [data-testid^="stNumberInputStep"] { display: none; }
 a:focus-visible, button:focus-visible, textarea:focus-visible, input:focus-visible { outline: 2px solid var(--accent); }
 @media (max-width: 640px) {
   .block-container { padding: 1.4rem .9rem 4rem; }

@@ -191,6 +191,8 @@ class Session:
     choices : Choices
     truth : dict of str to float
         True parameters of simulated data.
+    truth_of : str
+        The equations that they were simulated from.
     tray : tuple of str
         The fits, by their names, oldest first.
     revision : int
@@ -210,6 +212,7 @@ class Session:
     given: tuple[str, ...] = ()
     choices: Choices = field(default_factory=Choices)
     truth: Mapping[str, float] = field(default_factory=dict)
+    truth_of: str = ""
     tray: tuple[str, ...] = ()
     revision: int = 0
 

@@ -34,7 +34,10 @@ def show_data(desk: Desk) -> None:
     drop, simulate = st.columns(2, gap="large")
     with drop:
         _take_file(desk)
-    with simulate, st.expander("Simulate data instead", icon=":material/science:", key="simulate-open"):
+    with (
+        simulate,
+        st.expander("Simulate data instead", icon=":material/science:", key=f"simulate-{desk.session.revision}"),
+    ):
         _simulate(desk)
     if trouble := desk.room.trouble.get("data"):
         notice(trouble, "warning")
@@ -95,7 +98,7 @@ def _simulate(desk: Desk) -> None:
         return
     desk.room.trouble.pop("data", None)
     desk.take_file("simulated.csv", text.encode(), is_simulated=True)
-    desk.change(truth=values)
+    desk.change(truth=values, truth_of="\n".join(system.equations))
     st.rerun()
 
 
@@ -119,8 +122,10 @@ def _draw(desk: Desk, recording: Recording) -> None:
     titles = {}
     for column in recording.points:
         unit = recording.unit(column)
-        role = f"{named[column].channel}: {_ROLES[named[column].kind]}" if column in named else "not used"
-        titles[column] = f"{column}  –  {role}" if not unit or unit in column else f"{column} in {unit}  –  {role}"
+        role = _ROLES[named[column].kind] if column in named else "not used"
+        if column in named and named[column].channel != column:
+            role = f"{named[column].channel}, {role}"
+        titles[column] = f"{column} – {role}" if not unit or unit in column else f"{column} in {unit} – {role}"
     held = [column for column, item in named.items() if item.kind in ("hold", "auto")]
     figure = draw_record(
         recording.points,

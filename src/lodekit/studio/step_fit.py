@@ -172,7 +172,9 @@ def _badges(name: str, found: Mapping[str, Any]) -> None:
 
 
 def _show_numbers(desk: Desk, found: Mapping[str, Any]) -> None:
-    truth = desk.session.truth if desk.session.is_simulated and found["source"] == desk.session.file else {}
+    own = desk.session
+    is_origin = own.is_simulated and found["source"] == own.file and "\n".join(found["equations"]) == own.truth_of
+    truth = own.truth if is_origin else {}
     lines = list_parameters(found)
     if lines:
         head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]

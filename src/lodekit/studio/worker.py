@@ -99,6 +99,7 @@ def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         **describe_fit(product),
         "summary": gp.summary(),
         "source": product.source,
+        "command": wanted["command"],
         "window": list(gp.fit_.measurements.window),
         "units": dict(gp.labels_["units"]),
         "equations": list(gp.system.equations),
