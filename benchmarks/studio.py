@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.studio.reading import read_equations
 from lodekit.system.catalog import examples
 from studio_browser import Visitor, browsing, serving
 
@@ -29,7 +30,7 @@ _TYPE = """async ([text, want]) => {
     watch.observe(document.body, { subtree: true, childList: true, characterData: true });
     area.value = text;
     area.dispatchEvent(new Event("input", { bubbles: true }));
-    setTimeout(() => { watch.disconnect(); done(-1); }, 20000);
+    setTimeout(() => { watch.disconnect(); done(-1); }, 8000);
   });
 }"""
 _SLIDE = """async () => {
@@ -41,7 +42,7 @@ _SLIDE = """async () => {
   const begin = performance.now();
   return await new Promise(done => {
     const look = () => { if (now() !== before) requestAnimationFrame(() => done(performance.now() - begin));
-      else if (performance.now() - begin > 20000) done(-1); else setTimeout(look, 5); };
+      else if (performance.now() - begin > 8000) done(-1); else setTimeout(look, 5); };
     look();
   });
 }"""
@@ -54,12 +55,9 @@ def measure_typing(visitor: Visitor, repeats: int) -> dict[str, list[float]]:
         for example in examples():
             visitor.type("")
             visitor.settle()
-            declared = ", ".join(example.system.parameters)
-            visitor.page.get_by_label("Parameters, as far as").fill(declared)
-            visitor.page.keyboard.press("Tab")
-            visitor.settle()
-            want = example.system.explain().splitlines()[0]
             text = "\n".join(example.system.equations)
+            system = read_equations(text).system
+            want = "" if system is None else system.explain().splitlines()[0]
             found.setdefault(example.name, []).append(float(visitor.page.evaluate(_TYPE, [text, want])))
     return found
 

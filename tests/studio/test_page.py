@@ -146,6 +146,7 @@ def test_a_reload_finds_everything_again(fitted: Visitor) -> None:
     fitted.page.reload()
     fitted.sees("Do the curves satisfy the equations?")
     assert fitted.table("Parameters of the fit") == before
+    fitted.settle()
     assert "f1' = -a*(f1 - f2) + u" in fitted.page.get_by_label("Equations, one a line").input_value()
 
 

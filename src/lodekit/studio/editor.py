@@ -35,13 +35,13 @@ export default function (component) {
     area.value = data.text;
     fit();
   }
-  let timer = null;
+  // What was typed last is sent whatever happens to the page meanwhile, so the timer outlives a new drawing of it.
+  area.send = () => setStateValue("text", area.value);
   area.oninput = () => {
     fit();
-    clearTimeout(timer);
-    timer = setTimeout(() => setStateValue("text", area.value), PAUSE);
+    clearTimeout(area.timer);
+    area.timer = setTimeout(() => area.send(), PAUSE);
   };
-  return () => clearTimeout(timer);
 }
 """.replace("PAUSE", str(_PAUSE))
 
