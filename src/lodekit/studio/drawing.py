@@ -20,7 +20,6 @@ __all__ = [
     "add_samples",
     "describe_exponents",
     "draw_exponents",
-    "draw_mean",
     "draw_record",
     "draw_validation",
     "on_ground",
@@ -152,58 +151,6 @@ def draw_record(
     layout["dragmode"] = "select"
     layout["selectdirection"] = "h"
     return {"data": data, "layout": layout}
-
-
-def draw_mean(
-    names: Sequence[str],
-    times: Array,
-    mean: Array,
-    points: Mapping[str, tuple[Array, Array]],
-    *,
-    units: Mapping[str, str],
-    known: Sequence[str] = (),
-) -> Figure:
-    """Return a plot of curves over measurements, one panel for each channel.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of the channels.
-    times : array, shape (n,)
-    mean : array, shape (n, channels)
-    points : dict of str to (times, values)
-        The measurements.
-    units : dict of str to str
-        Of the channels, and of ``t``.
-    known : sequence of str
-        Channels that are known inputs.
-    """
-    panels = []
-    for number, name in enumerate(names):
-        unit = f" in {units[name]}" if units.get(name) else ""
-        shape = "hv" if name in known else "linear"
-        line = {"color": MEAN_COLOUR, "width": 2, "shape": shape}
-        curve: dict[str, Any] = {
-            "name": "known input" if name in known else "curve at these values",
-            "mode": "lines",
-            "line": line,
-        }
-        curve |= {"x": plain(times, 12), "y": plain(mean[:, number])}
-        own = points.get(name)
-        traces = [curve] if own is None or name in known else [_points("measurements", *own), curve]
-        seen = [mean[:, number]] if own is None else [own[1], np.clip(mean[:, number], *_wider(own[1]))]
-        remark = "" if own is not None or name in known else ' <span style="color:#5a6b7b">– not measured</span>'
-        panels.append(Panel(f"<b>{plot_text(name)}</b>{plot_text(unit)}{remark}", traces, _limits(*seen)))
-    label = _time_label(units.get("t", ""))
-    data, layout = stack(panels, height=_PANEL, label=label, span=(float(times[0]), float(times[-1])))
-    return {"data": data, "layout": layout}
-
-
-def _wider(values: Array) -> tuple[float, float]:
-    """Return limits beyond which a curve is not followed: it would flatten the measurements."""
-    low, high = _limits(values)
-    reach = 0.6 * (high - low) or 1.0
-    return low - reach, high + reach
 
 
 def add_samples(

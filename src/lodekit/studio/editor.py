@@ -1,4 +1,4 @@
-"""Two elements that Streamlit lacks: an editor that tells what is typed while it is typed, and MathML or SVG."""
+"""Elements that Streamlit lacks: an editor and a slider that tell at once what is done with them, and MathML or SVG."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-__all__ = ["draw_html", "edit_equations"]
+__all__ = ["draw_html", "edit_equations", "slide"]
 
 _HTML = """
 <label for="lk-equations">Equations, one a line</label>
@@ -82,3 +82,60 @@ def draw_html(html: str, key: str) -> None:
         A name that no other element of the page has.
     """
     _canvas()(data={"html": html}, key=key)
+
+
+_SLIDER_HTML = """
+<label><span></span> <output></output><input type="range"></label>
+"""
+_SLIDER_CSS = """
+label { display: block; font-size: .875rem; color: var(--st-text-color); }
+output { float: right; color: var(--st-primary-color); font-variant-numeric: tabular-nums; }
+input { width: 100%; margin: .45rem 0 .2rem; accent-color: var(--st-primary-color); cursor: pointer; }
+input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 3px; border-radius: 4px; }
+"""
+#: Values are sent while the slider moves, but not more often than the page can answer.
+_SLIDER_JS = """
+export default function ({ parentElement, data, setStateValue }) {
+  const [name, shown, input] = ["span", "output", "input"].map(tag => parentElement.querySelector(tag));
+  const tell = () => { shown.textContent = Number(Number(input.value).toPrecision(4)); };
+  name.textContent = data.label;
+  input.setAttribute("aria-label", data.label);
+  input.send = () => { input.last = performance.now(); setStateValue("value", Number(input.value)); };
+  // What the page says counts, unless somebody is moving it.
+  if (!(performance.now() - (input.moved ?? -1e9) < 700)) {
+    Object.assign(input, { min: data.low, max: data.high, step: data.step });
+    input.value = data.value;
+  }
+  tell();
+  input.oninput = () => {
+    tell();
+    input.moved = performance.now();
+    [input.timer, input.resting].forEach(clearTimeout);
+    input.resting = setTimeout(() => { input.moved = -1e9; setStateValue("rest", Date.now()); }, 900);
+    const rest = 60 - (performance.now() - (input.last ?? -1e9));
+    if (rest <= 0) input.send(); else input.timer = setTimeout(() => input.send(), rest);
+  };
+}
+"""
+
+
+@st.cache_resource
+def _slider() -> Any:
+    return st.components.v2.component("lodekit_slider", html=_SLIDER_HTML, css=_SLIDER_CSS, js=_SLIDER_JS)
+
+
+def slide(label: str, low: float, high: float, value: float, key: str) -> tuple[float, float]:
+    """Show a slider that tells its value while it moves; return that, and when it has last come to rest.
+
+    Parameters
+    ----------
+    label : str
+    low, high, value : float
+        Where it ends, and where it stands.
+    key : str
+        A name that no other element of the page has.
+    """
+    data = {"label": label, "low": low, "high": high, "step": (high - low) / 400, "value": value}
+    told: dict[str, Any] = {"on_value_change": lambda: None, "on_rest_change": lambda: None}
+    found = _slider()(data=data, default={"value": value, "rest": 0}, key=key, **told)
+    return float(found.value if found.value is not None else value), float(found.rest or 0)

@@ -68,6 +68,8 @@ ol.lk-steps.lk-steps { display: flex; flex-wrap: wrap; gap: .35rem; margin: .5re
 .lk-equations .word { font-style: italic; }
 .lk-equations mfrac > * { padding: .14em .1em; }
 .lk-plane svg { width: 100%; max-width: 15rem; height: auto; display: block; }
+.lk-plot svg { width: 100%; height: auto; display: block; }
+.lk-plot p { margin: 0 0 .2rem; }
 .lk-plane p { margin: .1rem 0; font-size: .86rem; opacity: .75; }
 .lk-badge { display: inline-block; padding: .05rem .6rem; border-radius: 1rem; font-size: .85rem; font-weight: 600;
   color: #fff; background: var(--good); margin: 0 .4rem .3rem 0; }

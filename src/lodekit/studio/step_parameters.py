@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
 from lodekit.errors import LodekitError
 from lodekit.studio.desk import Desk
-from lodekit.studio.drawing import draw_mean
-from lodekit.studio.frame import heading, notice, show
+from lodekit.studio.editor import draw_html, slide
+from lodekit.studio.frame import heading, notice
 from lodekit.studio.session import Entry
+from lodekit.studio.svg import draw_curves
 
 __all__ = ["show_parameters"]
 
 
-@st.fragment
 def show_parameters(desk: Desk) -> None:
     """Show what is known of the parameters, and the curve at the values of their sliders.
 
@@ -31,54 +32,81 @@ def show_parameters(desk: Desk) -> None:
         return
     if not system.parameters:
         notice("These equations have no parameters: nothing of them is to be learned.")
-    table, curve = st.columns([6, 7], gap="large") if system.parameters else (st.container(), st.container())
-    with table:
-        for name in system.parameters:
-            _show_entry(desk, name)
-        if system.parameters:
-            st.caption("Below each slider: whether it is fixed, or positive; bounds; a prior, normal or lognormal.")
+    _move(desk, tuple(system.parameters))
+    if system.parameters:
+        _tell(desk, tuple(system.parameters))
+
+
+@st.fragment
+def _move(desk: Desk, names: tuple[str, ...]) -> None:
+    """Show sliders beside the curve; nothing else, so that it follows at once."""
+    sliders, curve = st.columns([5, 7], gap="large") if names else (st.container(), st.container())
+    rested = False
+    with sliders:
+        for name in names:
+            rested |= _show_slider(desk, name)
+        if names:
             _offer_fit(desk)
     with curve:
         _show_curve(desk)
+    if rested:
+        # The rest of the page follows when the slider has come to rest.
+        st.rerun()
 
 
-def _show_entry(desk: Desk, name: str) -> None:
-    """Show one parameter: its slider, and in a row below what is known of it."""
+def _show_slider(desk: Desk, name: str) -> bool:
+    """Show the slider of one parameter, and return whether it has just come to rest."""
     own, revision = desk.session.entry(name), desk.session.revision
     low, high = slider_ends(own, desk.room.keep(f"centre {name}", revision, lambda: own.value))
     dimension = desk.analysis.dimensions.get(name, "") if desk.analysis else ""
     shown = f"{name} in {dimension}" if dimension and dimension not in ("1", "cannot be told") else name
-    slide, typed = st.columns([7, 3], vertical_alignment="bottom")
     start = min(max(own.value, low), high)
-    step = (high - low) / 400
-    value = slide.slider(shown, low, high, start, step=step, format="%.4g", key=f"s-{revision}-{name}")
-    key, hidden = f"v-{revision}-{name}-{own.value}", "collapsed"
-    exact = typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, label_visibility=hidden)
-    fixed, sign, bounds, prior = st.columns([2, 2, 3, 4], vertical_alignment="center")
-    text = {"max_chars": 60, "label_visibility": hidden}
+    value, rest = slide(shown, low, high, start, key=f"s-{revision}-{name}")
+    before = st.session_state.get(f"seen-{revision}-{name}", (start, rest))
+    st.session_state[f"seen-{revision}-{name}"] = (value, rest)
+    if value != before[0]:
+        desk.room.session = desk.session.with_entry(replace(own, value=value))
+    return rest != before[1]
+
+
+@st.fragment
+def _tell(desk: Desk, names: tuple[str, ...]) -> None:
+    """Show what is known of each parameter, one a line."""
+    changed = False
+    for name in names:
+        changed |= _show_entry(desk, name)
+    st.caption("Value; known and not learned, or only positive; bounds; a prior, normal or lognormal.")
+    if changed:
+        st.rerun()
+
+
+def _show_entry(desk: Desk, name: str) -> bool:
+    """Show what is known of one parameter, and return whether it was changed."""
+    own, revision = desk.session.entry(name), desk.session.revision
+    head, typed, fixed, sign, bounds, prior = st.columns([1, 3, 2, 2, 3, 4], vertical_alignment="center")
+    head.markdown(f"`{name}`")
+    text: dict[str, Any] = {"label_visibility": "collapsed"}
+    key = f"v-{revision}-{name}-{own.value}"
+    short = {**text, "max_chars": 60}
     new = replace(
         own,
+        value=float(typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, **text)),
         is_fixed=fixed.checkbox("fixed", own.is_fixed, key=f"f-{revision}-{name}"),
         is_positive=sign.checkbox("\\> 0", own.is_positive, key=f"p-{revision}-{name}"),
         bounds=bounds.text_input(
-            f"Bounds of {name}", own.bounds, placeholder="0.1 to 10", key=f"b-{revision}-{name}", **text
+            f"Bounds of {name}", own.bounds, placeholder="bounds, 0.1 to 10", key=f"b-{revision}-{name}", **short
         ),
         prior=prior.text_input(
-            f"Prior of {name}", own.prior, placeholder="normal(5, 1)", key=f"q-{revision}-{name}", **text
+            f"Prior of {name}", own.prior, placeholder="prior, normal(5, 1)", key=f"q-{revision}-{name}", **short
         ),
     )
-    before = st.session_state.get(f"seen-{revision}-{name}", start)
-    if value != before:
-        new = replace(new, value=value)
-    elif exact != own.value:
-        new = replace(new, value=exact)
-    st.session_state[f"seen-{revision}-{name}"] = value
     if new != own:
         desk.room.session = desk.session.with_entry(new)
     try:
         new.parameter()
     except LodekitError as problem:
         notice(desk.say(problem), "warning")
+    return new != own
 
 
 def slider_ends(entry: Entry, centre: float) -> tuple[float, float]:
@@ -131,9 +159,15 @@ def _show_curve(desk: Desk) -> None:
     except LodekitError as problem:
         notice(desk.say(problem), "warning")
         return
-    known = list(warm.setup.measurements.inputs)
-    figure = draw_mean(curve.names, curve.times, curve.mean, warm.points, units=warm.units, known=known)
+    inputs = warm.setup.measurements.inputs
+    held = [name for name, signal in inputs.items() if signal.kind == "hold"]
     values = ", ".join(f"{name} = {value:.6g}" for name, value in desk.session.values(names).items())
-    st.markdown(f"Posterior mean at these values; log evidence **{curve.log_evidence:.3f}**")
-    words = f"Posterior mean of {', '.join(curve.names)} over the measurements, at {values or 'no parameters'}; "
-    show(figure, f"{words}log evidence {curve.log_evidence:.3f}", "curve")
+    words = (
+        f"Posterior mean of {', '.join(curve.names)} over the measurements, at {values or 'no parameters'}; "
+        f"log evidence {curve.log_evidence:.3f}"
+    )
+    drawn = draw_curves(
+        curve.names, curve.times, curve.mean, warm.points, units=warm.units, words=words, held=held, known=list(inputs)
+    )
+    text = f"<p>Posterior mean at these values; log evidence <b>{curve.log_evidence:.3f}</b></p>"
+    draw_html(f'<div class="lk-plot">{text}{drawn}</div>', "curve")
