@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lodekit.data.looking import Column, Look
 from lodekit.data.tables.advice import Advice
-from lodekit.data.tables.columns import find_columns, is_time_name
+from lodekit.data.tables.columns import LEFT_OUT, find_columns, is_time_name
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.intervals import Interval, read_interval
 from lodekit.system.dimensions import check_units
@@ -153,6 +153,7 @@ def propose_file(
     *,
     mapping: Mapping[str, str] | None = None,
     title: str = "",
+    known: Mapping[str, str] | None = None,
 ) -> str:
     """Return the text of a system file with what a data file tells.
 
@@ -168,8 +169,10 @@ def propose_file(
     mapping : dict of channel to column, optional
         As the user said it.
     title : str
+    known : dict of str to str, optional
+        What parameters of the user's equations are known to be, in TOML.
     """
-    about: dict[str, str] = {}
+    about = dict(known or {})
     remark = ""
     if not equations:
         equations, about = guess_equations(guesses)
@@ -211,7 +214,7 @@ def _columns(look: Look, guesses: Sequence[Guess], mapping: Mapping[str, str]) -
             found[name] = mapping[name]
         elif _average(column) is None and not _is_told(look, name, column):
             found[name] = column.name if _has_name(look, column) else column.number
-    return found
+    return found | {name: column for name, column in mapping.items() if column == LEFT_OUT}
 
 
 def _is_told(look: Look, channel: str, column: Column) -> bool:

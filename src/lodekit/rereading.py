@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lodekit.data.sources import Source, read_source
+from lodekit.data.tables.columns import LEFT_OUT
 from lodekit.data.tables.reading import open_table
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
@@ -45,7 +46,11 @@ def recall_names(gp: LODEGP, names: Sequence[str]) -> dict[str, str]:
     known = dict(gp.fit_.labels.columns)
     has_header = list(names) != [str(number) for number in range(1, len(names) + 1)]
     # The number of a column says nothing about a file that has names, and may have them in another order.
-    return {name: column for name, column in known.items() if column in names and column.isdigit() != has_header}
+    return {
+        name: column
+        for name, column in known.items()
+        if column == LEFT_OUT or (column in names and column.isdigit() != has_header)
+    }
 
 
 def file_options(gp: LODEGP) -> dict[str, Any]:
@@ -56,7 +61,11 @@ def file_options(gp: LODEGP) -> dict[str, Any]:
 
 
 def read_record(
-    gp: LODEGP, path: str | Path, columns: Mapping[str, Any] | None = None, dt: float | None = None
+    gp: LODEGP,
+    path: str | Path,
+    columns: Mapping[str, Any] | None = None,
+    dt: float | None = None,
+    window: tuple[Any, Any] = (None, None),
 ) -> Source:
     """Return a record from a file, counted and measured in the units of a fit; messages speak of options.
 
@@ -70,9 +79,11 @@ def read_record(
         Where they differ from those of the fit.
     dt : float, optional
         The time between two rows of a file without times.
+    window : (first, last)
+        Times, as numbers or dates; others are left out.
     """
     system = gp.system
-    checks = {"check": ObservableReader(system).read, "check_units": unit_check(system)}
+    checks = {"check": ObservableReader(system).read, "check_units": unit_check(system), "window": window}
     places = {**recall_columns(gp, path), **(columns or {})} or None
     return read_source(str(path), channels=system.plain_channels, columns=places, dt=dt, **checks, **file_options(gp))
 

@@ -31,6 +31,7 @@ __all__ = [
     "compute_results",
     "describe_fit",
     "fit_file",
+    "open_data",
     "read_model",
     "set_parameters",
     "write_results",
@@ -129,19 +130,52 @@ def fit_file(
     0.105
     """
     from lodekit.labels import Labels
+
+    how: dict[str, Any] = {"columns": columns, "header": header, "dt": dt, "window": window, "records": records}
+    gp, source = open_data(file, data, in_shell=bool(command), **how, **arguments)
+    labels = gp.fit(source).labels_
+    known = {**file.columns, **(columns or {})}
+    units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
+    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
+    named = ", ".join(Path(path).name if Path(path).exists() else str(path) for path in _list_paths(data))
+    return Product(gp, named, command, source.notes)
+
+
+def open_data(
+    file: SystemFile,
+    data: str | Path | Sequence[str | Path],
+    *,
+    columns: Mapping[str, Any] | None = None,
+    header: bool | None = None,
+    dt: float | None = None,
+    window: tuple[Any, Any] = (None, None),
+    records: str | None = None,
+    in_shell: bool = False,
+    **arguments: Any,
+) -> tuple[LODEGP, Source]:
+    """Return the estimator of a system file, not fitted yet, and the measurements that it would be fitted to.
+
+    Parameters
+    ----------
+    file : SystemFile
+    data, columns, header, dt, window, records
+        As in `fit_file`.
+    in_shell : bool
+        Whether messages speak of options of the command line.
+    **arguments
+        Of `LODEGP`; what is None, or not there, is as the system file says.
+    """
     from lodekit.model import LODEGP
 
     given = {name: value for name, value in arguments.items() if value is not None}
     gp = LODEGP(file.system, **{**_settings(file), **given})
-    known = {**file.columns, **(columns or {})}
-    paths = [data] if isinstance(data, str | Path) else list(data)
+    known, paths = {**file.columns, **(columns or {})}, _list_paths(data)
     how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
-    source = _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=bool(command), **how)
-    labels = gp.fit(source).labels_
-    units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
-    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
-    named = ", ".join(Path(path).name if Path(path).exists() else str(path) for path in paths)
-    return Product(gp, named, command, source.notes)
+    return gp, _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, **how)
+
+
+def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [data] if isinstance(data, str | Path) else list(data)
 
 
 def _read_data(file: SystemFile, data: Any, **how: Any) -> Source:

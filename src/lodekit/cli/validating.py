@@ -35,6 +35,8 @@ def validate(
     dt: Annotated[
         float | None, typer.Option("--dt", help="The time between two rows, without a column of times.")
     ] = None,
+    first: Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +52,7 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, read_mapping(mapping or []), dt),
+        read_record(gp, data, read_mapping(mapping or []), dt, (first, last)),
         given=read_names(given) or None,
         start=start if start == "all" else _whole(start, "--start"),
         ahead=[int(part) if part.isdecimal() else part for part in map(str.strip, ahead.split(",")) if part],

@@ -15,7 +15,7 @@ from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import BAND_COLOUR, DATA_COLOUR, DRAWN, MEAN_COLOUR, TRUTH_COLOUR, Subject, plain, thin
 
-__all__ = ["add_curves"]
+__all__ = ["add_curves", "draw_curves"]
 
 Array = NDArray[np.float64]
 #: So many points are drawn small and pale.
@@ -33,8 +33,26 @@ def add_curves(page: Page, subject: Subject) -> None:
         The fitted model, and what the user said about it.
     """
     page.section(subject.heading("The channels"))
+    page.plot(*draw_curves(subject), f"{_describe(subject)} Drag to zoom, double-click to go back.")
+
+
+def draw_curves(subject: Subject) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return traces and layout of a plot of every observable, as `add_curves` shows it.
+
+    Parameters
+    ----------
+    subject : Subject
+        The fitted model, and what the user said about it.
+    """
     mean, std = subject.gp.predict(subject.times, subject.names, return_std=True)
     panels = [_panel(subject, name, mean[:, i], NORMAL_95 * std[:, i]) for i, name in enumerate(subject.names)]
+    start, stop = subject.gp.fit_.measurements.window
+    shaded = [pair for pair in ((subject.span[0], start), (stop, subject.span[1])) if pair[0] < pair[1]]
+    return stack(panels, height=190, label=subject.time_label, span=subject.span, shaded=shaded)
+
+
+def _describe(subject: Subject) -> str:
+    """Return what a plot of the observables shows, in words."""
     caption = (
         "The mean of all curves that fit, and the band in which 95 % of them lie, without noise; all that was learned "
         "counts as uncertain."
@@ -50,9 +68,7 @@ def add_curves(page: Page, subject: Subject) -> None:
         caption += " Points are averages of neighbouring measurements, which were summed and not kept."
     elif any(len(item.times) > DRAWN for item in subject.series.values()):
         caption += f" Of each channel {DRAWN} points are shown, evenly chosen; the fit used all."
-    caption += " Drag to zoom, double-click to go back."
-    shaded = [pair for pair in ((subject.span[0], start), (stop, subject.span[1])) if pair[0] < pair[1]]
-    page.plot(*stack(panels, height=190, label=subject.time_label, span=subject.span, shaded=shaded), caption)
+    return caption
 
 
 def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:

@@ -12,8 +12,10 @@ from lodekit.data.tables.advice import Advice
 from lodekit.errors import DataError, EquationError
 from lodekit.intervals import find_interval
 
-__all__ = ["Columns", "find_all_columns", "find_columns", "is_time_name", "list_columns", "read_mapping"]
+__all__ = ["LEFT_OUT", "Columns", "find_all_columns", "find_columns", "is_time_name", "list_columns", "read_mapping"]
 
+#: What stands for a column where a channel is not to be read.
+LEFT_OUT = "-"
 _TIMES = ("time", "times", "timestamp", "date", "datetime", "date_time", "date time", "zeit", "datum", "zeitstempel")
 _UNIT = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
 #: The unit of a time may stand behind it without brackets.
@@ -172,7 +174,8 @@ def find_all_columns(
 ) -> list[Columns]:
     """Return the columns of several tables that belong together, by the rules of `find_columns`.
 
-    Each may measure some of the channels only: a column that the mapping names must be in one of them at least.
+    Each may measure some of the channels only: a column that the mapping names must be in one of them at least. A
+    channel that is mapped to ``-`` is left out, though a column is called like it.
 
     Parameters
     ----------
@@ -186,8 +189,12 @@ def find_all_columns(
     >>> one, two = find_all_columns({"a": ["t", "x"], "b": ["t", "temp"]}, ["x", "T"], {"T": "temp"})
     >>> one.values, two.values
     ({'x': 'x'}, {'T': 'temp'})
+    >>> find_all_columns({"a": ["t", "x", "y"]}, ["x", "y"], {"x": "-"})[0].values
+    {'y': 'y'}
     """
     asked = {str(key).strip(): str(column).strip() for key, column in (mapping or {}).items()}
+    channels = [name for name in channels if asked.get(name) != LEFT_OUT]
+    asked = {key: column for key, column in asked.items() if column != LEFT_OUT}
     several, found, seen = len(tables) > 1, [], set[str]()
     options: dict[str, Any] = {"advice": advice, "positions": positions}
     for key, column in asked.items() if several else ():
