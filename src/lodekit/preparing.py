@@ -171,8 +171,8 @@ def _prepare_records(
     parts = {}
     for name, own in ((record.name, record.measurements) for record in measurements.records):
         shifted = prior.starting_at(starts.get(name, own.window[0]), own.inputs)
-        kept = {"in_memory": not own.is_summed, "on_disk": own.rows is not None}
-        task = replace(case, size=own.size, exact=own.has_exact_values, **kept)
+        task = replace(case, size=own.size, exact=own.has_exact_values, in_memory=not own.is_summed)
+        task = replace(task, on_disk=own.rows is not None)
         parts[name] = prepare_record(system, arguments, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.case.size)
     choice = replace(largest.choice, reason=f"{len(parts)} records; the largest has {largest.choice.reason}")

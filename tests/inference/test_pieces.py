@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data import sources
 from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Observations
+from lodekit.data.observations import Observations, Series
 from lodekit.data.spool import Spool
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.table import Records
@@ -152,7 +152,12 @@ def test_memory_does_not_grow_with_the_record(monkeypatch: pytest.MonkeyPatch) -
     """Six times as many rows: what an evaluation needs at its peak grows by less than half of these rows."""
     plain = Spool.read
     peaks, sizes, read = [], (500, 3000), []
-    monkeypatch.setattr(Spool, "read", lambda own, first, last: (read.append(last - first), plain(own, first, last))[1])
+
+    def watched(own: Spool, first: int, last: int) -> list[Series]:
+        read.append(last - first)
+        return plain(own, first, last)
+
+    monkeypatch.setattr(Spool, "read", watched)
     for count in sizes:
         setup, hyper, blocks = make(EXAMPLES["free function, regular"], count)
         names = setup.prior.noise.observables

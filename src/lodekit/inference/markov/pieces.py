@@ -173,7 +173,8 @@ class PiecesEngine:
         counts, sums = self._sum_up(coefficients) if observables.has_mean else self._squares
         target = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
         ends = self.prior.units.scaled_times(np.array([self.spool.time(0), self.spool.time(self.spool.count - 1)]))
-        basis, _ = observables.mode_basis(coefficients, self.prior.groups, np.linspace(*ends, _SOME), slopes=False)
+        some = np.linspace(ends[0], ends[1], _SOME)
+        basis, _ = observables.mode_basis(coefficients, self.prior.groups, some, slopes=False)
         power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if self.prior.groups else np.zeros(0)
         return np.where(target > 0.0, target, 1.0), power
 
