@@ -172,6 +172,20 @@ def test_models_are_saved(shaken: lk.LODEGP, tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predict([3.3]), shaken.predict([3.3]), rtol=1e-9)
 
 
+def test_a_stream_says_what_the_whole_record_says(shaken: lk.LODEGP) -> None:
+    """With a disturbance, an input and a missing value: row by row, and from the end of the fit."""
+    t, table = plant(50, 0.4)
+    fresh = shaken.stream(fresh=True)
+    for k, time in enumerate(t.tolist()):
+        fresh.push(time, {"x": table["x"][k], "y": table["y"][k]}, {"u": table["u"][k]})
+    later = t[-1] + np.array([0.0, 0.2, 3.0])
+    expected = shaken.predict(later, "y", return_std=True, parameters="fixed")
+    for stream in (fresh, shaken.stream()):
+        np.testing.assert_allclose(stream.predict(later, "y", return_std=True), expected, rtol=1e-8)
+    with pytest.raises(lk.LodekitError, match="white noise, which has no values"):
+        fresh.predict(later, "w")
+
+
 def test_simulations_from_rest_count_disturbances(shaken: lk.LODEGP) -> None:
     """At known parameters, x has the variance of its response to white noise alone."""
     times = np.array([0.0, 0.7, 9.0])

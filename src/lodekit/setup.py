@@ -12,8 +12,8 @@ from lodekit.data.records import padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
-from lodekit.learning.transforms import Layout
 from lodekit.learning.structure import Structure
+from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import find_infinite
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
