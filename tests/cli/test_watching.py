@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.following import follow_file
 
 from .command import COMMAND, Done, run
 
@@ -168,3 +169,13 @@ def test_a_growing_file_is_followed_until_an_interruption(folder: Path, tmp_path
     assert [row["t"] for row in found] == [0.5 * k for k in range(40, 54)]
     assert "14 rows" in err
     assert lk.LODEGP.load(folder / "m.lodekit").stream(resume=state).rows == 14
+
+
+def test_a_log_that_is_put_aside_is_not_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("t;y")
+    pieces = follow_file(log, once=False)
+    assert [next(pieces), next(pieces)] == [b"t;y", b""]
+    log.rename(tmp_path / "log.1.csv")
+    with pytest.raises(lk.LodekitError, match="another one took its place"):
+        list(pieces)

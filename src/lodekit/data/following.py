@@ -82,7 +82,17 @@ def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
                 return
             if os.fstat(file.fileno()).st_size < file.tell():
                 raise DataError("expected a file that grows, it was cut short while it was read; start again")
+            if not _is_still(path, file):
+                raise DataError("expected a file that grows, another one took its place, or none; start again")
             time.sleep(_PAUSE)
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
+    """Return whether a path still names an open file: logs that are put aside are renamed, and grow no more."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
