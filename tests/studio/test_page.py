@@ -177,7 +177,7 @@ def test_two_people_do_not_see_each_other(fitted: Visitor, visitor: Visitor) -> 
 
 def test_a_cancelled_fit_leaves_everything_as_it_was(visitor: Visitor) -> None:
     visitor.take_example("quarter car")
-    visitor.simulate(How_many_times="600")
+    visitor.simulate(How_many_times="200")
     visitor.click("Fit")
     visitor.page.get_by_role("button", name="Cancel").click()
     visitor.sees("Cancelled.")

@@ -116,6 +116,7 @@ class Desk:
             equations="\n".join(example.system.equations),
             declared=", ".join(example.system.parameters),
             example=example.name,
+            edition=self.session.edition + 1,
             revision=self.session.revision + 1,
         )
 
@@ -322,7 +323,8 @@ class Desk:
     def reopen(self, session: Session) -> None:
         """Go on with another session, whose files are in the folder already."""
         self.room.clear()
-        self.room.session = replace(session, revision=self.session.revision + 1)
+        old = self.session
+        self.room.session = replace(session, edition=old.edition + 1, revision=old.revision + 1)
 
     def begin_free(self, name: str) -> None:
         """Begin a fit without the equations, beside a fit of this name."""

@@ -97,7 +97,7 @@ input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset
 _SLIDER_JS = """
 export default function ({ parentElement, data, setStateValue }) {
   const [name, shown, input] = ["span", "output", "input"].map(tag => parentElement.querySelector(tag));
-  const tell = () => { shown.textContent = Number(Number(input.value).toPrecision(4)); };
+  const tell = value => { shown.textContent = Number(Number(value).toPrecision(4)); };
   name.textContent = data.label;
   input.setAttribute("aria-label", data.label);
   input.send = () => { input.last = performance.now(); setStateValue("value", Number(input.value)); };
@@ -105,10 +105,10 @@ export default function ({ parentElement, data, setStateValue }) {
   if (!(performance.now() - (input.moved ?? -1e9) < 700)) {
     Object.assign(input, { min: data.low, max: data.high, step: data.step });
     input.value = data.value;
+    tell(data.value);
   }
-  tell();
   input.oninput = () => {
-    tell();
+    tell(input.value);
     input.moved = performance.now();
     [input.timer, input.resting].forEach(clearTimeout);
     input.resting = setTimeout(() => { input.moved = -1e9; setStateValue("rest", Date.now()); }, 900);

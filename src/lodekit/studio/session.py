@@ -195,8 +195,10 @@ class Session:
         The equations that they were simulated from.
     tray : tuple of str
         The fits, by their names, oldest first.
+    edition : int
+        Counts how often the equations were replaced by some that nobody typed.
     revision : int
-        Counts how often the text was replaced by something that was not typed.
+        Counts how often anything else was.
     """
 
     equations: str = ""
@@ -214,6 +216,7 @@ class Session:
     truth: Mapping[str, float] = field(default_factory=dict)
     truth_of: str = ""
     tray: tuple[str, ...] = ()
+    edition: int = 0
     revision: int = 0
 
     def entry(self, name: str) -> Entry:

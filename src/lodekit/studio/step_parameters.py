@@ -66,7 +66,7 @@ def _show_slider(desk: Desk, name: str) -> bool:
     st.session_state[f"seen-{revision}-{name}"] = (value, rest)
     if value != before[0]:
         desk.room.session = desk.session.with_entry(replace(own, value=value))
-    return rest != before[1]
+    return bool(rest != before[1])
 
 
 @st.fragment

@@ -56,7 +56,7 @@ def _choose_example(desk: Desk) -> None:
         names,
         index=names.index(now),
         format_func=lambda name: name if name == _OWN else f"{name.replace('_', ' ')}: {ready[name].story}",
-        key=f"example-{desk.session.revision}-{now}",
+        key=f"example-{desk.session.edition}-{now}",
     )
     if chosen not in (now, _OWN):
         desk.take_example(ready[chosen])
@@ -65,11 +65,11 @@ def _choose_example(desk: Desk) -> None:
 
 def _edit(desk: Desk) -> None:
     own = desk.session
-    text = edit_equations(own.equations, key=f"equations-{own.revision}")
+    text = edit_equations(own.equations, key=f"equations-{own.edition}")
     declared = st.text_input(
         "Parameters, as far as they are not told by the equations",
         own.declared,
-        key=f"declared-{own.revision}",
+        key=f"declared-{own.edition}",
         max_chars=2000,
         help="Unknown constants, separated by commas. Every other name is a channel: a function of time.",
     )
