@@ -28,9 +28,10 @@ CALLS = {
     "simulate": ("simulate", HEATING, "--param", "a,b", "--set", "a=3,b=1", "--n", "3"),
     "validate": ("validate", "heating-fit", "missing.csv"),
     "catalog": ("catalog", "three-tank"),
+    "watch": ("watch", "heating-fit", "missing.csv", "--once"),
 }
 #: These take longer; where they are tested, it is in a process of their own. So is a fit that goes well, below.
-ELSEWHERE = {"demo", "reproduce"}
+ELSEWHERE = {"demo", "reproduce", "studio"}
 
 
 def words(text: str) -> list[str | float]:
