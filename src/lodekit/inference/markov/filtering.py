@@ -208,6 +208,23 @@ def make_filter(
     start = space.root_at(float(layout.times[0, 0])) if border.root is None else border.root
     if not np.isfinite(start).all():
         return None
+    own = space, layout, variance, values
+    return _whiten_all(*own, start, border, swept=swept, keep=keep, looking=looking)
+
+
+def _whiten_all(
+    space: Space,
+    layout: Layout,
+    variance: Array,
+    values: Array,
+    start: Array,
+    border: Border,
+    *,
+    swept: bool,
+    keep: bool,
+    looking: bool,
+) -> tuple[Filter, Projected] | None:
+    """Return what `make_filter` does, from a root of the covariance at the start."""
     count = int(layout.patterns.max()) + 1
     told, moved, noise = np.zeros((3, count, space.size, space.size))
     half_logs, kept, used, alone, room = np.zeros(count), {}, 0, {}, _KEPT_ALONE if keep else 0
