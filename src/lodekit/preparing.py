@@ -104,7 +104,7 @@ def _case(arguments: Arguments, measurements: Measurements, latents: Sequence[La
         driven=bool(measurements.inputs),
         averaged=any(map(window_of, measurements.names)),
         disturbed=disturbed,
-        on_disk=measurements.rows is not None,
+        on_disk=measurements.spooled is not None,
     )
 
 
@@ -172,7 +172,7 @@ def _prepare_records(
     for name, own in ((record.name, record.measurements) for record in measurements.records):
         shifted = prior.starting_at(starts.get(name, own.window[0]), own.inputs)
         task = replace(case, size=own.size, exact=own.has_exact_values, in_memory=not own.is_summed)
-        task = replace(task, on_disk=own.rows is not None)
+        task = replace(task, on_disk=own.spooled is not None)
         parts[name] = prepare_record(system, arguments, own, shifted, layout, task)
     largest = max(parts.values(), key=lambda part: part.case.size)
     choice = replace(largest.choice, reason=f"{len(parts)} records; the largest has {largest.choice.reason}")

@@ -91,7 +91,12 @@ def make(example: Example, count: int = 50) -> tuple[Setup, Hyperparameters, lis
     )
     assert layout.pack(hyper).size == layout.size
     blocks = [
-        Records(times[part], dict(zip(names, values[:, part], strict=True)), {names[0]: std[part]}, Numerals())
+        Records(
+            np.asarray(times[part], dtype=float),
+            dict(zip(names, values[:, part], strict=True)),
+            {names[0]: std[part]},
+            Numerals(),
+        )
         for part in (slice(0, 25), slice(25, 25), slice(25, None))
     ]
     return setup, hyper, blocks
@@ -201,7 +206,7 @@ def fits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[lk.LODEGP, 
     path = write_file(tmp_path_factory.mktemp("pieces"), 150)
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "ROWS", 40)
+        patch.setattr(pieces, "PIECE", 40)
         for most in (1000, 100):
             patch.setattr(sources, "LARGE", most)
             gp = lk.LODEGP(driven(), latent="matern-5/2", random_state=0, restarts=1)
@@ -264,7 +269,7 @@ def test_text_files_with_columns_of_noise_are_read_again(tmp_path: Path, monkeyp
         monkeypatch.setattr(sources, "LARGE", most)
         source = sources.read_source(path, channels=["x", "u"], columns={"std(x)": "s"}, noise_std={"u": 0.3})
         found.append(source.measurements)
-    assert found[1].rows is not None
-    for item, again in zip(found[0].series, found[1].rows.spool.read(0, 30), strict=True):
+    assert found[1].spooled is not None
+    for item, again in zip(found[0].series, found[1].spooled.spool.read(0, 30), strict=True):
         for name in ("times", "values", "std"):
             np.testing.assert_array_equal(getattr(again, name), getattr(item, name))

@@ -40,8 +40,8 @@ def decimate(measurements: Measurements, count: int) -> Measurements:
     >>> short.size, short.inputs["u"].at([0.0, 10.0]).tolist()
     (10, [4.5, 14.5])
     """
-    if measurements.rows is not None:
-        return _decimate_rows(measurements.rows.spool, count)
+    if measurements.spooled is not None:
+        return _decimate_rows(measurements.spooled.spool, count)
     step = max(1, max(len(item.times) for item in measurements.series) // count)
     series = [item.take(slice(None, None, step)) for item in measurements.series]
     inputs = {name: _average(signal, step) for name, signal in measurements.inputs.items()}
@@ -71,8 +71,8 @@ def liveliest(measurements: Measurements, count: int) -> Measurements:
     count : int
         About how many measurements of the longest observable the piece has.
     """
-    if measurements.rows is not None:
-        return _liveliest_rows(measurements, measurements.rows.spool, count)
+    if measurements.spooled is not None:
+        return _liveliest_rows(measurements, measurements.spooled.spool, count)
     longest = max(measurements.series, key=lambda item: len(item.times)).times
     starts = np.unique(np.linspace(0, max(len(longest) - count, 0), _PIECES).astype(int))
     windows = [(float(longest[k]), float(longest[min(k + count, len(longest)) - 1])) for k in starts]

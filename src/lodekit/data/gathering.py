@@ -13,7 +13,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.planning import Request, check_orders
 from lodekit.data.records import FIRST, Record
-from lodekit.data.spool import Rows
+from lodekit.data.spool import Spooled
 from lodekit.data.streams import DaskFrame, naming, read_again, sum_partitions, sum_tables
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import list_columns
@@ -131,14 +131,14 @@ def _read_small(tables: Mapping[str, TableSource], plans: Sequence[Plan], reques
 
 
 def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], request: Request) -> _Read:
-    sources, found, rows = list(tables.values()), [Numerals()], None
+    sources, found, spooled = list(tables.values()), [Numerals()], None
     if isinstance(sources[0], DaskFrame):
         sums, found[0], order = sum_partitions(sources[0], plans[0])
         orders = [order]
     else:
         sums, found, orders = sum_tables(sources, plans)
         noisy = tuple(name for name in sums.observables if any(name in plan.columns.noise for plan in plans))
-        rows = Rows(sums.observables, plans[0].noise, noisy, partial(read_again, sources, plans))
+        spooled = Spooled(sums.observables, plans[0].noise, noisy, partial(read_again, sources, plans))
     if not sums.size:
         raise _nothing_measured(plans, orders)
     notes = []
@@ -148,7 +148,7 @@ def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], reques
         empty = {name for name in plan.columns.values if name not in sums.observables}
         own = describe_columns(table.names, plan.columns, request.channels, empty)
         notes.append([*about, *describe_times(plan), *own])
-    return Measurements(sums=sums, rows=rows), orders, notes
+    return Measurements(sums=sums, spooled=spooled), orders, notes
 
 
 def _nothing_measured(plans: Sequence[Plan], orders: Sequence[Order]) -> DataError:

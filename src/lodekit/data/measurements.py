@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, Series, samples_of
-from lodekit.data.spool import Rows
+from lodekit.data.spool import Spooled
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.intervals import window_of
@@ -93,14 +93,14 @@ class Measurements:
         Sums over measurements that are not in memory.
     inputs : dict of str to InputSignal
         Channels that are known for all times, by name; they are no measurements.
-    rows : Rows or None
+    spooled : Spooled or None
         Where there are only sums, the rows that these are over, if they can be read again.
     """
 
     series: Sequence[Series] = ()
     sums: Statistics | None = None
     inputs: Mapping[str, InputSignal] = field(default_factory=dict)
-    rows: Rows | None = field(default=None, compare=False, repr=False)
+    spooled: Spooled | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, observations: Observations) -> Measurements:

@@ -43,7 +43,7 @@ class Pool(Measurements):
 
     Parameters
     ----------
-    series, sums, rows
+    series, sums, spooled
         Empty: every record has its own.
     inputs : dict of str to InputSignal
         Those of the first record: which channels are known, and what they do between samples, is the same in all.

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
-__all__ = ["RowBlock", "Rows", "Spool"]
+__all__ = ["Spool", "SpoolBlock", "Spooled"]
 
 Array = NDArray[np.float64]
 _BYTES = 8
 
 
-class RowBlock(Protocol):
+class SpoolBlock(Protocol):
     """Some rows, as tables have them."""
 
     @property
@@ -40,7 +40,7 @@ class RowBlock(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
+class Spooled:
     """Rows that can be read again; they are put on disk as plain numbers when somebody needs them.
 
     Parameters
@@ -58,7 +58,7 @@ class Rows:
     names: tuple[str, ...]
     noise: Mapping[str, float]
     noisy: tuple[str, ...]
-    blocks: Callable[[], Iterator[RowBlock]]
+    blocks: Callable[[], Iterator[SpoolBlock]]
 
     @cached_property
     def spool(self) -> Spool:
@@ -106,7 +106,7 @@ class Spool:
     def write(
         cls,
         names: Sequence[str],
-        blocks: Iterable[RowBlock],
+        blocks: Iterable[SpoolBlock],
         noise: Mapping[str, float] | None = None,
         noisy: Sequence[str] = (),
     ) -> Spool:
@@ -119,7 +119,7 @@ class Spool:
         ----------
         names : sequence of str
             What was measured.
-        blocks : iterable of RowBlock
+        blocks : iterable of SpoolBlock
             In the order of time.
         noise : dict of str to float, optional
             Known standard deviations that are the same for all rows.
@@ -199,9 +199,9 @@ class Spool:
             found.append(Series(name, times[there], values[there], std[there]))
         return found
 
-    def time(self, row: int) -> float:
+    def time(self, number: int) -> float:
         """Return the time of a row."""
-        return float(self._rows(row, row + 1)[0, 0])
+        return float(self._rows(number, number + 1)[0, 0])
 
 
 def _file(owner: _Owner) -> Path:
@@ -218,7 +218,7 @@ def _save(rows: Array, file: IO[bytes]) -> None:
         ) from None
 
 
-def _table(block: RowBlock, names: Sequence[str], noise: Mapping[str, float], noisy: Sequence[str]) -> Array:
+def _table(block: SpoolBlock, names: Sequence[str], noise: Mapping[str, float], noisy: Sequence[str]) -> Array:
     """Return time, values and deviations of the rows of a block that have some value."""
     count = len(block.times)
     columns = [block.values.get(name, np.full(count, np.nan)) for name in names]

@@ -195,6 +195,6 @@ class MarkovKind:
         case : Case
             The same in short.
         """
-        if measurements.is_summed and measurements.rows is not None:
-            return PiecesEngine(prior, measurements.rows.spool)
+        if measurements.is_summed and measurements.spooled is not None:
+            return PiecesEngine(prior, measurements.spooled.spool)
         return MarkovEngine(MarkovData.of(prior, measurements.series))

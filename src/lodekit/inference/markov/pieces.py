@@ -29,12 +29,12 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["ROWS", "PiecesEngine", "PiecesPosterior"]
+__all__ = ["PIECE", "PiecesEngine", "PiecesPosterior"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Rows that are in memory at the same time; irregular ones take about a kilobyte each.
-ROWS = 100_000
+PIECE = 100_000
 #: So many times tell how large modes are on average.
 _SOME = 400
 #: An error of the log evidence, relative to itself or to the number of measurements, for which blocks are cut shorter,
@@ -54,13 +54,13 @@ class PiecesEngine:
         Of the measured observables.
     spool : Spool
         The rows.
-    rows : int
+    most : int
         How many of them are a piece.
     """
 
     prior: Prior
     spool: Spool
-    rows: int = field(default_factory=lambda: ROWS)
+    most: int = field(default_factory=lambda: PIECE)
     _last: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class PiecesEngine:
     @cached_property
     def starts(self) -> Array:
         """The time of the first row of each piece, in the user's unit."""
-        return np.array([self.spool.time(row) for row in range(0, self.spool.count, self.rows)])
+        return np.array([self.spool.time(row) for row in range(0, self.spool.count, self.most)])
 
     @property
     def limits(self) -> SearchLimits:
@@ -99,7 +99,7 @@ class PiecesEngine:
         ----------
         number : int
         """
-        known = {item.observable: item for item in self.spool.read(number * self.rows, (number + 1) * self.rows)}
+        known = {item.observable: item for item in self.spool.read(number * self.most, (number + 1) * self.most)}
         names, nothing = self.prior.noise.observables, np.zeros(0)
         series = [known.get(name, Series(name, nothing, nothing, nothing)) for name in names]
         data = MarkovData.of(self.prior, series)

@@ -166,20 +166,20 @@ class MarkovPosterior:
         every = np.concatenate(found, axis=2) if found else np.zeros((len(times), look.filter.space.size, 0))
         return self.combine(observables, times, rows, every).transpose(2, 0, 1)
 
-    def combine(self, observables: Observables, times: Array, rows: Array, states: Array) -> Array:
+    def combine(self, observables: Observables, times: Array, readings: Array, states: Array) -> Array:
         """Return observables of states in their units, all that is known added, shape (n, o, k).
 
         Parameters
         ----------
         observables, times
             As in `mean`.
-        rows : array, shape (n, o, s)
+        readings : array, shape (n, o, s)
             Of the observables.
         states : array, shape (n, s, k)
         """
         values = observables.evaluate(self.hyper.theta)
         means, _ = observables.means(values, times, slopes=False)
-        return np.asarray(np.einsum("aoi,aik->aok", rows, states) + np.stack(means, axis=1)[:, :, None])
+        return np.asarray(np.einsum("aoi,aik->aok", readings, states) + np.stack(means, axis=1)[:, :, None])
 
     def _parts(self, observables: Observables, times: Array) -> list[NDArray[np.intp]]:
         """Return which times are looked at together: of intervals that end at them only a few may overlap."""
