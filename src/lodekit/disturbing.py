@@ -84,7 +84,7 @@ def find_disturbed(
         found = search(objective, known)
     found = settle_disturbances(objective, found)
     if first is not None and len(setup.reader.disturbances) == 1:
-        return found, {name: first.value for name in setup.reader.disturbances}
+        return found, dict.fromkeys(setup.reader.disturbances, first.value)
     needs, best = {}, layout.unpack(found.x)
     for name in setup.reader.disturbances:
         others = without_disturbances(setup, [name])
