@@ -11,7 +11,7 @@ from scipy.linalg import expm
 import greybox_records
 from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
 from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
-from lodekit import fitting
+from lodekit import searching
 from lodekit.prior.flows import flow_of_weights, pull_flow
 
 RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -58,8 +58,8 @@ def test_dead_time_between_samples_is_found(seed: int) -> None:
 
 def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     """What short records are for long ones, shorter ones are for this: the last steps are on all rows."""
-    monkeypatch.setattr(fitting, "_LONG", 2000)
-    monkeypatch.setattr(fitting, "_SHORT", 500)
+    monkeypatch.setattr(searching, "_LONG", 2000)
+    monkeypatch.setattr(searching, "_SHORT", 500)
     record = driven_record(3000)
     line = fit_long(DELAYED, record)
     found, errors = (np.array([line[key][name] for name in DELAYED[1]]) for key in ("values", "errors"))

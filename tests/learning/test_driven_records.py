@@ -12,8 +12,8 @@ from greybox_plants import SAME, steps
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.records import Pool, Record
-from lodekit.fitting import soften
 from lodekit.preparing import prepare
+from lodekit.searching import soften
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 

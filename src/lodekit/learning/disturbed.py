@@ -35,7 +35,7 @@ _FOLLOWED, _APART, _WAYS = 2, 0.7, 3
 _GAIN, _STEPS = 3e-4, 150
 #: A search ends that has come so close to the objective of the best one before, and close to where that ended.
 _AGREE = 1.0
-#: What changes the objective by less than this where it goes that far is lost, and set back so far where that gains more.
+#: What changes the objective by less than this where it goes that far is lost; it is set back so far, if that gains.
 _PLAIN, _FURTHER, _BACK = 0.1, 2.0, np.arange(1.5, 18.0, 1.5)
 #: How much less the logarithm of a deviation of modes is where it makes no difference.
 _LESS = 5.0
@@ -79,9 +79,8 @@ def _rank(objective: Objective, origins: Sequence[Hyperparameters], scatter: Arr
     engine, layout = objective.engine, objective.layout
     units = engine.prior.noise.units[: layout.noise_levels]
     suggested = None if scatter is None or not layout.noise_levels else np.clip(scatter, 1e-3 * units, None)
-    ways = list(
-        product(_SHARES, _LENGTHS if layout.coloured else _LENGTHS[:1], [False, True][: 1 + (suggested is not None)])
-    )
+    levels = [False] if suggested is None else [False, True]
+    ways = list(product(_SHARES, _LENGTHS if layout.coloured else _LENGTHS[:1], levels))
     found: list[tuple[float, Array]] = []
     for hyper in origins:
         told = [hyper.noise, suggested]
@@ -167,7 +166,7 @@ def settle_disturbances(objective: Objective, optimum: Optimum) -> Optimum:
 
 
 def _settle_modes(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which modes that data do without are at their limit: their deviations would shrink for ever."""
+    """Return an optimum in which modes that data do without are at their limit: deviations would shrink for ever."""
     best, block = optimum, objective.layout.blocks.mode_deviations
     for place in range(block.start, block.stop):
         x, at_bound = best.x.copy(), best.at_bound.copy()

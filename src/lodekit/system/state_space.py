@@ -215,7 +215,7 @@ def find_state_space(
         if name in need_inputs(channels):
             raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
     kinds = _with_delays({**kinds, **others}, channels)
-    driven, columns = _reduce(operator, forcing, channels, list(kinds))
+    driven, columns = _reduce(operator, forcing, channels, list(kinds), list(others))
     names = [channels[j] for j in columns[: driven.responding]]
     _check_proper(driven, names, kinds)
     found = driven.realize()
@@ -264,7 +264,11 @@ def _with_delays(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str,
 
 
 def _reduce(
-    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Sequence[str]
+    operator: OperatorMatrix,
+    forcing: Sequence[Signal],
+    channels: Sequence[str],
+    inputs: Sequence[str],
+    disturbances: Sequence[str] = (),
 ) -> tuple[DrivenRows, list[int]]:
     """Return the equations with the responding channels first, and where each column stood before."""
     known = {*inputs, *need_inputs(channels)}
@@ -275,11 +279,13 @@ def _reduce(
     columns = [*responding, *driving]
     driven = reduce_driven(operator.ring, [[row[j] for j in columns] for row in operator.rows], len(responding))
     if driven.ties:
-        _refuse_ties(*eliminate(operator, forcing, responding), channels)
+        _refuse_ties(*eliminate(operator, forcing, responding), channels, disturbances)
     return driven, columns
 
 
-def _refuse_ties(operator: OperatorMatrix, sides: Sequence[Signal], channels: Sequence[str]) -> NoReturn:
+def _refuse_ties(
+    operator: OperatorMatrix, sides: Sequence[Signal], channels: Sequence[str], disturbances: Sequence[str]
+) -> NoReturn:
     """Raise an error that says what the equations say about the inputs alone."""
     texts, involved = [], {}
     for i, side in enumerate(sides):
@@ -292,12 +298,19 @@ def _refuse_ties(operator: OperatorMatrix, sides: Sequence[Signal], channels: Se
             texts.append(f"{left} = {side.scale(factor)}")
             involved.update(dict.fromkeys(channel_of(channels[j]) for j in used))
     names = list(involved)
-    what, cure = "tie the inputs to each other", f"take one of {', '.join(names)} out of inputs or disturbances"
+    unknown = [name for name in names if name in disturbances]
+    role = "disturbance" if len(unknown) == len(names) else "input"
+    what, cure = f"tie the {role}s to each other", f"take one of {', '.join(names)} out of the {role}s"
     if len(names) == 1:
-        what, cure = f"determine the input {names[0]!r}", f"take {names[0]!r} out of inputs or disturbances"
+        what, cure = f"determine the {role} {names[0]!r}", f"take {names[0]!r} out of the {role}s"
+    elif unknown and role == "input":
+        known = [name for name in names if name not in unknown]
+        what = f"tie the disturbances {', '.join(unknown)} to the inputs {', '.join(known)}"
+        cure = f"take one of {', '.join(names)} out of these"
+    why = "Nothing would be left to disturb" if unknown else "Measured inputs will not satisfy this"
     raise EquationError(
-        f"the equations {what}: they imply {' and '.join(texts)}, whatever the other channels do. Measured inputs "
-        f"will not satisfy this; {cure}, or remove an equation"
+        f"the equations {what}: they imply {' and '.join(texts)}, whatever the other channels do. {why}; {cure}, or "
+        "remove an equation"
     )
 
 

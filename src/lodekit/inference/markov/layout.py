@@ -26,8 +26,8 @@ Numbers = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 #: Measurements in a block: for the evidence, and where covariances of all its states are asked for.
 _USUAL, _ASKED = 128, 48
-#: Of a short record fewer: so many rows at least, and so many times the root of all rows, where the ways through a block
-#: and from block to block cost about the same.
+#: Of a short record fewer: so many rows at least, and so many times the root of all rows, where the ways through a
+#: block and from block to block cost about the same.
 _LEAST, _ROOT = 12, 0.6
 #: Where blocks share nothing their length is nothing to the cost of each: longer ones, as soon as there are so many.
 _LONGER, _MANY = 2, 1000
