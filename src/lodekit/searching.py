@@ -50,7 +50,14 @@ _SAME = 0.02
 
 
 def find_optimum(setup: Setup, known: Array | None = None) -> tuple[Optimum, Array, dict[str, float]]:
-    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance."""
+    """Return the best optimum, the curvature there, and by how much the objective is less without each disturbance.
+
+    Parameters
+    ----------
+    setup : Setup
+    known : array, optional
+        A point to search from, a vector of the layout.
+    """
     if not setup.layout.disturbances:
         return *_polished(setup.objective, _search_all(setup, known)), {}
     if known is None and _is_read(setup):
