@@ -121,7 +121,7 @@ def lamp(folder: Path) -> dict[str, Any]:
         told = ljung_box(innovations, 20)
         print(f"lamp, {count} of lags, textbook: log likelihood {value:.2f}, tau {np.exp(best[:-1])}, K and y0 {gains}")
         print(f"      innovations: lag 1 {told[0]:.2f}, Ljung-Box {told[1]:.0f} over 20 lags (31 at 95 %)")
-        # Open modes cost about nine nats each: evidences compare with those of free initial states where they are learned.
+        # Open modes cost about nine nats each; learned ones compare with free initial states.
         gp = lk.LODEGP(
             lamp_system(count),
             inputs={"u": "hold"},
