@@ -67,13 +67,7 @@ def prepare(
     disturbances = arguments.known_disturbances(system)
     _refuse_measured(measurements, disturbances)
     reader = ObservableReader(system, measurements.inputs, disturbances)
-    try:
-        latents = arguments.latents(reader.reduced)
-    except EquationError:
-        if disturbances:
-            # What is unknown is no input: the same is said of it by its own name.
-            system.state_space(settled, disturbances=tuple(disturbances))
-        raise
+    latents = arguments.latents(_reduced(reader, settled))
     case = _case(arguments, measurements, latents, disturbed=bool(disturbances))
     start, stop = measurements.window
     known = [*measurements.summaries, *measurements.input_summaries]
@@ -95,6 +89,17 @@ def prepare(
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
     return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _reduced(reader: ObservableReader, kinds: Mapping[str, str]) -> System:
+    """Return the system without inputs and disturbances; raise where equations tie these."""
+    try:
+        return reader.reduced
+    except EquationError:
+        if reader.disturbances:
+            # What is unknown is no input: the same is said of it by its own name.
+            reader.system.state_space(kinds, disturbances=tuple(reader.disturbances))
+        raise
 
 
 def _case(arguments: Arguments, measurements: Measurements, latents: Sequence[Latent], *, disturbed: bool) -> Case:
