@@ -18,7 +18,12 @@ from lodekit.data.observations import Observations
 from lodekit.data.sources import read_source
 from lodekit.described import plain_values
 from lodekit.disturbing import without_disturbances
+<<<<<<< HEAD
 from lodekit.fitted import Fit
+||||||| d9d17c3
+=======
+from lodekit.errors import EquationError
+>>>>>>> lamp16
 from lodekit.fitting import make_fit
 from lodekit.learning.needs import boundary_p_value
 from lodekit.learning.search import Optimum
@@ -203,8 +208,15 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     found = gp.disturbances_["w"]
     assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
     assert "w: white noise, not needed: it is best at zero" in gp.summary()
+<<<<<<< HEAD
     given, known = system.given(["w"]), {"u": "hold"}
     without = lk.LODEGP(given, inputs=known, mode_deviation="learned", restarts=1, random_state=0).fit(t, data)
+||||||| d9d17c3
+    given = system.given(["w"])
+    without = lk.LODEGP(given, inputs={"u": "hold"}, mode_deviation="learned", random_state=0).fit(t, data)
+=======
+    without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, random_state=0).fit(t, data)
+>>>>>>> lamp16
     assert gp.log_evidence_ == pytest.approx(without.log_evidence_, abs=1e-5)
     for name, each in without.parameters_.items():
         assert gp.parameters_[name].value == pytest.approx(each.value, rel=1e-5)
@@ -307,3 +319,19 @@ def test_the_command_line_and_files_name_disturbances(tmp_path: Path) -> None:
     assert "no finite state" in refused.stderr
     (tmp_path / "wrong.toml").write_text(f"{text}3\n")
     assert "'white' or 'matern-3/2'" in run("inspect", str(tmp_path / "wrong.toml")).stderr
+
+
+@pytest.mark.parametrize(
+    ("equations", "disturbances", "words"),
+    [
+        (["x' = -x + w", "w' = -w"], ["w"], "determine the disturbance 'w'"),
+        (["x' = -x + w", "w = 2*v"], ["w", "v"], "tie the disturbances to each other"),
+        (["x' = -x + u + w", "w = u"], ["w"], "tie the disturbances w to the inputs u"),
+    ],
+)
+def test_what_ties_disturbances_is_said_of_them(equations: list[str], disturbances: list[str], words: str) -> None:
+    inputs = {"u": "hold"} if "u" in "".join(equations) else None
+    gp = lk.LODEGP(lk.System(equations), inputs=inputs, disturbances=dict.fromkeys(disturbances, "white"))
+    t = np.arange(5.0)
+    with pytest.raises(EquationError, match=words):
+        gp.fit(t, {"x": t, "u": t} if inputs else {"x": t})

@@ -40,11 +40,9 @@ def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
         del left[name]
     gone = [name for name in setup.reader.disturbances if name not in left]
     engine = setup.arguments.engine if left else "auto"
-    # Evidences compare where initial states have the same prior.
-    modes = setup.arguments.mode_deviation or "learned"
     return prepare(
         setup.system.given(gone),
-        replace(setup.arguments, disturbances=left or None, engine=engine, mode_deviation=modes),
+        replace(setup.arguments, disturbances=left or None, engine=engine),
         setup.measurements,
         time=units,
         scales=dict(zip(setup.measurements.names, units.scales.tolist(), strict=True)),

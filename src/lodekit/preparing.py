@@ -12,7 +12,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.records import Pool, padded, parts_of
 from lodekit.data.units import Units
-from lodekit.errors import DataError, LodekitError
+from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
@@ -67,7 +67,7 @@ def prepare(
     disturbances = arguments.known_disturbances(system)
     _refuse_measured(measurements, disturbances)
     reader = ObservableReader(system, measurements.inputs, disturbances)
-    latents = arguments.latents(reader.reduced)
+    latents = arguments.latents(_reduced(reader, settled))
     case = _case(arguments, measurements, latents, disturbed=bool(disturbances))
     start, stop = measurements.window
     known = [*measurements.summaries, *measurements.input_summaries]
@@ -89,6 +89,17 @@ def prepare(
     if not isinstance(measurements, Pool):
         return prepare_record(system, arguments, measurements, prior, layout, case)
     return _prepare_records(system, arguments, measurements, prior, layout, case, starts or {})
+
+
+def _reduced(reader: ObservableReader, kinds: Mapping[str, str]) -> System:
+    """Return the system without inputs and disturbances; raise where equations tie these."""
+    try:
+        return reader.reduced
+    except EquationError:
+        if reader.disturbances:
+            # What is unknown is no input: the same is said of it by its own name.
+            reader.system.state_space(kinds, disturbances=tuple(reader.disturbances))
+        raise
 
 
 def _case(arguments: Arguments, measurements: Measurements, latents: Sequence[Latent], *, disturbed: bool) -> Case:
@@ -123,13 +134,11 @@ def _settle_modes(
 ) -> tuple[float | None, OpenModes | None]:
     """Return the deviation of modes where it is fixed, and what it follows where they are left open.
 
-    They are where inputs drive all that was measured, unless the user says otherwise. With disturbances initial states
-    are of the size of what moves them afterwards; the data tell that, and nothing is gained by leaving it open.
+    They are where inputs drive all that was measured, unless the user says otherwise.
     """
     if wanted == "open" and not case.in_memory:
         raise LodekitError("mode_deviation='open' needs measurements in memory; give a number, or 'learned'")
-    told = case.latents or case.exact or case.disturbed
-    if wanted == "open" or (wanted is None and case.driven and not told):
+    if wanted == "open" or (wanted is None and case.driven and not case.latents and not case.exact):
         return None, _open_modes(measurements, prior, starts)
     return (None if wanted is None or isinstance(wanted, str) else float(wanted)), None
 

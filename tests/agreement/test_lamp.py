@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import lodekit as lk
 from disturbances import lamp_system, ljung_box, witness
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
@@ -79,3 +80,19 @@ def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array
         assert told is not None
         assert told.is_correlated
         assert told.lags[0] == pytest.approx(0.64, abs=0.01)
+
+
+def test_a_fit_finds_the_best_of_the_witness_without_start_values(record: tuple[Array, Array, Array]) -> None:
+    """Two lags, of every fourth row: a search that loses one of them ends at -343.7. Within 10, as it has a prior."""
+    t, u, y = (column[::4] for column in record)
+    gp = lk.LODEGP(
+        lamp_system(2), inputs={"u": "hold"}, disturbances={"w": "white"}, mode_deviation="learned", random_state=0
+    ).fit(t, {"u": u, "y": y})
+    found = {name: each.value for name, each in gp.parameters_.items()}
+    ratio = gp.noise_["y"] / gp.disturbances_["w"].deviation
+    # Which of both lags comes first does not show.
+    value, _, (gain, offset), _ = witness(np.log([found["s"], found["tau"], ratio]), u, y, t[1] - t[0])
+    # The witness is best without noise, of which a weak prior expects some.
+    assert value == pytest.approx(-305.04, abs=1.0)
+    assert gp.log_evidence_ == pytest.approx(-305.04, abs=10.0)
+    assert (found["K"], found["y0"]) == pytest.approx((gain, offset), rel=0.02)
