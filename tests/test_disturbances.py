@@ -18,12 +18,8 @@ from lodekit.data.observations import Observations
 from lodekit.data.sources import read_source
 from lodekit.described import plain_values
 from lodekit.disturbing import without_disturbances
-<<<<<<< HEAD
-from lodekit.fitted import Fit
-||||||| d9d17c3
-=======
 from lodekit.errors import EquationError
->>>>>>> lamp16
+from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.learning.needs import boundary_p_value
 from lodekit.learning.search import Optimum
@@ -208,15 +204,7 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     found = gp.disturbances_["w"]
     assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
     assert "w: white noise, not needed: it is best at zero" in gp.summary()
-<<<<<<< HEAD
-    given, known = system.given(["w"]), {"u": "hold"}
-    without = lk.LODEGP(given, inputs=known, mode_deviation="learned", restarts=1, random_state=0).fit(t, data)
-||||||| d9d17c3
-    given = system.given(["w"])
-    without = lk.LODEGP(given, inputs={"u": "hold"}, mode_deviation="learned", random_state=0).fit(t, data)
-=======
-    without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, random_state=0).fit(t, data)
->>>>>>> lamp16
+    without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, restarts=1, random_state=0).fit(t, data)
     assert gp.log_evidence_ == pytest.approx(without.log_evidence_, abs=1e-5)
     for name, each in without.parameters_.items():
         assert gp.parameters_[name].value == pytest.approx(each.value, rel=1e-5)

@@ -321,13 +321,7 @@ class MarkovData(Measured):
     def _usual(self) -> int:
         """How many measurements a block has where nobody says."""
         rows, width = self.table[1].shape
-<<<<<<< HEAD
         return int(min(_USUAL, width * max(_LEAST, int(_ROOT * np.sqrt(rows)))))
-||||||| d9d17c3
-        return min(_USUAL, width * max(_LEAST, int(_ROOT * np.sqrt(rows))))
-=======
-        return int(min(_USUAL, width * max(_LEAST, _ROOT * np.sqrt(rows) // 1)))
->>>>>>> lamp16
 
     def with_times(self, times: Array, length: int | None = None, sums: Sums | None = None) -> tuple[Layout, Numbers]:
         """Return a layout that has places for more times, and the numbers of these places.
