@@ -202,9 +202,9 @@ def make_filter(
     border : Border, optional
         What is said at both ends.
     """
-    border = border or Border()
     if not (space.is_finite and np.isfinite(variance).all() and (variance > 0).all()):
         return None
+    border = border or Border()
     start = space.root_at(float(layout.times[0, 0])) if border.root is None else border.root
     if not np.isfinite(start).all():
         return None
@@ -217,8 +217,7 @@ def make_filter(
                 own = Alone.of(space, layout, chunk, variance, values)
                 parts.put_alone(chunk, own)
                 projected.add_alone(chunk, own)
-                room -= own.count
-                if room >= 0:
+                if (room := room - own.count) >= 0:
                     alone[number] = own
                 continue
             white = whiten(space, layout, chunk, variance)
@@ -226,15 +225,13 @@ def make_filter(
             return None
         parts.put(chunk, white)
         projected.add(chunk, white, values)
-        used += white.inside.carried.size + 2 * white.inverse.size
-        if used <= _KEPT:
+        if (used := used + white.inside.carried.size + 2 * white.inverse.size) <= _KEPT:
             kept[number] = white
-    told, moved, noise, half_logs = parts.told, parts.moved, parts.noise, parts.half_logs
-    if not all(np.isfinite(part).all() for part in (told, moved, noise, half_logs)):
+    if not parts.is_finite:
         return None
-    carried = carry(start, layout.patterns, told, moved, noise)
-    whole = Filter(space, layout, variance, told, moved, half_logs, carried, kept, alone, parts.basis, border)
-    return whole, projected
+    carried = carry(start, layout.patterns, parts.told, parts.moved, parts.noise)
+    known = space, layout, variance, parts.told, parts.moved, parts.half_logs
+    return Filter(*known, carried, kept, alone, parts.basis, border), projected
 
 
 @dataclass(frozen=True)
@@ -254,6 +251,10 @@ class _Patterns:
         basis = np.zeros((count, length, size)) if looking else None
         told, moved, noise = np.zeros((3, count, size, size))
         return cls(told, moved, noise, np.zeros(count), basis)
+
+    @property
+    def is_finite(self) -> bool:
+        return all(bool(np.isfinite(part).all()) for part in (self.told, self.moved, self.noise, self.half_logs))
 
     def put(self, chunk: Chunk, white: White) -> None:
         own = chunk.patterns
