@@ -19,6 +19,7 @@ from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
+from lodekit.studio.turns import in_turn
 from lodekit.system.files import read_system_file
 from lodekit.workflow import open_data
 
@@ -79,6 +80,7 @@ class Warm:
         """The measurements, by channel."""
         return {item.observable: (item.times, item.values) for item in self.setup.measurements.shown}
 
+    @in_turn
     def curve(self, values: Mapping[str, float], times: Array | None = None) -> Curve:
         """Return the posterior mean at some values.
 
@@ -103,6 +105,7 @@ class Warm:
         return Curve(tuple(names), at, mean, float(evidence))
 
 
+@in_turn
 def warm_up(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> Warm:
     """Return an engine on the measurements of a file, with a first guess of all that is not a parameter.
 

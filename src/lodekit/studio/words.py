@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.mathml import equations_to_mathml
+from lodekit.studio.turns import in_turn
 from lodekit.system.display import sections
 from lodekit.system.system import System
 
@@ -65,6 +66,7 @@ class Algebra:
     trouble: str = ""
 
 
+@in_turn
 @lru_cache(maxsize=64)
 def analyse(system: System) -> Analysis:
     """Return what a system implies, in words.
@@ -93,6 +95,7 @@ def analyse(system: System) -> Analysis:
     )
 
 
+@in_turn
 @lru_cache(maxsize=64)
 def prove(system: System) -> Algebra:
     """Return the Smith form and all solutions as text, with what was proved about them.
@@ -111,6 +114,7 @@ def prove(system: System) -> Algebra:
         return Algebra(text, (), str(problem))
 
 
+@in_turn
 def exponents_at(system: System, known: Sequence[str], values: Mapping[str, float]) -> tuple[complex, ...]:
     """Return the exponents of what is left when some channels are known: the poles of the response to them.
 
