@@ -31,7 +31,7 @@ CALLS = {
     "watch": ("watch", "heating-fit", "missing.csv", "--once"),
 }
 #: These take longer; where they are tested, it is in a process of their own. So is a fit that goes well, below.
-ELSEWHERE = {"demo", "reproduce", "studio"}
+ELSEWHERE = {"demo", "reproduce"}
 
 
 def words(text: str) -> list[str | float]:
