@@ -10,7 +10,6 @@ from lodekit.certificate.sense import equations_with_values
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.learning.residuals import FEW
-from lodekit.mathml import equations_to_mathml
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
 from lodekit.prior.disturbed import WHITE
@@ -22,6 +21,7 @@ from lodekit.report.subject import Subject, Truth, read_span
 from lodekit.report.wording import count, digits, format_like, format_uncertain, join, sentence, show_share
 from lodekit.system.dimensions import derive_units
 from lodekit.system.display import sections
+from lodekit.system.mathml import equations_to_mathml
 
 __all__ = ["make_report"]
 
