@@ -27,6 +27,8 @@ __all__ = ["make_report"]
 
 #: So many records have sections of their own at most.
 _MOST = 12
+#: A note of so many characters stands in the place of an interval.
+_SHORT = 12
 
 
 def make_report(
@@ -253,9 +255,11 @@ def _add_tables(page: Page, subject: Subject) -> None:
             low, high = found.interval
             true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
             shown = digits(found.value, found.std_error, 5)
-            row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to {high:.{shown}g}"]
-            row = row if learned else [row[0], "–", "–"]
-            rows.append([name, *row, subject.unit(name).strip(), *true, found.note])
+            # Where there is little room, an interval takes two lines, and a short note no column of its own.
+            row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
+            is_short = len(found.note) <= _SHORT
+            row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
+            rows.append([name, *row, subject.unit(name).strip(), *true, "" if is_short else found.note])
         _add_table(page, head, rows, text=("unit", "note"))
         what = subject.gp.fit_.setup.objective.described
         wider = max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
