@@ -12,6 +12,7 @@ from lodekit.version import __version__
 
 _LAZY = {
     "LODEGP": "lodekit.model",
+    "plan_experiment": "lodekit.experiment",
     "Observations": "lodekit.data.observations",
     "Statistics": "lodekit.data.statistics",
 }
@@ -40,10 +41,12 @@ __all__ = [
     "System",
     "__version__",
     "catalog",
+    "plan_experiment",
     "read_system_file",
 ]
 
 if TYPE_CHECKING:
     from lodekit.data.observations import Observations
     from lodekit.data.statistics import Statistics
+    from lodekit.experiment import plan_experiment
     from lodekit.model import LODEGP
