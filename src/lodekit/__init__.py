@@ -12,7 +12,7 @@ from lodekit.version import __version__
 
 _LAZY = {
     "LODEGP": "lodekit.model",
-    "plan_experiment": "lodekit.experiment",
+    "plan_experiment": "lodekit.plans",
     "Observations": "lodekit.data.observations",
     "Statistics": "lodekit.data.statistics",
 }
@@ -48,5 +48,5 @@ __all__ = [
 if TYPE_CHECKING:
     from lodekit.data.observations import Observations
     from lodekit.data.statistics import Statistics
-    from lodekit.experiment import plan_experiment
     from lodekit.model import LODEGP
+    from lodekit.plans import plan_experiment
