@@ -101,7 +101,7 @@ def suggest_inverse(name: str) -> str:
 
 
 def find_alike(name: str, others: Iterable[str]) -> str:
-    """Return the one of other names that a name may be a slip of; nothing where none is alike.
+    """Return the one of `others` that a `name` may be a slip of; nothing where none is alike.
 
     Examples
     --------
