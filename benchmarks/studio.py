@@ -93,8 +93,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     result: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
-    with serving() as address, browsing() as browser:
-        visitor = Visitor(browser.new_context(viewport={"width": 1280, "height": 900}), address)
+    with serving() as server, browsing() as browser:
+        visitor = Visitor(browser.new_context(viewport={"width": 1280, "height": 900}), server.address)
         visitor.settle()
         typed = {} if arguments.sliders else measure_typing(visitor, arguments.repeats)
         every = [each for own in typed.values() for each in own]
@@ -108,7 +108,7 @@ def main() -> None:
             slid = measure_sliding(visitor, 4 * arguments.repeats)
             print(f"slider to curve, {name}: {describe(slid)}")
             result[f"slider {name}"] = slid
-            visitor = Visitor(visitor.page.context, address)
+            visitor = Visitor(visitor.page.context, server.address)
     print(f"load {result['load']:.1f} on {result['cores']} cores when it began")
     if arguments.json:
         arguments.json.write_text(json.dumps({**result, "typing": typed}, indent=1))

@@ -7,11 +7,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,27 +40,38 @@ def find_browser() -> str | None:
         return "" if Path(driver.chromium.executable_path).exists() else None
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server of the studio: where it answers, and its process."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+
 @contextmanager
-def serving(data: Path | None = None) -> Iterator[str]:
-    """Yield the address of a server of the studio."""
+def serving(data: Path | None = None) -> Iterator[Server]:
+    """Yield a server of the studio; one that has ended meanwhile is told with what it said last."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "lodekit", "studio", "--no-browser", "--port", str(port)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    server = subprocess.Popen(
-        [*command, *([] if data is None else [str(data)])],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address = f"http://localhost:{port}"
-    try:
-        _wait_for(address, server)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(20)
+    environment["PYTHONFAULTHANDLER"] = "1"
+    with tempfile.TemporaryFile() as said:
+        server = subprocess.Popen(
+            [*command, *([] if data is None else [str(data)])], env=environment, stdout=said, stderr=said
+        )
+        try:
+            _wait_for(f"http://localhost:{port}", server)
+            yield Server(f"http://localhost:{port}", server)
+            ended = server.poll()
+        finally:
+            server.terminate()
+            server.wait(20)
+        if ended is not None:
+            said.seek(0)
+            last = said.read().decode(errors="replace")[-4000:]
+            raise AssertionError(f"the server ended by itself with {ended}; it said:\n{last}")
 
 
 def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:

@@ -60,9 +60,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=_FOLDER)
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
-    with serving() as address, browsing() as browser:
+    with serving() as server, browsing() as browser:
         context = browser.new_context(viewport={"width": 1240, "height": 7400})
-        visitor = Visitor(context, address)
+        visitor = Visitor(context, server.address)
         prepare(visitor)
         visitor.page.wait_for_timeout(2000)
         for number, name in enumerate(_STEPS[:4], 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,25 @@ import pytest
 
 import lodekit as lk
 from lodekit.workflow import fit_file
-from studio_browser import HOW, Visitor, browsing, find_browser, serving
+from studio_browser import HOW, Server, Visitor, browsing, find_browser, serving
 
 pytest.importorskip("streamlit", reason="the studio needs Streamlit: pip install 'lodekit[studio]'")
 expect = pytest.importorskip("playwright.sync_api", reason="pip install playwright").expect
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[tuple[Any, str]]:
+def server() -> Iterator[Server]:
     if find_browser() is None:
         pytest.skip(HOW)
-    with serving() as address, browsing() as browser:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def place(server: Server) -> Iterator[tuple[Any, str]]:
+    with browsing() as browser:
         # One context, so that the script of the page is fetched once.
-        yield browser.new_context(viewport={"width": 1280, "height": 900}), address
+        yield browser.new_context(viewport={"width": 1280, "height": 900}), server.address
 
 
 @pytest.fixture
@@ -162,6 +169,14 @@ def test_a_session_file_reopens_everything_elsewhere(fitted: Visitor, visitor: V
     visitor.drop("odd.studio", json.dumps({"kind": "odd"}).encode(), "Reopen a session")
     visitor.sees("expected a session that the studio has saved")
     assert visitor.table("Parameters of the fit") == before
+
+
+def test_somebody_who_leaves_does_not_end_the_server(server: Server, visitor: Visitor) -> None:
+    """A page that is closed while the server writes to it is a broken pipe, which ends commands."""
+    server.process.send_signal(signal.SIGPIPE)
+    visitor.type("p' = -p + w")
+    visitor.sees("either p or w")
+    assert server.process.poll() is None
 
 
 def test_two_people_do_not_see_each_other(fitted: Visitor, visitor: Visitor) -> None:

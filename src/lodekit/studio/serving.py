@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:
     """
     from streamlit.web import bootstrap
 
+    if hasattr(signal, "SIGPIPE"):
+        # Commands end when nobody reads them any more; a server must not when somebody closes a page.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.environ.pop(START, None)
     if data is not None:
         os.environ[START] = str(data.resolve())
