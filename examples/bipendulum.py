@@ -1,11 +1,11 @@
 """Two pendulums on one rod.
 
-The running example of the paper: two pendulums of lengths 1 and 2 hang from one rod, and whoever accelerates the rod moves
-both. Equations for small angles are linear. Here 25 noisy measurements of both angles are given, and the acceleration u of the
-rod is never measured: the equations know it.
+The running example of the paper: two pendulums of lengths 1 and 2 hang from one rod, and whoever accelerates the rod
+moves both. Equations for small angles are linear. Here 25 noisy measurements of both angles are given, and the
+acceleration u of the rod is never measured: the equations know it.
 
-What to see: u is an answer, with a band. So is everything else that is linear in the channels and their derivatives, beyond the
-data as well: the prior is one on the channels, which goes back to rest quietly where nothing was measured.
+What to see: u is an answer, with a band. So is everything else that is linear in the channels and their derivatives,
+beyond the data as well: the prior is one on the channels, which goes back to rest quietly where nothing was measured.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
 """Balancing, seen on film.
 
-A pendulum stands upright on a cart that is pushed to and fro. A camera gives the position x of the cart and the angle phi. Masses
-are known, the length l of the pendulum and the force F are not.
+A pendulum stands upright on a cart that is pushed to and fro. A camera gives the position x of the cart and the angle
+phi. Masses are known, the length l of the pendulum and the force F are not.
 
-What to see: the system is unstable, and that is no obstacle. Nothing is integrated forward in time; solutions are described as a
-whole.
+What to see: the system is unstable, and that is no obstacle. Nothing is integrated forward in time; solutions are
+described as a whole.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ print(system.explain())
 
 t = np.linspace(0, 12, 60)
 exact = example.solution_at(t)
-seen = exact[:, :2] + [0.005, 0.001] * np.random.default_rng(0).standard_normal((60, 2))
+seen = exact[:, :2] + [0.02, 0.002] * np.random.default_rng(0).standard_normal((60, 2))
 gp = lk.LODEGP(system, random_state=0).fit(t, {"x": seen[:, 0], "phi": seen[:, 1]})
 
 length = gp.parameters_["l"]

@@ -1,10 +1,11 @@
 """A drug in blood and tissue, from twelve samples of blood.
 
-Pharmacokinetics with few data: an infusion runs for three hours, blood is sampled twelve times over a day, and tissue cannot be
-sampled at all. The dose is a known input. All three rate constants follow from blood alone, and the tissue with them.
+Pharmacokinetics with few data: an infusion runs for three hours, blood is sampled twelve times over a day, and tissue
+cannot be sampled at all. The dose is a known input. All three rate constants follow from blood alone, and the tissue
+with them.
 
-What to see: nobody has seen tissue, but its curve has a band that one can argue with: it counts that the rates were estimated from
-twelve samples.
+What to see: nobody has seen tissue, but its curve has a band that one can argue with: it counts that the rates were
+estimated from twelve samples.
 """
 
 import numpy as np
@@ -32,10 +33,14 @@ data = data.add([0.0], "blood", [0.0], std=0.0).add([0.0], "tissue", [0.0], std=
 gp = lk.LODEGP(example.system, inputs={"dose": "hold"}, random_state=0).fit(data)
 for name, found in gp.parameters_.items():
     low, high = found.interval
-    print(f"{name} = {found.value:.3f} per hour, 95 % from {low:.3f} to {high:.3f} (truth: {float(example.values[name]):g})")
+    print(
+        f"{name} = {found.value:.3f} per hour, 95 % from {low:.3f} to {high:.3f} (truth: {float(example.values[name]):g})"
+    )
 times = np.linspace(0, 24, 97)
 tissue, std = gp.predict(times, "tissue", return_std=True)
-print(f"tissue peaks {times[tissue.argmax()]:.1f} h after the start, at {tissue.max():.1f} +- {std[tissue.argmax()]:.1f}")
+print(
+    f"tissue peaks {times[tissue.argmax()]:.1f} h after the start, at {tissue.max():.1f} +- {std[tissue.argmax()]:.1f}"
+)
 
 truth = {"blood": lambda s: amounts(s)[:, 0], "tissue": lambda s: amounts(s)[:, 1]}
 figure = gp.plot(np.linspace(0, 24, 200), truth=truth, units={"t": "h", "blood": "mg", "tissue": "mg", "dose": "mg/h"})

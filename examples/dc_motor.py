@@ -1,11 +1,11 @@
 """A motor under steps of voltage.
 
-The voltage of a DC motor is switched every few seconds. Somebody set it: it is a known input, held between samples, and no random
-function. Speed w and current i are logged. The torque constant K is in the data sheet; inertia, friction, resistance and inductance
-are learned.
+The voltage of a DC motor is switched every few seconds. Somebody set it: it is a known input, held between samples,
+and no random function. Speed w and current i are logged. The torque constant K is in the data sheet; inertia,
+friction, resistance and inductance are learned.
 
-What to see: nothing is left to chance but noise and the initial state, and the evidence is computed on these alone (the engine
-called modal). The three numbers below the estimates are those that a control engineer asks for next.
+What to see: nothing is left to chance but noise and the initial state, and the evidence is computed on these alone
+(the engine called modal). The three numbers below the estimates are those that a control engineer asks for next.
 """
 
 import numpy as np

@@ -1,10 +1,11 @@
 """Ring-down: a frequency and a damping.
 
-Something was plucked and rings down by itself. 40 noisy readings over eight seconds tell damping and stiffness, and with them how
-it goes on. There is no free function in this system: all that can differ from one solution to another is the initial state.
+Something was plucked and rings down by itself. 40 noisy readings over eight seconds tell damping and stiffness, and
+with them how it goes on. There is no free function in this system: all that can differ from one solution to another
+is the initial state.
 
-What to see: the shaded part is a forecast over as long a time again. Its band widens in phase, as it must: the frequency is known to
-a few parts in a thousand, and not better.
+What to see: the shaded part is a forecast over as long a time again. An ordinary Gaussian process would return to
+zero within a period after the last point, because it does not know that things ring.
 """
 
 import numpy as np

@@ -1,15 +1,15 @@
 """A heater and what it heats.
 
-A heating element f1 is driven by u and exchanges heat with an object f2, at rates a and b that nobody knows. From 25 noisy
-measurements of all three come the curves, the rates with intervals, and the noise of each channel. This is the paper's example
-of unknown parameters, where the truth is a = 3 and b = 1.
+A heating element f1 is driven by u and exchanges heat with an object f2, at rates a and b that nobody knows. From 25
+noisy measurements of all three come the curves, the rates with intervals, and the noise of each channel. This is the
+paper's example of unknown parameters, where the truth is a = 3 and b = 1.
 
-What to see: the left column shows the curves; the right one how well the data tell each rate. The curve is the evidence as one
-parameter moves and everything else is learned anew; it crosses the grey line at the ends of the 95 % interval.
+What to see: how well the data tell each rate. The curve is the log evidence as one parameter moves and everything
+else is learned anew, beside the normal approximation that the 95 % interval rests on. The truth lies inside both
+intervals.
 """
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import lodekit as lk
 
@@ -24,8 +24,5 @@ for name, found in gp.parameters_.items():
 for name, level in gp.noise_.items():
     print(f"noise of {name}: {level:.3f} (truth: 0.02)")
 
-figure = Figure(figsize=(8.5, 4.2), layout="constrained")
-left, right = figure.subfigures(1, 2, width_ratios=(1.6, 1))
-gp.plot(truth=example.solution_at, axes=left.subplots(3, sharex=True))
-gp.plot_parameters(truth=example.values, axes=right.subplots(2))
+figure = gp.plot_parameters(truth=example.values)
 figure.savefig("heating.png")

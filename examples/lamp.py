@@ -1,14 +1,13 @@
 """A lamp over a steel plate, and a model that is too simple.
 
-A halogen lamp heats a plate from above; its voltage was switched for 27 minutes (DaISy, Roy Smith; 801 rows). The record is real, and
-not part of this project: give its folder, `python examples/lamp.py FOLDER`, or set LODEKIT_DATA.
+A halogen lamp heats a plate from above; its voltage was switched for 27 minutes (DaISy, Roy Smith; 801 rows). The
+record is real, and not part of this project: give its folder, `python examples/lamp.py FOLDER`, or set LODEKIT_DATA.
 
-One time constant is the first thing to try. It explains most of what happens, least squares would be content, and the residuals
-say that it is wrong.
+One time constant is the first thing to try. It explains most of what happens, least squares would be content, and the
+residuals say that it is wrong.
 
-What to see: on the left data and fit look alike. On the right the same fit by what it leaves: slow waves instead of noise,
-correlations near one, a periodogram far outside its band. Intervals are eleven times as wide as independent errors would
-make them.
+What to see: the fit follows the record, more or less. What it leaves has the shape of the lamp's steps, which noise
+cannot know. Intervals are ten times as wide as independent errors would make them.
 """
 
 import os
@@ -16,9 +15,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import lodekit as lk
+from lodekit.plotting import add_legend, draw_channel, draw_input, make_panels
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("LODEKIT_DATA", "../shared/data"))
 record = folder / "daisy_heating_system.dat"
@@ -33,12 +32,14 @@ lamp = lk.System(
 gp = lk.LODEGP(lamp, inputs={"u": "hold"}, random_state=0).fit(t, {"u": u, "y": y})
 for name, found in gp.parameters_.items():
     print(f"{name} = {found.value:.4g}, 95 % from {found.interval[0]:.3g} to {found.interval[1]:.3g}")
-left = y - gp.predict(t, "y")
-print(f"explained: {100 * (1 - np.linalg.norm(left) / np.linalg.norm(y - y.mean())):.0f} %")
+curve, std = gp.predict(t, "y", return_std=True)
+print(f"explained: {100 * (1 - np.linalg.norm(y - curve) / np.linalg.norm(y - y.mean())):.0f} %")
 print(gp.diagnose().sentences[0])
 
-figure = Figure(figsize=(9.5, 5), layout="constrained")
-curves, rest = figure.subfigures(1, 2)
-gp.plot(observable=["y", "u"], axes=curves.subplots(2, sharex=True), units={"t": "s", "y": "degC", "u": "V"})
-gp.plot_residuals(axes=rest.subplots(3))
+figure, panels = make_panels(3)
+draw_channel(panels[0], t, curve, std, data=(t, y), label="y", unit="degC")
+draw_channel(panels[1], t, y - curve, label="left over", unit="K")
+draw_input(panels[2], t, u, label="lamp (V)")
+panels[2].set_xlabel("t (s)")
+add_legend(figure, panels, outside=True)
 figure.savefig("lamp.png")

@@ -1,9 +1,10 @@
 """A chain of masses, seen at its ends.
 
-Four masses between springs, pushed at the first by a force that nobody records. Only the first and the last mass have a sensor. The
-two in between, and the force, follow from the equations.
+Four masses between springs, pushed at the first by a force that nobody records. Only the first and the last mass have
+a sensor. The two in between, and the force, follow from the equations.
 
-What to see: one free function moves everything, so two sensors are more than enough: one would leave only initial states open.
+What to see: one free function moves everything, so two sensors are more than enough: one would leave only initial
+states open.
 """
 
 import numpy as np
@@ -15,8 +16,10 @@ print(example.system.explain())
 
 t = np.linspace(0, 20, 50)
 exact = example.solution_at(t)
-noise = 0.02 * np.random.default_rng(0).standard_normal((50, 2))
-gp = lk.LODEGP(example.system, random_state=0).fit(t, {"x1": exact[:, 0] + noise[:, 0], "x4": exact[:, 3] + noise[:, 1]})
+noise = 0.1 * np.random.default_rng(0).standard_normal((50, 2))
+gp = lk.LODEGP(example.system, random_state=0).fit(
+    t, {"x1": exact[:, 0] + noise[:, 0], "x4": exact[:, 3] + noise[:, 1]}
+)
 
 mean, std = gp.predict(t, return_std=True)
 for j, name in enumerate(example.system.channels):

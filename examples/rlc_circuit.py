@@ -1,10 +1,10 @@
 """A circuit, and the charge that no instrument shows.
 
-Resistor, coil and capacitor in series. Voltage V and current i are on the oscilloscope; the charge q of the capacitor is not. The
-coil has its inductance printed on it; resistance and capacitance are learned.
+Resistor, coil and capacitor in series. Voltage V and current i are on the oscilloscope; the charge q of the capacitor
+is not. The coil has its inductance printed on it; resistance and capacitance are learned.
 
-What to see: q' = i leaves the charge open by a constant, and the second equation closes it, because the voltage at the capacitor
-is q/C.
+What to see: q' = i leaves the charge open by a constant, and the second equation closes it, because the voltage at
+the capacitor is q/C.
 """
 
 import numpy as np

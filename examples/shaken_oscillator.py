@@ -1,10 +1,11 @@
 """An oscillator under a known force.
 
-The right-hand side of an equation may hold known functions of time: here sin(3 t) shakes an oscillator that had been pushed before.
-It was only measured from t = 4 to 9. Damping and stiffness follow, and so does all that came before and will come after.
+The right-hand side of an equation may hold known functions of time: here sin(3 t) shakes an oscillator that had been
+pushed before. It was only measured from t = 4 to 9. Damping and stiffness follow, and so does all that came before
+and will come after.
 
-What to see: looking back is as exact as looking ahead. What is not known well is the push at the beginning, because it had nearly
-died away when the measurements began: there the band opens.
+What to see: looking back is as exact as looking ahead. What is not known well is the push at the beginning, because
+it had nearly died away when the measurements began: there the band opens.
 """
 
 import numpy as np

@@ -1,10 +1,12 @@
 """Two rooms, one of them never entered.
 
-A heater warms one room; the room behind it has no thermometer, and outside it is cold, but how cold was not written down. Temperature
-and heating of the first room are measured. The exchange between the rooms and the outside temperature are learned.
+A heater warms one room; the room behind it has no thermometer, and outside it is cold, but how cold was not written
+down. Temperature and heating of the first room are measured. The exchange between the rooms and the outside
+temperature are learned.
 
-What to see: the hidden room, within a few tenths of a degree. Losses to the outside are known here; with those unknown as well, the
-data of one room would not tell all of it, and the summary would say which parameters are not identified.
+What to see: the hidden room, within a few tenths of a degree. Losses to the outside are known here; with those
+unknown as well, the data of one room would not tell all of it, and the summary would say which parameters are not
+identified.
 """
 
 import numpy as np

@@ -90,14 +90,14 @@ def run_script(name: str, folder: Path, data: Path | None = None, dpi: int = DPI
     dpi : int
         Of its figure.
     """
-    import matplotlib
+    import matplotlib as mpl
 
     printed, arguments, here = io.StringIO(), sys.argv, Path.cwd()
     script = str(EXAMPLES / f"{name}.py")
     try:
         sys.argv = [script] if data is None else [script, str(data)]
         os.chdir(folder)
-        with contextlib.redirect_stdout(printed), matplotlib.rc_context({"savefig.dpi": dpi}):
+        with contextlib.redirect_stdout(printed), mpl.rc_context({"savefig.dpi": dpi}):
             runpy.run_path(script, run_name="__main__")
     finally:
         sys.argv = arguments
@@ -129,10 +129,11 @@ def make_index() -> str:
         "",
         "# Gallery",
         "",
-        "Every system of the catalog, and every real record, fitted by a short script that you can run: `examples/NAME.py` in the",
-        "repository. All pages read alike. Black points are measurements, the blue line is the mean with its 95 % band, dashed red",
-        "is the truth where it is known, and grey is where nothing was measured. The suite runs every script, and compares what it",
-        "prints with what the pages say.",
+        "Every system of the catalog, and every real record, fitted by a short script that you can run:",
+        "`examples/NAME.py` in the repository. All pages read alike. Black points are measurements, the blue",
+        "line is the mean with its 95 % band, dashed red is the truth where it is known, and grey is where",
+        "nothing was measured. The suite runs every script, and compares what it prints with what the pages",
+        "say.",
         "",
     ]
     for title, names in GROUPS.items():
