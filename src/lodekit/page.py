@@ -67,7 +67,10 @@ mfrac > * { padding: .14em .1em; }
 @media (max-width: 40rem) {
   main { padding: 1.4rem 1rem 3rem; }
   h1 { font-size: 1.5rem; }
-  th, td { padding-right: .7rem; }
+  table { font-size: .8rem; }
+  th, td { padding-right: .5rem; }
+  th:last-child, td:last-child { padding-right: 0; }
+  td + td { white-space: normal; }
 }
 @media print {
   main { max-width: none; padding: 0; }
