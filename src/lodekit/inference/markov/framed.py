@@ -8,7 +8,7 @@ way back is the adjoint of the same recursion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Places that are worked on together.
 _GROUP = 16
+#: At every so many places it is looked how large covariances are.
+_EVERY = 4
 #: So many measurements tell how much noise they have.
 _SOME = 2000
 
@@ -122,8 +124,8 @@ class Framed:
         np.negative(in_xi, out=in_xi)
         in_xi[:s] += in_white
         in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
-        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0) / sigma**2
-        in_xi /= sigma
+        in_xi *= 1.0 / sigma
+        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0 / sigma) / sigma
         in_value = in_xi[s - 1].copy()
         in_xi[s:] += in_variance * h[:n]
         row[:n] = np.einsum("ikb,kb->ib", way.known, in_xi) + (in_variance * sigma) * xi[s:]
@@ -240,6 +242,8 @@ def sweep_framed(
     s = size + 1
     frames = make_frames(space, lengths, steps, _quiet(observed, variance, len(space.readings)))
     observed = np.ascontiguousarray(np.where(observed >= 0, observed, len(space.readings)).transpose(1, 2, 0))
+    if places and (observed == observed[:1, :, :1]).all():
+        frames = replace(frames, columns=observed[0, :, 0])
     y, R = _last(values), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
@@ -250,14 +254,15 @@ def sweep_framed(
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
             part = frames.part(group.start, group.stop)
-            H, variances = part.readings(observed[group]), np.zeros((group.stop - i, n, count))
+            H, variances = part.readings(observed[group]), []
         past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
         A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
         at = i - group.start
-        variances[at] = diagonal
+        if at % _EVERY == 0:
+            variances.append(diagonal.copy())
         for j in range(width):
             h, hq, noise = H[j, :n, at], H[j, n:size, at], H[j, size:, at]
             # How a measurement follows from the state at the start, its value, and its covariance with the state.
@@ -267,10 +272,10 @@ def sweep_framed(
             row[size] += y[i, j]
             row[s:] += noise
             squares[i, j] = np.einsum("ib,ib->b", h, row[s:]) + R[i, j]
-            row /= np.sqrt(squares[i, j])
+            row *= 1.0 / np.sqrt(squares[i, j])
             D -= np.multiply(row[s:, None], row, out=update)
         if i + 1 == group.stop:
-            doubt += _doubt(H[:, :n], variances, squares[group], largest)
+            doubt += _EVERY * _doubt(H[:, :n, ::_EVERY], np.stack(variances), squares[group][::_EVERY], largest)
     return Framed(space, frames, observed, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
 
 

@@ -24,13 +24,13 @@ __all__ = ["Cuts", "Frames", "Part", "Series", "make_frames"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
-#: How long a frame may be in units of the norm of F, at most and at least: so far transitions and their inverses are of
-#: moderate size.
+#: How far a frame may reach from its origin in units of the norm of F, at most and at least: so far transitions and
+#: their inverses are of moderate size.
 _LONGEST, _SHORTEST = 3.0, 0.01
 #: Blocks that have come so far through a frame change it where another block has to: few changes cost as much as many.
 _SOON = 0.7
-#: How large what noise does until the end of a frame may be, seen from its start, beside the noise of measurements:
-#: rounding is in proportion to the first, and what is computed to the second.
+#: How large what noise does from the origin of a frame to its ends may be beside the noise of measurements: rounding is
+#: in proportion to the first, and what is computed to the second.
 _LOUD = 300.0
 #: The most terms of a series, what those that are left out may be, and how many such ones have to follow each other.
 _TERMS, _SMALL, _IN_A_ROW = 60, 1e-17, 3
@@ -98,8 +98,8 @@ class Series:
         count = self.rows.shape[1]
         return np.flatnonzero(np.bincount(seen.ravel(), minlength=count)[: count - 1]).tolist()
 
-    def length(self, variance: Array) -> float:
-        """Return how long frames may be.
+    def reach(self, variance: Array) -> float:
+        """Return how far frames may reach from their origins.
 
         Parameters
         ----------
@@ -108,12 +108,12 @@ class Series:
         """
         tried = np.geomspace(_LONGEST, _SHORTEST, 24) / self._norm
         n = self._noisy
-        both = np.einsum("koi,kt->oit", self.rows[:, :-1], self.weights(tried))
+        both = np.einsum("koi,kst->osit", self.rows[:, :-1], self.weights(np.stack([tried, -tried])))
         # What noise does to a measurement is what its row says of its covariances with all states.
-        rows, noises = np.abs(both[:, :n]), np.abs(both[:, self._F.shape[0] :])
-        loud = np.einsum("oit,oit->ot", rows, noises) / variance[:, None]
+        rows, noises = np.abs(both[..., :n, :]), np.abs(both[..., self._F.shape[0] :, :])
+        loud = np.einsum("osit,osit->ost", rows, noises) / variance[:, None, None]
         # Numbers that are not finite are not quiet.
-        quiet = np.flatnonzero((loud <= _LOUD).all(axis=0))
+        quiet = np.flatnonzero((loud <= _LOUD).all(axis=(0, 1)))
         return float(tried[quiet[0]] if len(quiet) else tried[-1])
 
     def pull(self, in_rows: Array) -> tuple[Array, Array, Array]:
@@ -183,12 +183,15 @@ class Frames:
         all blocks change.
     since : array, shape (p, u)
         Times since the origins.
+    columns : array of int, shape (w,), optional
+        As in `Part`.
     """
 
     series: Series
     motion: Motion
     cuts: tuple[Cuts, ...]
     since: Array
+    columns: Numbers | None = None
 
     def part(self, start: int, stop: int) -> Part:
         """Return some consecutive places.
@@ -198,7 +201,7 @@ class Frames:
         start, stop : int
             The first of them, and the first behind them.
         """
-        return Part(self.series, self.series.weights(self.since[start:stop]))
+        return Part(self.series, self.series.weights(self.since[start:stop]), self.columns)
 
 
 @dataclass(frozen=True)
@@ -210,10 +213,13 @@ class Part:
     series : Series
     weights : array, shape (k, p, u)
         Powers of the times since the origins.
+    columns : array of int, shape (w,), optional
+        The numbers of the observables, where they are the same at all places.
     """
 
     series: Series
     weights: Array
+    columns: Numbers | None
 
     def readings(self, observed: Numbers) -> Array:
         """Return rows of measurements in the frames of their places, and these times the noise, (w, s + n, p, u).
@@ -225,14 +231,14 @@ class Part:
         """
         places, width, count = observed.shape
         size, weights = self.series.rows.shape[2], self.weights.reshape(len(self.weights), -1)
+        if self.columns is not None:
+            terms = self.series.rows[:, self.columns].reshape(len(weights), -1)
+            return np.asarray((terms.T @ weights).reshape(width, size, places, count))
         found = np.zeros((width, size, places, count))
         for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
             for number in self.series.numbers(seen):
-                terms, mask = self.series.rows[:, number].T, seen == number
-                if mask.all():
-                    np.matmul(terms, weights, out=own.reshape(size, -1))
-                else:
-                    np.copyto(own, (terms @ weights).reshape(own.shape), where=mask)
+                rows = self.series.rows[:, number].T @ weights
+                np.copyto(own, rows.reshape(own.shape), where=seen == number)
         return found
 
     def pull(self, in_terms: Array, in_readings: Array, observed: Numbers) -> None:
@@ -247,10 +253,13 @@ class Part:
             As in `readings`.
         """
         weights = self.weights.reshape(len(self.weights), -1)
+        if self.columns is not None:
+            slopes = weights @ in_readings.reshape(-1, weights.shape[1]).T
+            np.add.at(in_terms, (slice(None), self.columns), slopes.reshape(len(weights), *in_readings.shape[:2]))
+            return
         for own, seen in zip(in_readings, observed.swapaxes(0, 1), strict=True):
             for number in self.series.numbers(seen):
-                mask = seen == number
-                part = own if mask.all() else own * mask
+                part = own * (seen == number)
                 in_terms[:, number] += weights @ part.reshape(len(own), -1).T
 
 
@@ -270,7 +279,7 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -
     times = np.cumsum(lengths[steps.T], axis=0)
     places, count = len(times) - 1, times.shape[1]
     norm = _norm_of(space)
-    cut = _cut(times[:-1], Series(space, _LONGEST / norm, norm).length(variance))
+    cut = _cut(times[:-1], 2.0 * Series(space, _LONGEST / norm, norm).reach(variance))
     # One frame after the other, block by block.
     blocks, where = np.nonzero(cut.T)
     is_last = np.append(blocks[1:] != blocks[:-1], True)
