@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lodekit.errors import AlgebraError, LodekitError
-from lodekit.mathml import equations_to_mathml
+from lodekit.system.mathml import equations_to_mathml
 from lodekit.studio.turns import in_turn
 from lodekit.system.display import sections
 from lodekit.system.system import System
