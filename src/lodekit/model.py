@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, leftover, plant, storage
+from lodekit import answers, figures, leftover, plans, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.cards import card
 from lodekit.certificate.certify import Certificate, certificate
@@ -382,6 +382,7 @@ class LODEGP:
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
     simulate = method_of_fit(simulate_inputs)
+    plan_experiment = method_of_fit(plans.plan_next)
     stream = method_of_fit(stream)
     summary = method_of_fit(summary)
     intervals = method_of_fit(intervals)
