@@ -287,7 +287,10 @@ def compute_results(product: Product, *, figures: bool = True, data: Mapping[str
 
     gp, remarks = product.gp, list[str]()
     if gp.fit_.is_on_disk:
-        remarks.append(f"no {MODEL}: the rows are too many for memory, and a model that is saved holds all of them")
+        remarks.append(
+            f"{MODEL} holds the end of the rows alone, as they are too many for memory: it predicts from there on, and "
+            "goes on as a stream"
+        )
     contents: dict[str, bytes | str] = {}
     with waiting("writing") as advance:
         advance(1, "report")
@@ -327,15 +330,13 @@ def write_results(product: Product, results: Results, folder: str | Path) -> dic
         Made where it is not there.
     """
     place = make_folder(folder)
-    kept = [] if product.gp.fit_.is_on_disk else [MODEL]
-    if kept:
-        product.gp.save(place / MODEL)
+    product.gp.save(place / MODEL)
     for name, content in results.contents.items():
         write_file(place / name, content)
-    for name in _NAMES - {*kept, *results.contents}:
+    for name in _NAMES - {MODEL, *results.contents}:
         # It would be taken for a part of this fit.
         (place / name).unlink(missing_ok=True)
-    return {name: place / name for name in (*results.contents, *kept)}
+    return {name: place / name for name in (*results.contents, MODEL)}
 
 
 def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:

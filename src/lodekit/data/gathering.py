@@ -79,7 +79,7 @@ def read_records(
             said.extend(more)
         records.append(Record(name, measurements))
         notes += found
-    pieces = ["read in pieces; only sums were kept"] if large else []
+    pieces = ["read in pieces, as there are too many rows to keep all of them in memory"] if large else []
     return records, (*pieces, *_join_notes(plans, notes))
 
 
