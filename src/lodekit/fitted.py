@@ -313,7 +313,9 @@ class Fit:
     @cached_property
     def described(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
-        return describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced.channels)
+        found = describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced.channels)
+        # What is best at zero is left at a limit of the search.
+        return found | {f"deviation of {each.name}": 0.0 for each in self.disturbances.values() if not each.deviation}
 
     @cached_property
     def warnings(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
+from lodekit.learning.needs import UNSEEN
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 
@@ -32,6 +33,10 @@ def summary(fit: Fit) -> str:
     others: dict[str, float | str] = {
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }
+    # What is best at zero is left at a limit of the search, whose number says nothing.
+    for each in (each for each in fit.disturbances.values() if not each.deviation):
+        others.pop(f"lengthscale of {each.name}", None)
+        others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNSEEN else "unknown"
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     least = " (least)" if len(fit.records) > 1 else ""
     shares = fit.diagnosis.explained

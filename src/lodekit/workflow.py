@@ -171,7 +171,10 @@ def open_data(
     gp = LODEGP(file.system, **{**_settings(file), **given})
     known, paths = {**file.columns, **(columns or {})}, _list_paths(data)
     how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
-    return gp, _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, **how)
+    never = tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else ()
+    return gp, _read_data(
+        file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, never=never, **how
+    )
 
 
 def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -83,14 +83,15 @@ class Spread(NamedTuple):
 
     Parameters
     ----------
-    count : int
+    samples : int
+        How many there are.
     mean, spread : float
         Mean and deviation.
     largest : float
         Of all absolute values.
     """
 
-    count: int
+    samples: int
     mean: float
     spread: float
     largest: float

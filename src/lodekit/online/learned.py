@@ -4,10 +4,10 @@ Where sums of scores vary more than they should, a threshold is crossed more oft
 variance makes half as many alarms again. Errors of what was learned do that, in both directions, and the mean of all is
 above what the truth would give. So the threshold is one whose rate is right on average over all that data leave open.
 
-A sum crosses a threshold h with the reference k within some h/k scores or less, so the variance of sums of that many is
-what counts: scores of a filter that is slightly wrong have a memory. How it changes is read off the record itself, taken
-in by filters one standard deviation beside the one that was learned: their scores are to this one's as those of the
-stream are to the truth's.
+A sum crosses a threshold h with the reference k within some h/k scores or less, so the variance of sums of that many
+is what counts: scores of a filter that is slightly wrong have a memory. How it changes is read off the record itself,
+taken in by filters one standard deviation beside the one that was learned: their scores are to this one's as those of
+the stream are to the truth's.
 """
 
 from __future__ import annotations
