@@ -299,8 +299,8 @@ def test_a_dead_time_is_an_input_that_comes_later() -> None:
     for term, u in (("delay(u, T)", table["u"]), ("u", later)):
         system = lk.System(f"x' = -a*x + K*{term} + w", parameters=["a", "K", *(["T"] if "delay" in term else [])])
         source = read_source(t, {"x": table["x"], "u": u}, system.plain_channels)
-        given = {"inputs": {"u": "hold"}, "disturbances": {"w": "white"}, "mode_deviation": 2.0}
-        setup = prepare(system, Arguments(**given), source.measurements)
+        arguments = Arguments(inputs={"u": "hold"}, disturbances={"w": "white"}, mode_deviation=2.0)
+        setup = prepare(system, arguments, source.measurements)
         hyper = setup.layout.unpack(np.zeros(setup.layout.size))
         known = {"a": 0.3, "K": 2.0, "T": 3.0 * (t[1] - t[0])}
         theta = np.array([known[name] for name in setup.layout.names])

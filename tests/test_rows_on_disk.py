@@ -120,10 +120,10 @@ def test_a_stream_goes_on_from_the_end_of_rows_on_disk(
             assert other.keys() == found[0].keys()
             for name, own in other.items():
                 assert own[:4] == pytest.approx(found[0][name][:4], rel=1e-9)
-    for other in streams[1:]:
-        np.testing.assert_allclose(other.state, streams[0].state, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(other.covariance, streams[0].covariance, rtol=1e-8, atol=1e-14)
-        assert other.threshold == pytest.approx(streams[0].threshold, rel=0.05)
+    for each in streams[1:]:
+        np.testing.assert_allclose(each.state, streams[0].state, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(each.covariance, streams[0].covariance, rtol=1e-8, atol=1e-14)
+        assert each.threshold == pytest.approx(streams[0].threshold, rel=0.05)
 
 
 def test_a_saved_model_predicts_from_its_end_on(on_disk: lk.LODEGP, loaded: lk.LODEGP) -> None:

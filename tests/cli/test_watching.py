@@ -117,7 +117,8 @@ def test_dates_are_counted_as_in_the_fit(tmp_path: Path) -> None:
     done, rows = watch(tmp_path, "log.csv", "--once", "--ahead", "1 min", "--false-alarms", "1e-9")
     # Dates are counted in seconds, and inputs are held ahead.
     both = [(row["ahead"], after["predicted"]) for row, after in pairwise(rows) if float(row["t"]) < 1300.0]
-    assert np.allclose(*np.array(both, dtype=float).T, rtol=1e-4)
+    later, expected = np.array(both, dtype=float).T
+    assert np.allclose(later, expected, rtol=1e-4)
     assert done.stderr.startswith("20 rows, ")
     assert [row["date"] for row in rows] == days[20:]
     assert [float(row["t"]) for row in rows] == [60.0 * k for k in range(20, 40)]
