@@ -270,9 +270,11 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
             raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
         theta[names.index(name)] = float(value)
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
+    # Open modes cost what they cost, at these values as at others.
+    value = found.value + (fit.log_evidence - fit.posterior.value)
     if return_gradient:
-        return found.value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
-    return found.value
+        return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
+    return value
 
 
 def score(
