@@ -111,7 +111,8 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = read_observables(fit, fit.measurements.names if observable is None else observable)
-        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std)
+        uncertain = is_uncertain(parameters)
+        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std, uncertain=uncertain)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict(fit, t, observable, return_std, return_cov, is_uncertain(parameters))

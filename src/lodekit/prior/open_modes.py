@@ -7,7 +7,7 @@ times the data, and what the determinant would say of the parameters is taken ba
 is the restricted likelihood of a regression, with a prior that is flat on the functions that modes make of the record,
 whatever basis they have.
 
-How wide is infinite is a matter of taste, but each mode costs its logarithm, and a structure with one mode more would be
+How wide is infinite is a matter of taste, but each mode costs its logarithm, and a structure with one mode more is
 some ten nats behind, whatever the data say. So the evidence that is shown is another one: a prior of each mode that
 knows as much as one measurement does, as wide as the error of one prediction from all before, about where the data have
 it (Kass and Wasserman 1995). With n measurements and noise alone that is the likelihood with the best initial states,
