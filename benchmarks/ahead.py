@@ -10,6 +10,7 @@ tails. Prints how many measurements 95 % bands hold, at the learned values alone
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -17,6 +18,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.inference.innovations import take_turns
+from lodekit.inference.turns import Lead, errors_ahead
+from lodekit.preparing import prepare
 
 Array = NDArray[np.float64]
 ROWS, STEP, TAU, GAIN, NOISE = 400, 0.5, 4.0, 2.0, 0.03
@@ -47,12 +53,17 @@ def cover(kind: str, seed: int) -> list[list[float]]:
     with threadpool_limits(1):
         gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0).fit(t[:ROWS], first)
         given = gp.validate(t[ROWS:], later, ahead=LEADS)["y"].ahead
-        noise, found = gp.noise_["y"], []
-        gp.update(t[ROWS:], later)
-        for lead in LEADS:
-            mean, std = gp.predict(observable="y", ahead=lead, return_std=True, parameters="fixed")
-            inside = np.abs(data["y"] - mean) <= 1.96 * np.sqrt(std**2 + noise**2)
-            found.append([float(inside[ROWS + 10 + lead :].mean()), given[lead].coverage])
+        kept = Measurements.of(Observations().add(t[ROWS:], "y", later["y"]).add(t[ROWS:], "u", later["u"]))
+        kept = kept.given({"u": "hold"})
+        own = prepare(system, gp.fit_.arguments, kept).prior
+        turns = take_turns(
+            "markov", own, kept.series, replace(gp.fit_.hyperparameters, mode_deviations=np.full(1, 1e4))
+        )
+    assert turns is not None
+    found = []
+    for lead in LEADS:
+        errors, deviations = (part[10 + lead :] for part in errors_ahead(turns, 0, Lead(lead)))
+        found.append([float(np.mean(np.abs(errors) <= 1.96 * deviations)), given[lead].coverage])
     return found
 
 
