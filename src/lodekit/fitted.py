@@ -240,8 +240,19 @@ class Fit:
 
     @cached_property
     def log_evidence(self) -> float:
-        """The log evidence at the optimum, in the user's units."""
-        return self.posterior.value
+        """The log evidence at the optimum, in the user's units; open modes cost what they cost Schwarz."""
+        return self.posterior.value + sum(part._allowance for part in self.parts)
+
+    @cached_property
+    def _allowance(self) -> float:
+        """How much less open modes of one record cost than what stands for infinity."""
+        modes, names = self.layout.open_modes, self.measurements.names
+        if modes is None:
+            return 0.0
+        found = self.evidence.innovations if self.prior.is_random else None
+        typical = {} if found is None else found.typical
+        errors = [typical.get(name, self.typical_noise(name)) for name in names]
+        return modes.allowance(self.hyperparameters.theta, np.array(errors) / self.prior.units.scales)
 
     @cached_property
     def share_left(self) -> float:
