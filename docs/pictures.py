@@ -45,14 +45,18 @@ def simulate_rooms(u: Any, start: tuple[float, float], step: float) -> Any:
 
 
 def write_rooms(folder: Path) -> Any:
-    """Write the record of two rooms, 41 rows, and return times, heater, both true temperatures and the data."""
+    """Write two records of the rooms, 41 rows each, and return times, heater, both temperatures and data of the first."""
     t = 3.0 * np.arange(41)
-    u = np.append(np.repeat([1.0, 3.0, 0.0, 2.0], 10), 2.0)
-    truth = simulate_rooms(u, (20.0, 17.0), 3.0)
-    data = truth[:, 1] + 0.2 * np.random.default_rng(1).standard_normal(41)
-    lines = [f"{time:g},{heat:g},{value:.2f}" for time, heat, value in zip(t, u, data, strict=True)]
-    (folder / "two-rooms.csv").write_text("\n".join(["t [min],u [kW],T2 [degC]", *lines]) + "\n")
-    return t, u, truth, data
+    found = []
+    days = (("two-rooms", (1, 3, 0, 2), (20.0, 17.0)), ("two-rooms-tuesday", (0, 2, 3, 1), (16.0, 15.0)))
+    for seed, (name, levels, start) in enumerate(days, 1):
+        u = np.append(np.repeat(levels, 10), levels[-1]).astype(float)
+        truth = simulate_rooms(u, start, 3.0)
+        data = truth[:, 1] + 0.2 * np.random.default_rng(seed).standard_normal(41)
+        lines = [f"{time:g},{heat:g},{value:.2f}" for time, heat, value in zip(t, u, data, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["t [min],u [kW],T2 [degC]", *lines]) + "\n")
+        found.append((t, u, truth, data))
+    return found[0]
 
 
 def make_axes(rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
