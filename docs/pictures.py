@@ -25,6 +25,7 @@ TRUE = {"a": 0.05, "b": 0.02, "c": 0.5, "Ta": 8.0}
 
 
 def positive(*names: str) -> dict[str, lk.Parameter]:
+    """Return parameters above zero, by name."""
     return {name: lk.Parameter(positive=True) for name in names}
 
 
@@ -45,7 +46,7 @@ def simulate_rooms(u: Any, start: tuple[float, float], step: float) -> Any:
 
 
 def write_rooms(folder: Path) -> Any:
-    """Write two records of the rooms, 41 rows each, and return times, heater, both temperatures and data of the first."""
+    """Write two records of the rooms, 41 rows each; return times, heater, temperatures and data of the first."""
     t = 3.0 * np.arange(41)
     found = []
     days = (("two-rooms", (1, 3, 0, 2), (20.0, 17.0)), ("two-rooms-tuesday", (0, 2, 3, 1), (16.0, 15.0)))
@@ -72,6 +73,7 @@ def make_axes(rows: int, columns: int, width: float, height: float, **options: A
 
 
 def band(ax: Any, t: Any, mean: Any, std: Any, colour: str, label: str = "") -> None:
+    """Draw a mean with its 95 % band."""
     ax.fill_between(t, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.2, linewidth=0)
     ax.plot(t, mean, color=colour, linewidth=1.5, label=label)
 
@@ -120,7 +122,9 @@ def draw_strict(folder: Path) -> Any:
     system = lk.System("x'' + 0.5*x' + 3*x = u")
     strict = lk.LODEGP(system, random_state=0).fit(t, data)
     # Of x alone, the system x' = v is any smooth function: an ordinary Gaussian process.
-    plain = {name: lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": values}) for name, values in data.items()}
+    plain = {
+        name: lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": values}) for name, values in data.items()
+    }
     fine = np.linspace(0, 10, 201)
     figure, axes = make_axes(3, 2, 7.2, 4.8, sharex=True, sharey="row")
     curves: dict[int, list[Any]] = {0: [], 1: []}
@@ -203,7 +207,11 @@ def draw_priors(folder: Path) -> Any:
     gp.update(lk.Observations().add([0.0], "x", [0.0], std=1e3), record="none", relearn=False)
     gp.update(lk.Observations().add(t[1:10:4], "x", (truth + noise)[1:10:4], std=0.1), record="three", relearn=False)
     figure, axes = make_axes(2, 3, 8.4, 3.6, sharex=True, sharey="row")
-    columns = (("none", slice(0), "before any measurement"), ("three", slice(1, 10, 4), "three"), ("0", slice(None), "twelve"))
+    columns = (
+        ("none", slice(0), "before any measurement"),
+        ("three", slice(1, 10, 4), "after three"),
+        ("0", slice(None), "after twelve"),
+    )
     for column, (record, chosen, title) in enumerate(columns):
         for row, name in enumerate(("x", "u")):
             mean, std = gp.predict(fine, name, return_std=True, parameters="fixed", record=record)
