@@ -212,17 +212,16 @@ def draw_priors(folder: Path) -> Any:
         ("three", slice(1, 10, 4), "after three"),
         ("0", slice(None), "after twelve"),
     )
+    names = ["x", "u"]
     for column, (record, chosen, title) in enumerate(columns):
-        for row, name in enumerate(("x", "u")):
+        # Both channels at once: curves of one colour are one solution.
+        curves = gp.sample(fine, size=3, observable=names, random_state=5, parameters="fixed", record=record)
+        for row, name in enumerate(names):
             mean, std = gp.predict(fine, name, return_std=True, parameters="fixed", record=record)
             ax = axes[row, column]
             band(ax, fine, mean, std, BLUE)
-            for curve, colour in zip(
-                gp.sample(fine, size=3, observable=name, random_state=5, parameters="fixed", record=record),
-                (ORANGE, GREEN, GREY),
-                strict=True,
-            ):
-                ax.plot(fine, curve, color=colour, linewidth=0.9)
+            for curve, colour in zip(curves, (ORANGE, GREEN, GREY), strict=True):
+                ax.plot(fine, curve[:, row], color=colour, linewidth=0.9)
         axes[0, column].plot(t[chosen], (truth + noise)[chosen], "k.")
         axes[0, column].set_title(title, fontsize=10)
         axes[1, column].set_xlabel("t", fontsize=9)
