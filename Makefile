@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 
-.PHONY: setup demo test lint types layers unit bench trust docs clean
+.PHONY: setup demo test lint types layers unit bench trust docs gallery clean
 
 setup: $(DEV)
 
@@ -66,6 +66,10 @@ docs: $(DEV)
 	$(BIN)/python docs/pictures.py build/drawn
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs build/docs
 	$(BIN)/python -m pytest -q README.md docs
+
+# Pages of docs/gallery from the scripts of examples/; real records are looked for in LODEKIT_DATA.
+gallery: $(DEV)
+	$(BIN)/python docs/gallery/make.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -24,6 +24,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'lodekit' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    # What is loaded when it is first asked for belongs to what can be asked for; what happens to be imported does not.
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 __all__ = [
     "LODEGP",
     "LodekitError",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.observations import Series
 from lodekit.data.records import padded
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
@@ -17,6 +18,7 @@ from lodekit.inference.markov.engine import MarkovKind
 from lodekit.inference.markov.states import Space, make_space
 from lodekit.online.cusum import check_rate
 from lodekit.online.known import Plant, Samples
+from lodekit.online.learned import find_threshold
 from lodekit.online.moment import Moment
 from lodekit.online.saving import load_moment
 from lodekit.online.stream import Stream
@@ -94,7 +96,12 @@ def _begin(fit: Fit, resume: str | Path | None, asked: Mapping[str, float], *, f
     check_rate(**alarms)
     if not all(np.isfinite(part).all() for part in (moment.mean, moment.root, moment.response)):
         raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
-    return Stream(fit, space, plant, moment, **alarms)
+    return Stream(fit, space, plant, moment, **alarms, threshold=find_threshold(fit, _rows(fit), **alarms))
+
+
+def _rows(fit: Fit) -> list[Series]:
+    """Return the measurements of a record that are in memory; none where only sums are."""
+    return [] if fit.measurements.is_summed else list(padded(fit.measurements, fit.prior.noise.observables).series)
 
 
 def _plant(fit: Fit) -> Plant | None:

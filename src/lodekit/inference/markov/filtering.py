@@ -145,7 +145,8 @@ class Projected:
         self.said[blocks] = own.said
         self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, own.told.shape[-1]].T[:, :, None]
         self.rest[blocks] = np.sum(own.left**2, axis=1)
-        self.lost += float(np.sum((own.left[:, : own.z.shape[1]] * own.z) ** 2))
+        z = own.z
+        self.lost += float(np.sum((own.left[:, : z.shape[1]] * z) ** 2))
         self.doubt += own.swept.doubt
 
     def add(self, chunk: Chunk, white: White, values: Array) -> None:
@@ -247,7 +248,7 @@ class _Patterns:
     @classmethod
     def empty(cls, space: Space, layout: Layout, *, looking: bool) -> _Patterns:
         count, size = int(layout.patterns.max()) + 1, space.size
-        length = max(layout.places * layout.observed.shape[2], size)
+        length = max(layout.places * layout.observed.shape[2], size + 1)
         basis = np.zeros((count, length, size)) if looking else None
         told, moved, noise = np.zeros((3, count, size, size))
         return cls(told, moved, noise, np.zeros(count), basis)

@@ -28,6 +28,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
+from lodekit.prior.relayed import Relay
 
 __all__ = ["PIECE", "PiecesEngine", "PiecesPosterior"]
 
@@ -81,6 +82,14 @@ class PiecesEngine:
         """The time of the first row of each piece, in the user's unit."""
         return np.array([self.spool.time(row) for row in range(0, self.spool.count, self.most)])
 
+    @cached_property
+    def _relay(self) -> Relay | None:
+        """What the response to known inputs hands from piece to piece; None where there are none."""
+        driven = self.prior.observables.driven
+        if driven is None:
+            return None
+        return Relay(driven.drive, driven.signals, [driven.start, *self.starts[1:].tolist()])
+
     @property
     def limits(self) -> SearchLimits:
         """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate."""
@@ -102,7 +111,10 @@ class PiecesEngine:
         known = {item.observable: item for item in self.spool.read(number * self.most, (number + 1) * self.most)}
         names, nothing = self.prior.noise.observables, np.zeros(0)
         series = [known.get(name, Series(name, nothing, nothing, nothing)) for name in names]
-        data = MarkovData.of(self.prior, series)
+        prior = self.prior
+        if self._relay is not None:
+            prior = replace(prior, observables=replace(prior.observables, driven=self._relay.piece(number)))
+        data = MarkovData.of(prior, series)
         after = self.starts[number + 1 : number + 2]
         until = float(self.prior.units.scaled_times(after)[0]) if len(after) else None
         return replace(data, until=until, goes_on=number > 0)
