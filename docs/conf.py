@@ -27,6 +27,7 @@ html_css_files = ["lodekit.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
+highlight_language = "none"
 pygments_style = "a11y-light"
 pygments_dark_style = "a11y-dark"
 html_theme_options = {
@@ -73,6 +74,15 @@ def setup(app: Any) -> dict[str, bool]:
             if not Path(app.srcdir, page + ".md").exists():
                 source[0] = source[0].replace(f"\n{page}\n", "\n")
 
+    def close_up(app: Any, doctree: Any) -> None:
+        # An example ends with an empty line, which pytest needs and readers do not.
+        from docutils import nodes
+
+        for block in doctree.findall(nodes.literal_block):
+            text = block.astext().rstrip()
+            block.rawsource, block.children = text, [nodes.Text(text)]
+
     app.connect("source-read", leave_out)
+    app.connect("doctree-read", close_up)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

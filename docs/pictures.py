@@ -25,6 +25,7 @@ TRUE = {"a": 0.05, "b": 0.02, "c": 0.5, "Ta": 8.0}
 
 
 def positive(*names: str) -> dict[str, lk.Parameter]:
+    """Return parameters above zero, by name."""
     return {name: lk.Parameter(positive=True) for name in names}
 
 
@@ -45,14 +46,18 @@ def simulate_rooms(u: Any, start: tuple[float, float], step: float) -> Any:
 
 
 def write_rooms(folder: Path) -> Any:
-    """Write the record of two rooms, 41 rows, and return times, heater, both true temperatures and the data."""
+    """Write two records of the rooms, 41 rows each; return times, heater, temperatures and data of the first."""
     t = 3.0 * np.arange(41)
-    u = np.append(np.repeat([1.0, 3.0, 0.0, 2.0], 10), 2.0)
-    truth = simulate_rooms(u, (20.0, 17.0), 3.0)
-    data = truth[:, 1] + 0.2 * np.random.default_rng(1).standard_normal(41)
-    lines = [f"{time:g},{heat:g},{value:.2f}" for time, heat, value in zip(t, u, data, strict=True)]
-    (folder / "two-rooms.csv").write_text("\n".join(["t [min],u [kW],T2 [degC]", *lines]) + "\n")
-    return t, u, truth, data
+    found = []
+    days = (("two-rooms", (1, 3, 0, 2), (20.0, 17.0)), ("two-rooms-tuesday", (0, 2, 3, 1), (16.0, 15.0)))
+    for seed, (name, levels, start) in enumerate(days, 1):
+        u = np.append(np.repeat(levels, 10), levels[-1]).astype(float)
+        truth = simulate_rooms(u, start, 3.0)
+        data = truth[:, 1] + 0.2 * np.random.default_rng(seed).standard_normal(41)
+        lines = [f"{time:g},{heat:g},{value:.2f}" for time, heat, value in zip(t, u, data, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["t [min],u [kW],T2 [degC]", *lines]) + "\n")
+        found.append((t, u, truth, data))
+    return found[0]
 
 
 def make_axes(rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
@@ -68,6 +73,7 @@ def make_axes(rows: int, columns: int, width: float, height: float, **options: A
 
 
 def band(ax: Any, t: Any, mean: Any, std: Any, colour: str, label: str = "") -> None:
+    """Draw a mean with its 95 % band."""
     ax.fill_between(t, mean - 1.96 * std, mean + 1.96 * std, color=colour, alpha=0.2, linewidth=0)
     ax.plot(t, mean, color=colour, linewidth=1.5, label=label)
 
@@ -116,7 +122,9 @@ def draw_strict(folder: Path) -> Any:
     system = lk.System("x'' + 0.5*x' + 3*x = u")
     strict = lk.LODEGP(system, random_state=0).fit(t, data)
     # Of x alone, the system x' = v is any smooth function: an ordinary Gaussian process.
-    plain = {name: lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": values}) for name, values in data.items()}
+    plain = {
+        name: lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": values}) for name, values in data.items()
+    }
     fine = np.linspace(0, 10, 201)
     figure, axes = make_axes(3, 2, 7.2, 4.8, sharex=True, sharey="row")
     curves: dict[int, list[Any]] = {0: [], 1: []}
@@ -199,18 +207,21 @@ def draw_priors(folder: Path) -> Any:
     gp.update(lk.Observations().add([0.0], "x", [0.0], std=1e3), record="none", relearn=False)
     gp.update(lk.Observations().add(t[1:10:4], "x", (truth + noise)[1:10:4], std=0.1), record="three", relearn=False)
     figure, axes = make_axes(2, 3, 8.4, 3.6, sharex=True, sharey="row")
-    columns = (("none", slice(0), "before any measurement"), ("three", slice(1, 10, 4), "three"), ("0", slice(None), "twelve"))
+    columns = (
+        ("none", slice(0), "before any measurement"),
+        ("three", slice(1, 10, 4), "after three"),
+        ("0", slice(None), "after twelve"),
+    )
+    names = ["x", "u"]
     for column, (record, chosen, title) in enumerate(columns):
-        for row, name in enumerate(("x", "u")):
+        # Both channels at once: curves of one colour are one solution.
+        curves = gp.sample(fine, size=3, observable=names, random_state=5, parameters="fixed", record=record)
+        for row, name in enumerate(names):
             mean, std = gp.predict(fine, name, return_std=True, parameters="fixed", record=record)
             ax = axes[row, column]
             band(ax, fine, mean, std, BLUE)
-            for curve, colour in zip(
-                gp.sample(fine, size=3, observable=name, random_state=5, parameters="fixed", record=record),
-                (ORANGE, GREEN, GREY),
-                strict=True,
-            ):
-                ax.plot(fine, curve, color=colour, linewidth=0.9)
+            for curve, colour in zip(curves, (ORANGE, GREEN, GREY), strict=True):
+                ax.plot(fine, curve[:, row], color=colour, linewidth=0.9)
         axes[0, column].plot(t[chosen], (truth + noise)[chosen], "k.")
         axes[0, column].set_title(title, fontsize=10)
         axes[1, column].set_xlabel("t", fontsize=9)
