@@ -94,16 +94,18 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
     roots, which = np.empty((blocks, size, size)), np.zeros(blocks, dtype=np.intp)
     now, last, settled, count = start, -1, False, 0
     stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
-    unit, upper, turned = np.eye(size), np.triu(np.ones((size, size))), V.swapaxes(-1, -2)
+    unit, upper = np.eye(size), np.asfortranarray(np.triu(np.ones((size, size))))
+    # What is said and where it goes are one product, and noises stand as they are needed.
+    both, turned = np.concatenate([R, T], axis=1), V.swapaxes(-1, -2)
     for b, u in enumerate(patterns.tolist() if size else ()):
         settled = settled and u == last
         if not settled:
             roots[count] = now
             count += 1
-            stacked[:size], stacked[size:] = R[u] @ now, unit
+            product = both[u].dot(now)
+            stacked[:size], stacked[size:] = product[:size], unit
             factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
-            later = lapack.dtrtrs(factor[:size], now.T, trans=1)[0].T
-            moved[:size], moved[size:] = (T[u] @ later).T, turned[u]
+            moved[:size], moved[size:] = lapack.dtrtrs(factor[:size], product[size:].T, trans=1)[0], turned[u]
             following = (lapack.dgeqrf(moved, overwrite_a=1)[0][:size] * upper).T
             settled = u == last and _is_same(following, now)
             now, last = following, u
@@ -183,27 +185,25 @@ def smooth(
     """
     border = border or Border()
     blocks, size, count = c.shape
-    seen, updated = np.empty(c.shape), np.empty(c.shape)
-    mean = np.zeros((size, count)) if border.mean is None else border.mean
-    own_R, own_T, gain = list(R), list(T), carried.gain
-    for b, u in enumerate(patterns.tolist()):
-        d = c[b] - own_R[u] @ mean
-        after = mean + gain[b] @ d
-        seen[b], updated[b] = d, after
-        mean = own_T[u] @ after + g[b]
+    own_R, own_T, closed = R[patterns], T[patterns], carried.closed
+    path = np.empty((blocks + 1, size, count))
+    path[0] = 0.0 if border.mean is None else border.mean
+    path[1:] = own_T @ (carried.gain @ c) + g
+    for b in range(blocks):
+        path[b + 1] += closed[b].dot(path[b])
+    seen = c - own_R @ path[:-1]
+    updated = path[:-1] + carried.gain @ seen
     weighed = carried.unseen @ (carried.unseen.swapaxes(-1, -2) @ seen)
-    told = R[patterns].swapaxes(-1, -2) @ weighed
-    scores = np.zeros((blocks + 1, size, count))
-    if border.score is not None:
-        scores[blocks] = border.score
-    back = carried.closed.swapaxes(-1, -2)
+    scores = np.empty((blocks + 1, size, count))
+    scores[:-1] = own_R.swapaxes(-1, -2) @ weighed
+    scores[-1] = 0.0 if border.score is None else border.score
     for b in range(blocks - 1, -1, -1):
-        scores[b] = told[b] + back[b] @ scores[b + 1]
-    ahead = T[patterns].swapaxes(-1, -2) @ scores[1:]
+        scores[b] += closed[b].T.dot(scores[b + 1])
+    ahead = own_T.swapaxes(-1, -2) @ scores[1:]
     changes = carried.later.swapaxes(-1, -2) @ ahead
     # Small numbers that differences of values and means would not have: noise may be far below both.
     means, told = updated + carried.later @ changes, weighed - carried.share @ changes
-    return Smoothed(seen, updated, scores, means, told, mean)
+    return Smoothed(seen, updated, scores, means, told, path[-1])
 
 
 def inform(carried: Carried, patterns: Numbers, R: Array, border: Border | None = None) -> Array:
@@ -219,11 +219,10 @@ def inform(carried: Carried, patterns: Numbers, R: Array, border: Border | None 
     """
     blocks, size = len(patterns), R.shape[-1]
     half = carried.unseen.swapaxes(-1, -2) @ R[patterns]
-    own = half.swapaxes(-1, -2) @ half
-    found = np.zeros((blocks + 1, size, size))
-    if border is not None and border.information is not None:
-        found[blocks] = border.information
+    found = np.empty((blocks + 1, size, size))
+    found[:-1] = half.swapaxes(-1, -2) @ half
+    found[-1] = 0.0 if border is None or border.information is None else border.information
     closed = carried.closed
     for b in range(blocks - 1, -1, -1):
-        found[b] = own[b] + closed[b].T @ found[b + 1] @ closed[b]
+        found[b] += closed[b].T.dot(found[b + 1]).dot(closed[b])
     return found
