@@ -168,7 +168,9 @@ def _split(white: Array) -> tuple[Array, Array, Array, Array]:
     """
     places, width, size, count = white.shape
     rows = places * width
-    own = np.zeros((count, size, _length(rows, size - 1)))
+    length = _length(rows, size - 1)
+    # Columns that are a power of two apart would push each other out of the cache.
+    own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
     own[:, :, :rows] = white.reshape(rows, size, count).transpose(2, 1, 0)
     R = np.zeros((count, size, size))
     for found, inner in zip(own, R, strict=True):
