@@ -3,7 +3,8 @@
 A block says of the state x at its start what ``c = R x + noise`` says, with noise of unit variance, and moves it by
 ``T x + g + noise``. Covariances are kept as roots: noise may be a millionth of the signal, and states without noise
 have singular covariances. Backward go the derivative r of the log evidence in the mean of a state, and the
-information N that all later data have of it; both are sums without subtractions.
+information N that all later data have of it; both are sums without subtractions. What these say of a state by
+themselves, whatever was known before, is kept as a root as well: with it covariances given everything are squares.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Border", "Carried", "Smoothed", "carry", "inform", "smooth"]
+__all__ = ["Border", "Carried", "Smoothed", "carry", "inform", "look_back", "smooth"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -35,13 +36,16 @@ class Border:
     score : array, shape (s, 1), optional
         The derivative of the log evidence in the mean of the state at the end; zeros where nobody says.
     information : array, shape (s, s), optional
-        What all that follows knows of that state; zeros where nobody says.
+        What all that follows knows of that state beyond all before; zeros where nobody says.
+    later : array, shape (s, s), optional
+        A root B of what all that follows says of that state by itself, ``B'B``; zeros where nobody says.
     """
 
     root: Array | None = None
     mean: Array | None = None
     score: Array | None = None
     information: Array | None = None
+    later: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -225,4 +229,38 @@ def inform(carried: Carried, patterns: Numbers, R: Array, border: Border | None 
     closed = carried.closed
     for b in range(blocks - 1, -1, -1):
         found[b] += closed[b].T.dot(found[b + 1]).dot(closed[b])
+    return found
+
+
+def look_back(patterns: Numbers, R: Array, T: Array, V: Array, border: Border | None = None) -> Array:
+    """Return what each block and all after it say of the state at its start, as roots B of ``B'B``, (b + 1, s, s).
+
+    Parameters
+    ----------
+    patterns, R, T, V
+        As in `carry`.
+    border : Border, optional
+        What is said at both ends.
+    """
+    blocks, size = len(patterns), R.shape[-1]
+    found = np.zeros((blocks + 1, size, size))
+    if border is not None and border.later is not None:
+        found[-1] = border.later
+    if not size:
+        return found
+    both, stacked = np.concatenate([V, T], axis=2), np.zeros((2 * size, size), order="F")
+    through, upper = np.zeros((2 * size, 2 * size), order="F"), np.asfortranarray(np.triu(np.ones((size, size))))
+    now, last, settled = found[-1], -1, False
+    for b in range(blocks - 1, -1, -1):
+        u = int(patterns[b])
+        settled = settled and u == last
+        if not settled:
+            # Said of the next state, and the noise on the way there, which is eliminated.
+            through[:size], through[size:, :size], through[size:, size:] = now.dot(both[u]), np.eye(size), 0.0
+            stacked[:size] = R[u]
+            stacked[size:] = lapack.dgeqrf(through, overwrite_a=1)[0][size:, size:] * upper
+            before = lapack.dgeqrf(stacked, overwrite_a=1)[0][:size] * upper
+            settled = u == last and _is_same(before.T, now.T)
+            now, last = before, u
+        found[b] = now
     return found

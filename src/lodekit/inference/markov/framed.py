@@ -95,7 +95,8 @@ class Framed:
             Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
         """
         places, width, count = self.observed.shape
-        found, in_terms = np.zeros((2, places, width, count)), [np.zeros_like(each.terms) for each in self.frames.columns]
+        in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
+        found = np.zeros((2, places, width, count))
         way = _Way.of(self, in_last, in_quiet)
         self._pull_change(places, way)
         for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):

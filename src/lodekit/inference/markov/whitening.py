@@ -127,9 +127,8 @@ class Alone:
     @property
     def z(self) -> Array:
         """The whitened measurements, shape (u, m, 1)."""
-        places, width, size, count = self.swept.white.shape
         own = self.swept.white[:, :, self.told.shape[-1]]
-        return own.reshape(places * width, count).T[:, :, None]
+        return own.reshape(-1, own.shape[-1]).T[:, :, None]
 
     @property
     def count(self) -> int:
