@@ -15,7 +15,7 @@ from lodekit.data.tables.places import Places
 from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
-__all__ = ["MISSING", "Numerals", "clean", "is_value", "read_numbers"]
+__all__ = ["MISSING", "Numerals", "clean", "is_missing", "is_value", "read_numbers"]
 
 Array = NDArray[np.float64]
 _Columns = Mapping[str, Texts]
@@ -40,7 +40,18 @@ def is_value(text: str) -> bool:
     """
     text = text.strip()
     number = _NUMBER.fullmatch(text) or _THOUSANDS.fullmatch(text)
-    return bool(number) or text.lower() in MISSING or is_date(text)
+    return bool(number) or is_missing(text) or is_date(text)
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell says that its value is missing.
+
+    Examples
+    --------
+    >>> is_missing(" N/A"), is_missing("0")
+    (True, False)
+    """
+    return text.strip().lower() in MISSING
 
 
 def clean(column: Texts) -> Texts:

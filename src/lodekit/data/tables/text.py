@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.tables.cells import is_missing
 from lodekit.data.tables.decimals import read_decimals
 from lodekit.data.tables.dialect import (
     Dialect,
@@ -277,17 +278,30 @@ def _read_texts(block: TextBlock, plain: _Plain) -> _Cells:
 
 
 def _read_numbers(block: TextBlock, plain: _Plain, direct: Collection[str]) -> _Cells | None:
-    """Return the chosen columns, numbers as floats; None unless their cells are numbers or empty, and no time is."""
+    """Return the chosen columns, numbers as floats; None unless their cells are numbers or missing, and no time is."""
+    characters, stops = plain
     columns: dict[int, Any] = {number: _column(plain, number) for number in block.chosen}
     if columns[block.chosen[0]].is_missing.any():
         return None
-    for number, texts in columns.items():
-        if block.dialect.names[number] in direct:
-            numbers, valid = read_decimals(texts.join())
-            if not (valid | texts.is_missing).all():
+    lines = np.arange(len(stops), dtype=np.int64) + block.before + 1
+    wanted = [number for number in sorted(columns) if block.dialect.names[number] in direct]
+    if not wanted:
+        return columns, lines
+    # All of these columns at once: one number on each line, in the order of the file.
+    lengths = np.diff(stops.ravel(), prepend=-1)
+    if len(wanted) < stops.shape[1]:
+        kept = np.isin(np.arange(stops.shape[1]), wanted)
+        characters = characters[np.repeat(np.tile(kept, len(stops)), lengths)]
+        lengths = lengths.reshape(stops.shape)[:, kept].ravel()
+    separator = ord("\t" if block.dialect.separator == " " else block.dialect.separator)
+    table = bytes(_NEWLINE if byte == separator else byte for byte in range(256))
+    numbers, valid = read_decimals(np.frombuffer(characters.tobytes().translate(table), dtype=np.uint8))
+    if not (valid | (lengths == 1)).all():
+        for place in np.flatnonzero(~valid & (lengths > 1)).tolist():
+            record, column = divmod(place, len(wanted))
+            if not is_missing(columns[wanted[column]][record]) or wanted[column] == block.chosen[0]:
                 return None
-            columns[number] = numbers
-    return columns, np.arange(len(plain[1]), dtype=np.int64) + block.before + 1
+    return columns | dict(zip(wanted, numbers.reshape(len(stops), len(wanted)).T, strict=True)), lines
 
 
 def _has_comments(data: bytes) -> bool:

@@ -135,10 +135,10 @@ class Texts:
         if 8 * total < last - first:  # a narrow column of a wide table: its bytes alone are touched
             found = self.data[np.arange(total) + np.repeat(self.starts - (ends + 1 - lengths), lengths)]
         else:
-            inside = np.zeros(last - first + 1, dtype=np.int8)
-            inside[self.starts - first] += 1
-            inside[self.stops + 1 - first] -= 1
-            found = self.data[first:last][np.cumsum(inside[:-1], dtype=np.int8).view(bool)]
+            runs = np.empty(2 * len(self), dtype=np.int64)  # what is left out before each text, and the text
+            runs[::2], runs[1::2] = np.diff(self.starts, prepend=first), lengths
+            runs[2::2] -= lengths[:-1]
+            found = self.data[first:last][np.repeat(np.tile([False, True], len(self)), runs)]
         # A line end inside of a text would make two of it; no number has one.
         found[found == _NEWLINE] = _VERTICAL_TAB
         found[ends] = _NEWLINE
