@@ -288,15 +288,17 @@ def _read_numbers(block: TextBlock, plain: _Plain, direct: Collection[str]) -> _
     if not wanted:
         return columns, lines
     # All of these columns at once: one number on each line, in the order of the file.
-    lengths = np.diff(stops.ravel(), prepend=-1)
+    ends = stops.ravel()
     if len(wanted) < stops.shape[1]:
         kept = np.isin(np.arange(stops.shape[1]), wanted)
+        lengths = np.diff(ends, prepend=-1)
         characters = characters[np.repeat(np.tile(kept, len(stops)), lengths)]
-        lengths = lengths.reshape(stops.shape)[:, kept].ravel()
-    separator = ord("\t" if block.dialect.separator == " " else block.dialect.separator)
-    table = bytes(_NEWLINE if byte == separator else byte for byte in range(256))
-    numbers, valid = read_decimals(np.frombuffer(characters.tobytes().translate(table), dtype=np.uint8))
-    if not (valid | (lengths == 1)).all():
+        ends = np.cumsum(lengths.reshape(stops.shape)[:, kept].ravel()) - 1
+    separator = "\t" if block.dialect.separator == " " else block.dialect.separator
+    content = characters.tobytes().replace(separator.encode(), b"\n")
+    numbers, valid = read_decimals(np.frombuffer(content, dtype=np.uint8), ends)
+    if not valid.all():
+        lengths = np.diff(ends, prepend=-1)
         for place in np.flatnonzero(~valid & (lengths > 1)).tolist():
             record, column = divmod(place, len(wanted))
             if not is_missing(columns[wanted[column]][record]) or wanted[column] == block.chosen[0]:
