@@ -271,6 +271,7 @@ class LODEGP:
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
         options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
+        options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
         return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property

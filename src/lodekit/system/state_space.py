@@ -267,7 +267,7 @@ def find_state_space(
 
 
 def check_inputs(
-    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any, *, are_all: bool = True
 ) -> list[str]:
     """Return the names of inputs that can be prescribed all at once, or say why they cannot.
 
@@ -281,9 +281,11 @@ def check_inputs(
         f.
     inputs : sequence of str, or dict of str to str
         Names of known channels, or kinds by name.
+    are_all : bool
+        Whether no others are known, so that all channels that are delayed have to be among them.
     """
     kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
-    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels)))
+    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels) if are_all else kinds))
     return list(kinds)
 
 
