@@ -234,8 +234,8 @@ class Assumed:
                 parts = self.system, self.arguments, record, setup.prior, setup.layout, setup.case
                 own = prepare_record(*parts) if number else setup
                 found.append(estimate_parameters(setup.layout, x, curvature_at(own.objective, x), free))
-        middle = {name: _middle([each[name] for each in found]) for name in found[0]}
-        return Experiment(middle, tuple(names), records[0].window, records[0].size, self)
+        both = {name: _together([each[name] for each in found]) for name in found[0]}
+        return Experiment(both, tuple(names), records[0].window, records[0].size, self)
 
     def _measure(self, names: Sequence[str], curves: Mapping[str, Array], last: float) -> Measurements:
         data = Observations()
@@ -247,6 +247,10 @@ class Assumed:
         return replace(Measurements.of(data), inputs=dict(self.signals))
 
 
-def _middle(found: Sequence[Estimate]) -> Estimate:
-    """Return the estimate with the middle one of several errors: that of a typical record."""
-    return sorted(found, key=lambda each: each.std_error)[len(found) // 2]
+def _together(found: Sequence[Estimate]) -> Estimate:
+    """Return one estimate for several random motions: its error is what fits to all of them would scatter by."""
+    told = [each for each in found if each.has_interval]
+    if 2 * len(told) <= len(found):
+        return next(each for each in found if not each.has_interval)
+    error = float(np.sqrt(np.mean([each.std_error**2 for each in told])))
+    return replace(min(told, key=lambda each: abs(each.std_error - error)), std_error=error)

@@ -46,7 +46,7 @@ def plan_experiment(
     """Return how well parameters will be known from measurements that nobody has made yet.
 
     The standard errors are those of the information in such measurements at the assumed values, with initial states,
-    and lengthscales and deviations of free functions, unknown: about what a fit will say, and how fits will scatter.
+    and lengthscales and deviations of free functions, unknown: how fits will scatter, and about what each will say.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def plan_experiment(
         Where functions of time remain free: their covariance, how long they take to change (a fifth of the whole time
         by default), and about how large motions are, in the units of what is measured.
     draws, random_state : int
-        How many such motions are looked at, with which seed; errors are those of the middle one.
+        How many such motions are looked at, with which seed; errors are what fits to all of them would scatter by.
 
     Examples
     --------
