@@ -185,7 +185,7 @@ def _signal(name: str, given: Any, kind: str, at: Array | None) -> InputSignal:
     """Return an input from what the user gave."""
     if isinstance(given, InputSignal):
         return given
-    if isinstance(given, Real) and not isinstance(given, bool):
+    if isinstance(given, Real):
         return InputSignal([0.0], [float(given)], kind)  # type: ignore[arg-type]
     if at is not None and isinstance(given, np.ndarray | list) and np.ndim(given) == 1 and len(given) == len(at) > 2:
         return InputSignal(at, given, kind)  # type: ignore[arg-type]
@@ -252,4 +252,4 @@ def _follow(
     design = np.concatenate(given.mode_basis(there, groups, given.units.scaled_times(at), slopes=False)[0])
     weights = np.linalg.lstsq(design, np.array([float(value) for value in start.values()]) - known, rcond=None)[0]
     modes, _ = observables.mode_basis(own, groups, units.scaled_times(times), slopes=False)
-    return curves + np.stack([part @ weights for part in modes], axis=1)
+    return np.asarray(curves + np.stack([part @ weights for part in modes], axis=1))
