@@ -157,7 +157,7 @@ class Fit:
             if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):
-                parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
+                parts = [part._leftover(item) for part in self.parts for item in part.evidence.looked_at]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
