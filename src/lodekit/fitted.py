@@ -117,7 +117,7 @@ class Fit:
         """Whether rows are read from disk for every question: they are too many for memory."""
         return any(part.choice.name == "markov" and part.measurements.is_summed for part in self.parts)
 
-    def need_all_rows(self, what: str) -> None:
+    def need_whole_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved.
 
         Parameters
