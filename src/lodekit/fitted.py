@@ -123,7 +123,7 @@ class Fit:
         """Whether rows are read from disk for every question: they are too many for memory."""
         return any(part.choice.name == "markov" and part.measurements.is_summed for part in self.parts)
 
-    def need_all_rows(self, what: str) -> None:
+    def need_whole_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved.
 
         Parameters
@@ -163,7 +163,7 @@ class Fit:
             if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):
-                parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
+                parts = [part._leftover(item) for part in self.parts for item in part.evidence.looked_at]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)

@@ -178,14 +178,21 @@ class Evidence:
         joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
         return Innovations(own_times, joined, left, typical)
 
+    @property
+    def looked_at(self) -> list[Series]:
+        """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
+        if not isinstance(self.posterior, PiecesPosterior):
+            return list(self.measurements.series)
+        pieces = self.posterior.engine
+        return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
+
     def _checks_of_last_rows(self) -> tuple[Check, ...]:
         """Return what the residuals of the last piece of rows on disk say; nothing where there are only sums."""
         if not isinstance(self.posterior, PiecesPosterior):
             return ()
-        number = len(self.posterior.engine.starts) - 1
-        series = [item for item in self.posterior.engine.series(number) if len(item.times)]
-        kept = Measurements(series, inputs=self.measurements.inputs)
-        return replace(self, measurements=kept, last=self.posterior.piece(number)).checks()
+        kept = Measurements(self.looked_at, inputs=self.measurements.inputs)
+        last = self.posterior.piece(len(self.posterior.engine.starts) - 1)
+        return replace(self, measurements=kept, last=last).checks()
 
     def _summed(self, item: Summary, last: Check | None) -> Check:
         level = self.level(item.observable)
