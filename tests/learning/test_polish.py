@@ -205,3 +205,31 @@ def test_an_optimum_that_is_flat_to_the_third_order_is_reached() -> None:
     slope = objective.evaluate(found.x)[1]
     # What another step promises: a ten millionth is left where a slow one is the last.
     assert 0.5 * slope @ np.linalg.solve(curvature, slope) < 1e-10
+
+
+def test_what_runs_away_beside_disturbances_is_at_its_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What acts the other way has a resistance without end; a step at a time takes several times as long."""
+    generator, count = np.random.default_rng(0), 30
+    t, u, v = np.arange(float(count)), generator.standard_normal(count), generator.standard_normal(count)
+    x, decay = np.zeros(count), np.exp(-0.3)
+    for k in range(count - 1):
+        x[k + 1] = decay * x[k] + (u[k] - 0.3 * v[k]) * (1 - decay) / 0.3 + 0.2 * generator.standard_normal()
+    system = lk.System(
+        "x' = -a*x + K*u + v/R + w", parameters={n: lk.Parameter(positive=True) for n in ("a", "K", "R")}
+    )
+    observations = lk.Observations()
+    for name, values in {"x": x + 0.05 * generator.standard_normal(count), "u": u, "v": v}.items():
+        observations = observations.add(t, name, values)
+    kept = Measurements.of(observations).given({"u": "hold", "v": "hold"})
+    arguments = Arguments(inputs={"u": "hold", "v": "hold"}, disturbances={"w": "white"})
+    objective = prepare(system, arguments, kept).objective
+    start = np.array([-1.2, 0.0, 2.5, -3.0, -1.6])
+    calls = list[int]()
+    original = type(objective).evaluate
+    monkeypatch.setattr(type(objective), "evaluate", lambda self, at: (calls.append(1), original(self, at))[1])
+    begin = Optimum(start, objective.value(start), True, "", 0, np.zeros(5, dtype=bool))
+    found, _ = polish(objective, begin, curvature_at(objective, start))
+    assert found.x[2] > 10.0
+    # Nothing is left to gain from going on.
+    assert objective.value(found.x + 5.0 * np.eye(5)[2]) < found.value + 1e-4
+    assert len(calls) < 300
