@@ -142,7 +142,7 @@ def _run_out(objective: Objective, optimum: Optimum, start: Array | None = None)
 
 def _tail(objective: Objective) -> float:
     """Return what is not worth more steps where they are slow: nothing as long as they cost little."""
-    return _TAIL if objective.engine.size >= _LONG else 0.0
+    return _TAIL if objective.engine.size >= _LONG or objective.layout.disturbances else 0.0
 
 
 def _axes(part: Array) -> tuple[Array, bool]:
