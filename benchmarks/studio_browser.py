@@ -47,6 +47,14 @@ class Server:
     address: str
     process: subprocess.Popen[bytes]
 
+    def companions(self) -> list[int]:
+        """Return the processes that compute for sessions, by their numbers."""
+        listed = subprocess.run(
+            [shutil.which("ps") or "ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ).stdout
+        lines = [line.split(None, 2) for line in listed.splitlines()]
+        return [int(own) for own, parent, what in lines if int(parent) == self.process.pid and "studio.replies" in what]
+
 
 @contextmanager
 def serving(data: Path | None = None) -> Iterator[Server]:
@@ -110,7 +118,11 @@ class Visitor:
 
     def settle(self) -> None:
         """Wait until the page has answered: a menu that is open while it changes is closed again."""
-        script = "document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+        script = """() => {
+          const shadows = [...document.querySelectorAll("*")].map(each => each.shadowRoot).filter(Boolean);
+          const typing = [document, ...shadows].some(root => root.querySelector('textarea[data-rests="no"]'));
+          return !typing && document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
+        }"""
         quiet = 0
         for _ in range(400):
             quiet = quiet + 1 if self.page.evaluate(script) else 0
@@ -167,6 +179,18 @@ class Visitor:
         self.page.wait_for_function(
             "([table, count]) => document.querySelectorAll(`${table} tbody tr`).length > count", arg=[_TRAY, fits]
         )
+
+    def brush(self, first: float, last: float) -> None:
+        """Drag over the record by the mouse, from one share of its width to another."""
+        self.settle()
+        plot = self.page.locator('[aria-label^="The record"]').first
+        plot.scroll_into_view_if_needed()
+        box = plot.locator(".nsewdrag").first.bounding_box()
+        height = box["y"] + 0.5 * box["height"]
+        self.page.mouse.move(box["x"] + first * box["width"], height)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + last * box["width"], height, steps=8)
+        self.page.mouse.up()
 
     def count_fits(self) -> int:
         """Return how many fits are in the tray."""

@@ -32,16 +32,13 @@ data = data.add([0.0], "blood", [0.0], std=0.0).add([0.0], "tissue", [0.0], std=
 
 gp = lk.LODEGP(example.system, inputs={"dose": "hold"}, random_state=0).fit(data)
 for name, found in gp.parameters_.items():
-    low, high = found.interval
-    print(
-        f"{name} = {found.value:.3f} per hour, 95 % from {low:.3f} to {high:.3f} (truth: {float(example.values[name]):g})"
-    )
+    (low, high), truth = found.interval, float(example.values[name])
+    print(f"{name} = {found.value:.3f} per hour, 95 % from {low:.3f} to {high:.3f} (truth: {truth:g})")
 times = np.linspace(0, 24, 97)
 tissue, std = gp.predict(times, "tissue", return_std=True)
-print(
-    f"tissue peaks {times[tissue.argmax()]:.1f} h after the start, at {tissue.max():.1f} +- {std[tissue.argmax()]:.1f}"
-)
+peak = tissue.argmax()
+print(f"tissue peaks {times[peak]:.1f} h after the start, at {tissue[peak]:.1f} +- {std[peak]:.1f}")
 
-truth = {"blood": lambda s: amounts(s)[:, 0], "tissue": lambda s: amounts(s)[:, 1]}
-figure = gp.plot(np.linspace(0, 24, 200), truth=truth, units={"t": "h", "blood": "mg", "tissue": "mg", "dose": "mg/h"})
+curves = {"blood": lambda s: amounts(s)[:, 0], "tissue": lambda s: amounts(s)[:, 1]}
+figure = gp.plot(np.linspace(0, 24, 200), truth=curves, units={"t": "h", "blood": "mg", "tissue": "mg", "dose": "mg/h"})
 figure.savefig("compartments.png")

@@ -1,16 +1,15 @@
 """A school in winter.
 
-Heating power Ph, outside temperature Ta and inside temperature Ti of a school, by the hour, for 33 days
-(czagoni/darkgreybox, MIT). The record is real, and not part of this project: give its folder, `python
-examples/school.py FOLDER`, or set LODEKIT_DATA.
+Heating power Ph, outside temperature Ta and inside temperature Ti of a school, by the hour, for 33 days of winter.
+The record is real (czagoni/darkgreybox, MIT), and not part of this project: `python examples/school.py FOLDER`, or
+set LODEKIT_DATA.
 
-The model has three temperatures, of which one is measured: the air, the walls Te and the heating Th. It is fitted to
-all but the last five days, and has to find these from the weather and the heating alone. The tool that the data come
-with reports errors of 0.372 K where it was fitted and 0.338 K in the five days.
+Of three temperatures one is measured: the air; walls Te and heating Th are hidden. Fitted to all but the last five
+days, the model has to find these from the weather and the heating alone. The tool that the data come with is off by
+0.372 K where it was fitted, and by 0.338 K in the five days.
 
-What to see: over five days the free run is off by a third of a degree, as in that tool. Rea, the way from the walls
-to the outside, is not identified: heat that leaves by the walls cannot be told from heat that leaves directly, and
-the fit says so instead of giving a number.
+What to see: a free run over five days is off by a third of a degree. Rea, the way from the walls to the outside, is
+not identified, and the fit says so instead of giving a number.
 """
 
 import os
@@ -35,11 +34,8 @@ school = lk.System(
     Ce*Te' = (Ti - Te)/Rie + (Ta - Te)/Rea
     Ch*Th' = (Ti - Th)/Rih + Ph
     """,
-    parameters={
-        **dict.fromkeys(("Ci", "Ce", "Rie", "Ria", "Rea"), lk.Parameter(positive=True)),
-        "Ch": lk.Parameter(fixed=2.55),
-        "Rih": lk.Parameter(fixed=0.65),
-    },
+    parameters=dict.fromkeys(("Ci", "Ce", "Rie", "Ria", "Rea"), lk.Parameter(positive=True))
+    | {"Ch": lk.Parameter(fixed=2.55), "Rih": lk.Parameter(fixed=0.65)},
 )
 gp = lk.LODEGP(school, inputs={"Ph": "hold", "Ta": "hold"}, random_state=0)
 gp.fit(t[:cut], {"Ph": Ph[:cut], "Ta": Ta[:cut], "Ti": Ti[:cut]})
@@ -54,11 +50,11 @@ print(f"where it was fitted: off by {np.sqrt(np.mean((fitted - Ti[:cut]) ** 2)):
 print(f"in the last five days: off by {np.sqrt(np.mean((run - Ti[cut:]) ** 2)):.3f} K")
 print("not identified:", ", ".join(name for name, found in gp.parameters_.items() if not found.identified))
 
-days = t[cut:] / 24
 figure, panels = make_panels(3)
-draw_channel(panels[0], days, run, np.hypot(std, gp.noise_["Ti"]), data=(days, Ti[cut:]), label="inside", unit="degC")
-draw_input(panels[1], days, Ta[cut:], label="outside (degC)")
-draw_input(panels[2], days, Ph[cut:], label="heating")
-panels[2].set_xlabel("t (days)")
+band = np.hypot(std, gp.noise_["Ti"])
+draw_channel(panels[0], t[cut:] / 24, run, band, data=(t[cut:] / 24, Ti[cut:]), label="inside", unit="degC")
+for panel, values, label in ((panels[1], Ta, "outside (degC)"), (panels[2], Ph, "heating")):
+    draw_input(panel, t[cut:] / 24, values[cut:], label=label)
+panel.set_xlabel("t (days)")
 add_legend(figure, panels, outside=True)
 figure.savefig("school.png")

@@ -12,6 +12,7 @@ from lodekit.version import __version__
 
 _LAZY = {
     "LODEGP": "lodekit.model",
+    "plan_experiment": "lodekit.plans",
     "Observations": "lodekit.data.observations",
     "Statistics": "lodekit.data.statistics",
 }
@@ -40,6 +41,7 @@ __all__ = [
     "System",
     "__version__",
     "catalog",
+    "plan_experiment",
     "read_system_file",
 ]
 
@@ -47,3 +49,4 @@ if TYPE_CHECKING:
     from lodekit.data.observations import Observations
     from lodekit.data.statistics import Statistics
     from lodekit.model import LODEGP
+    from lodekit.plans import plan_experiment

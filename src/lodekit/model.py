@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, leftover, plant, storage
+from lodekit import answers, figures, leftover, plans, plant, storage
 from lodekit.answers import method_of_fit
 from lodekit.cards import card
 from lodekit.certificate.certify import Certificate, certificate
@@ -271,6 +271,7 @@ class LODEGP:
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
         options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
+        options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
         return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property
@@ -382,6 +383,7 @@ class LODEGP:
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
     simulate = method_of_fit(simulate_inputs)
+    plan_experiment = method_of_fit(plans.plan_next)
     stream = method_of_fit(stream)
     summary = method_of_fit(summary)
     intervals = method_of_fit(intervals)

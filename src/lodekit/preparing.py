@@ -29,7 +29,7 @@ from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.system.system import System
 
-__all__ = ["prepare", "prepare_record"]
+__all__ = ["prepare", "prepare_record", "some_times"]
 
 Array = NDArray[np.float64]
 
@@ -151,7 +151,7 @@ def _open_modes(measurements: Measurements, prior: Prior, starts: Mapping[str, f
     times, counts = [], []
     for name, own in zip(names, parts_of(measurements), strict=True):
         start = starts.get(name, own.window[0]) if name else prior.units.start
-        some, stands = _some_times(own)
+        some, stands = some_times(own)
         times.append((some - start) / prior.units.span)
         counts.append(stands)
     # Scales may be those of an earlier fit.
@@ -159,10 +159,18 @@ def _open_modes(measurements: Measurements, prior: Prior, starts: Mapping[str, f
     return OpenModes.of(prior.observables, prior.groups, times, counts, np.where(sizes > 0.0, sizes, 1.0))
 
 
-def _some_times(measurements: Measurements) -> tuple[Array, Array]:
-    """Return some times of a record, and for how many of all each stands."""
+def some_times(measurements: Measurements) -> tuple[Array, Array]:
+    """Return some times of a record, and for how many of all each stands.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        Of one record, in memory or on disk.
+    """
     if measurements.spooled is not None:
-        spool = measurements.spooled.spool
+        spool, known = measurements.spooled.spool, measurements.spooled.left_out
+        if known is not None:
+            return known.times, known.counts
         places, stands = some_of(spool.count)
         return np.array([spool.time(place) for place in places.tolist()]), stands
     times = np.unique(np.concatenate([item.times for item in measurements.series]))

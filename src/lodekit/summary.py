@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lodekit.cards import card, listed, paragraph, table
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
+from lodekit.learning.needs import UNSEEN
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.rounding import format_number, format_uncertain
@@ -74,6 +75,10 @@ def summary(fit: Fit) -> Summary:
     others: dict[str, float | str] = {
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }
+    # What is best at zero is left at a limit of the search, whose number says nothing.
+    for each in (each for each in fit.disturbances.values() if not each.deviation):
+        others.pop(f"lengthscale of {each.name}", None)
+        others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNSEEN else "unknown"
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     least = " (least)" if len(fit.records) > 1 else ""
     shares = fit.diagnosis.explained

@@ -68,7 +68,7 @@ def rows(example: Example, count: int) -> tuple[Array, dict[str, Array]]:
     for name in "xy":
         # A record begins and ends with its measurements, and inputs were logged while nothing was measured.
         columns[name][[0, 1, 2, 9, 10, 24, count - 1]] = np.nan
-    return times, columns
+    return np.asarray(times, dtype=float), columns
 
 
 def both(example: Example, count: int = 50) -> tuple[Measurements, Measurements]:
@@ -93,8 +93,9 @@ def test_driven_pieces_say_what_the_whole_record_says(name: str) -> None:
     example = EXAMPLES[name]
     kept, summed = both(example)
     system = lk.System(example.equations, parameters=list(example.parameters))
-    given = {"latent": "matern-5/2", "inputs": dict(example.inputs), "engine": "markov"}
-    arguments = Arguments(**given, disturbances=dict(example.disturbances) or None)
+    arguments = Arguments(
+        latent="matern-5/2", inputs=example.inputs, disturbances=example.disturbances or None, engine="markov"
+    )
     setup, own = prepare(system, arguments, kept), prepare(system, arguments, summed)
     prior = setup.prior
     hyper = setup.layout.unpack(np.zeros(setup.layout.size))

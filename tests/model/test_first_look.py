@@ -125,3 +125,10 @@ def test_residuals_in_the_plural_are_of_measurements(gp: LODEGP) -> None:
     with pytest.raises(LodekitError, match=r"residuals\(\), in the plural"):
         gp.residual()
     assert gp.equation_residual([1.0]) == pytest.approx(gp.residual([1.0]), abs=1e-12)
+
+
+def test_a_prior_in_the_wrong_place_is_told_the_right_one(gp: LODEGP) -> None:
+    with pytest.raises(LodekitError, match=r"goes with the parameter: lk.Parameter\(prior="):
+        lk.LODEGP(gp.system, prior=lk.Normal(1.0, 1.0)).fit([0.0], {"y": [1.0]})  # type: ignore[arg-type]
+    with pytest.raises(LodekitError, match=r"goes with the model: LODEGP\(system, prior="):
+        lk.Parameter(prior="channels")  # type: ignore[arg-type]

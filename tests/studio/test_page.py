@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,12 +64,11 @@ def test_equations_are_explained_while_they_are_typed(visitor: Visitor) -> None:
     visitor.type("tau*y' + y = K*u")
     visitor.sees("One function of time can be chosen freely: either y or u.")
     visitor.sees("Taken for parameters: tau, K.")
-    assert visitor.page.locator(".lk-equations math").count() == 1
+    expect(visitor.page.locator(".lk-equations math")).to_have_count(1)
     visitor.type("x'' + 4*x = 0")
     visitor.sees("undamped oscillation")
-    assert "modes that nothing can influence at 0 - 2i" in str(
-        visitor.page.locator("svg.plane").get_attribute("aria-label")
-    )
+    plane = visitor.page.locator("svg.plane")
+    expect(plane).to_have_attribute("aria-label", re.compile("modes that nothing can influence at 0 - 2i"))
 
 
 def test_what_does_not_parse_is_shown_with_a_caret_and_stays_in_the_editor(visitor: Visitor) -> None:
@@ -99,8 +100,46 @@ def test_stepped_columns_are_proposed_as_inputs_and_can_be_changed(visitor: Visi
     visitor.sees("known input, held")
     visitor.choose("Role of u", "measured")
     visitor.sees("as you say")
-    shown = visitor.page.locator('[aria-label^="The record"]').first.get_attribute("aria-label")
-    assert "u – measured" in str(shown)
+    expect(visitor.page.locator('[aria-label^="The record"]').first).to_have_attribute(
+        "aria-label", re.compile("u – measured")
+    )
+
+
+def test_windows_are_marked_by_dragging_over_the_record(visitor: Visitor) -> None:
+    visitor.type("x' = v")
+    rows = "\n".join(f"{k},{(k * 7 % 13) / 3}" for k in range(101))
+    visitor.drop("log.csv", f"t,x\n{rows}\n".encode())
+    visitor.sees("Fit to all of it")
+    visitor.brush(0.0, 0.6)
+    last = visitor.page.get_by_label("Fit to", exact=True)
+    expect(last).not_to_have_value("100")
+    assert 50 < float(last.input_value()) < 70
+    visitor.page.get_by_text("validation", exact=True).click()
+    visitor.brush(0.8, 0.99)
+    begin = visitor.page.get_by_label("Validate from", exact=True)
+    expect(begin).not_to_have_value("100")
+    assert 70 < float(begin.input_value()) < 90
+    # The first window is where it was.
+    assert 50 < float(last.input_value()) < 70
+
+
+def test_of_several_records_each_can_be_shown(visitor: Visitor) -> None:
+    visitor.type("x' = v")
+    rows = "\n".join(f"{run},{k / 4},{run + k * 7 % 13}" for run in (1, 2) for k in range(30))
+    visitor.drop("runs.csv", f"run,t,x\n{rows}\n".encode())
+    visitor.sees("Which of the 2 records is shown")
+    expect(visitor.page.locator("svg.lk-curves")).to_have_attribute(
+        "aria-label", re.compile("over the measurements, at")
+    )
+    visitor.choose("Which of the 2 records", "2")
+    expect(visitor.page.locator("svg.lk-curves")).to_have_attribute("aria-label", re.compile("of record 2"))
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_sent(visitor: Visitor, tmp_path: Path) -> None:
+    with open(tmp_path / "large.csv", "wb") as file:
+        file.truncate((50 << 20) + 1)
+    visitor.page.get_by_test_id("stFileUploader").first.locator("input").set_input_files(tmp_path / "large.csv")
+    visitor.sees("File must be 50.0MB or smaller")
 
 
 def test_numbers_on_the_page_are_those_of_the_library(fitted: Visitor, tmp_path: Path) -> None:
@@ -179,6 +218,50 @@ def test_somebody_who_leaves_does_not_end_the_server(server: Server, visitor: Vi
     assert server.process.poll() is None
 
 
+def test_a_computation_that_ends_does_not_end_the_page(server: Server, visitor: Visitor) -> None:
+    visitor.type("p' = -p + w")
+    visitor.sees("either p or w")
+    for number in server.companions():
+        os.kill(number, signal.SIGKILL)
+    visitor.type("q' = -q + w")
+    visitor.sees("either q or w")
+
+
+def test_the_keyboard_is_enough(visitor: Visitor) -> None:
+    keyboard, active = visitor.page.keyboard, "e => e.getRootNode().activeElement === e"
+    area = visitor.page.get_by_label("Equations, one a line")
+    for _ in range(20):
+        keyboard.press("Tab")
+        if area.evaluate(active):
+            break
+    keyboard.type("x' = -a*x + u")
+    visitor.sees("either x or u")
+    visitor.settle()
+    visitor.page.get_by_text("Simulate data instead").click()
+    button = visitor.page.get_by_role("button", name="Simulate", exact=True)
+    for _ in range(40):
+        keyboard.press("Tab")
+        if button.evaluate(active):
+            break
+    keyboard.press("Enter")
+    visitor.sees("simulated.csv")
+
+
+def test_all_that_is_drawn_or_asked_has_words(fitted: Visitor) -> None:
+    page = fitted.page
+    fitted.settle()
+    assert page.locator("svg.plane, svg.lk-curves, .stPlotlyChart [role=img], .stPlotlyChart[role=img]").count() >= 4
+    assert page.locator("[role=img]:not([aria-label])").count() == 0
+    nameless = """() => {
+      const roots = [document, ...[...document.querySelectorAll("*")].map(e => e.shadowRoot).filter(Boolean)];
+      const asked = roots.flatMap(root => [...root.querySelectorAll("input, textarea, button")]);
+      const shown = asked.filter(e => e.checkVisibility() && e.tabIndex >= 0 && e.type !== "file");
+      const named = e => e.ariaLabel || e.labels?.length || e.innerText?.trim() || e.title || e.ariaLabelledByElements;
+      return shown.filter(e => !named(e)).map(e => e.outerHTML.slice(0, 200));
+    }"""
+    assert page.evaluate(nameless) == []
+
+
 def test_two_people_do_not_see_each_other(fitted: Visitor, visitor: Visitor) -> None:
     visitor.type("z' = -q*z + w")
     visitor.sees("either z or w")
@@ -210,4 +293,8 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(place: tuple[Any, st
     phone.sees("Posterior mean at these values")
     script = "() => document.querySelector('[data-testid=stMain]').scrollWidth - window.innerWidth"
     assert phone.page.evaluate(script) <= 0
+    ground = phone.page.evaluate(
+        "() => getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
+    )
+    assert ground == "rgb(18, 23, 28)"
     context.close()

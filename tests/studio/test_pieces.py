@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 import lodekit as lk
 from lodekit.data.looking import look_at
 from lodekit.errors import DataError, LodekitError, ParameterError
-from lodekit.studio.desk import Desk, ready_examples
+from lodekit.studio.companion import LOST, Companion, Company
+from lodekit.studio.desk import Desk
 from lodekit.studio.drawing import draw_exponents, draw_record, on_ground
+from lodekit.studio.fits import begin_fit, collect, read_fit
 from lodekit.studio.reading import LONGEST, read_equations
 from lodekit.studio.recording import match_columns, open_recording
+from lodekit.studio.replies import ASKED
 from lodekit.studio.saving import pack_session, safe_name, unpack_session
 from lodekit.studio.session import Assignment, Entry, Session, read_session
 from lodekit.studio.shelf import Room, Shelf
@@ -26,18 +30,37 @@ from lodekit.studio.words import analyse, exponents_at
 from lodekit.studio.work import Workshop, hide_folder
 from lodekit.studio.worker import RESULT, run
 from lodekit.studio.writing import write_python, write_shell
+from lodekit.system.catalog import examples
 from lodekit.system.files import read_system_file
+from lodekit.workflow import MODEL
+
+EXAMPLES = {example.name: example for example in examples()}
+
+
+class Present(Companion):
+    """A companion without a process."""
+
+    is_free = True
+    pid = 1
+
+    def __init__(self) -> None:
+        self.is_dismissed, self.asked = False, 3.0
+
+    def ask(self, name: str, *arguments: object, limit: float = 1.0) -> object:
+        return ASKED[name](*arguments)
+
+    def dismiss(self) -> None:
+        self.is_dismissed = True
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """The heating system of the catalog with simulated data, a part of them held out."""
     room = Room("token", tmp_path)
     found = Desk(room, Workshop())
-    example = ready_examples()["heating"]
-    found.take_example(example)
-    text = make_data(Wish(), example.system, {}, example)
-    found.take_file("log.csv", text.encode(), is_simulated=True)
+    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
+    found.take_example("heating")
+    found.simulate(Wish())
     found.mark(7.0, 10.0, for_validation=True)
     return found
 
@@ -66,9 +89,9 @@ class Done:
         pass
 
 
-@pytest.mark.parametrize("name", list(ready_examples()))
+@pytest.mark.parametrize("name", list(EXAMPLES))
 def test_equations_of_the_catalog_are_understood_without_a_list_of_parameters(name: str) -> None:
-    system = ready_examples()[name].system
+    system = EXAMPLES[name].system
     found = read_equations("\n".join(system.equations))
     # An offset such as the temperature outside looks like a channel; it has to be declared.
     assert set(found.taken) == set(system.parameters) - {"Ta"}
@@ -118,7 +141,8 @@ def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parame
     entry = Entry.of("a", parameter)
     assert entry.parameter(starts=True) == parameter
     desk.room.session = desk.session.with_entry(entry)
-    path = desk.write_system(desk.room.folder, starts=True)
+    path = desk.room.folder / "system.toml"
+    path.write_text(desk.system_file(starts=True))
     assert read_system_file(path).system.parameters["a"] == parameter
 
 
@@ -141,24 +165,26 @@ def test_stepped_columns_become_inputs_and_a_person_has_the_last_word(tmp_path: 
 
 def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: Desk) -> None:
     desk.room.session = desk.session.with_assignment(Assignment("u", ""))
-    file = read_system_file(desk.write_system(desk.room.folder))
-    assert file.columns == {"u": "-"}
-    assert set(desk.warm().points) == {"f1", "f2"}
+    path = desk.room.folder / "system.toml"
+    path.write_text(desk.system_file())
+    assert read_system_file(path).columns == {"u": "-"}
+    assert "over the measurements" in desk.picture().svg
+    assert "not measured" in desk.picture().svg
 
 
 def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("a,b\n" + "\n".join(f"{k % 3},{k % 5}" for k in range(9)))
-    assert not open_recording(tmp_path / "log.csv").points
+    assert not open_recording(tmp_path / "log.csv").records
     assert open_recording(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
 
 
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
-    example = ready_examples()["heating"]
+    example = EXAMPLES["heating"]
     wish = Wish(count=400, noise=0.05, gaps=0.25, hidden=("u",), seed=3)
     (tmp_path / "log.csv").write_text(make_data(wish, example.system, {}, example))
     found = open_recording(tmp_path / "log.csv")
-    assert set(found.points) == {"f1", "f2"}
-    times, values = found.points["f1"]
+    assert set(found.columns) == {"f1", "f2"}
+    times, values = found.points()["f1"]
     # A quarter is missing, give or take four standard deviations of a count.
     assert abs(len(times) - 300) < 4 * np.sqrt(400 * 0.25 * 0.75)
     error = values - example.solution_at(times)[:, 0]
@@ -179,16 +205,16 @@ def test_windows_of_fit_and_validation_never_overlap(desk: Desk) -> None:
 def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) -> None:
     """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
     desk.workshop = Patient()
-    desk.begin_fit()
-    assert desk.collect()
+    begin_fit(desk)
+    assert collect(desk)
     (name,) = desk.session.tray
-    found = desk.result(name)
+    found = read_fit(desk, name)
     script = (
         write_python(desk.settled())
         .replace("write_results(", "(lambda *_: None)(")
         .replace("compute_results(product)", "None")
     )
-    for file in ("system.toml", "log.csv"):
+    for file in ("system.toml", "simulated.csv"):
         script = script.replace(f'"{file}"', repr(str(desk.room.folder / name / file)))
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
@@ -198,7 +224,7 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
     assert {n: own["value"] for n, own in found["parameters"].items()} == {
         n: e.value for n, e in gp.parameters_.items()
     }
-    curve = Warm.of_fit(desk.model(name).fit_).curve({})
+    curve = Warm.of_fit(lk.LODEGP.load(desk.room.folder / name / MODEL).fit_).curve({})
     assert np.array_equal(curve.mean, gp.predict(curve.times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
     content = pack_session(desk.session, desk.room.folder)
@@ -211,11 +237,67 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
 
 
 def test_curves_follow_the_sliders(desk: Desk) -> None:
-    warm = desk.warm()
-    at_truth, elsewhere = warm.curve({"a": 3.0, "b": 1.0}), warm.curve({"a": 9.0, "b": 1.0})
+    at_truth = desk.picture()
+    desk.room.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
+    elsewhere = desk.picture()
     assert at_truth.log_evidence > elsewhere.log_evidence + 10
-    assert not np.allclose(at_truth.mean, elsewhere.mean)
-    assert desk.warm() is warm
+    assert at_truth.svg.partition("lk-curve")[2] != elsewhere.svg.partition("lk-curve")[2]
+
+
+def test_every_record_of_a_file_can_be_shown(desk: Desk) -> None:
+    rows = [f"{run},{k / 5},{run + k % 3},{run * k}" for run in (1, 2) for k in range(20)]
+    desk.take_file("runs.csv", "\n".join(["run,t,x,v", *rows]).encode())
+    desk.change(equations="x' = v", declared="")
+    recording = desk.recording
+    assert recording is not None
+    assert list(recording.records) == ["1", "2"]
+    assert recording.points("2")["v"][1].tolist() == [2.0 * k for k in range(20)]
+    shown = []
+    for record in ("1", "2"):
+        desk.change(record=record)
+        shown.append(desk.picture().svg)
+        assert f"of record {record}" in shown[-1]
+    assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
+
+
+def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_too_long() -> None:
+    companion = Companion()
+    try:
+        assert companion.ask("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
+        with pytest.raises(LodekitError, match="expected equations first"):
+            companion.ask("show_proof", ("", ""))
+        with pytest.raises(LodekitError, match="longer than 0 seconds"):
+            companion.ask("show_proof", ("x' = v", ""), limit=0.0)
+        assert companion.pid is None
+    finally:
+        companion.dismiss()
+    with pytest.raises(LodekitError, match="about to end"):
+        companion.ask("list_samples")
+
+
+def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
+    company = Company(most=2)
+    first = company.choose()
+    assert company.choose(first) is first
+    first.is_free = False  # type: ignore[misc]
+    # Another one begins, and is asked by whoever comes next.
+    assert company.choose(first) is first
+    second = company.choose(first)
+    assert second is not first
+    second.is_free = False  # type: ignore[misc]
+    assert company.choose(second) is second
+    company.close()
+    assert (first.is_dismissed, second.is_dismissed) == (True, True)
+
+
+def test_a_question_that_ends_every_companion_is_answered_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.studio.companion.sys.executable", shutil.which("false"))
+    companion = Companion()
+    with pytest.raises(LodekitError, match="ended twice") as caught:
+        companion.ask("list_samples")
+    assert str(caught.value) == LOST
+    companion.dismiss()
 
 
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:

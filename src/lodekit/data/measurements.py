@@ -214,9 +214,17 @@ class Measurements:
 
         Before a record with known inputs nobody knows these, so nothing is shown there.
         """
-        first, last = self.window
+        first, last = self.known
         more = 0.1 * (last - first) or 1.0
-        return first if self.inputs else first - more, last + more
+        return first if self.inputs or first > self.window[0] else first - more, last + more
+
+    @property
+    def known(self) -> tuple[float, float]:
+        """The window, without what was left out of it when the model was saved."""
+        first, last = self.window
+        if self.spooled is not None and self.spooled.left_out is not None:
+            first = self.spooled.spool.time(0)
+        return first, last
 
     @property
     def has_exact_values(self) -> bool:
@@ -227,7 +235,7 @@ class Measurements:
         """Return the times of the measurements, or a grid where there are many."""
         if self.sums is None and self.size <= _THUMBNAIL:
             return np.unique(np.concatenate([item.times for item in self.series]))
-        return np.linspace(*self.window, count)
+        return np.linspace(*self.known, count)
 
     def thumbnail(self) -> list[Series]:
         """Return the measurements, or averages of neighbours where there are many."""

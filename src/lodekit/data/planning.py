@@ -52,6 +52,8 @@ class Request:
         Times, as numbers or dates; others are left out. None stands for no limit.
     in_shell : bool
         Whether messages speak of options of the command line, and not of arguments in Python.
+    never : sequence of str
+        Channels that are never measured, such as disturbances: nobody misses a column for them.
     check : callable, optional
         Called with the names of observables before large files are read; raises where they make no sense.
     check_units : callable, optional
@@ -69,8 +71,14 @@ class Request:
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
     in_shell: bool = False
+    never: Sequence[str] = ()
     check: Callable[[Sequence[str]], object] | None = None
     check_units: Callable[[Mapping[str, str]], object] | None = None
+
+    @property
+    def measurable(self) -> list[str]:
+        """The channels that may be measured."""
+        return [name for name in self.channels if name not in self.never]
 
     @property
     def advice(self) -> Advice:

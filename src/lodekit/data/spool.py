@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
-__all__ = ["Spool", "SpoolBlock", "Spooled", "Spread"]
+__all__ = ["Head", "LeftOut", "Spool", "SpoolBlock", "Spooled", "Spread"]
 
 Array = NDArray[np.float64]
 _BYTES = 8
@@ -59,6 +59,8 @@ class Spooled:
         The first and the last time at which one of these was measured; that of all columns otherwise.
     samples : dict of str to Spread
         What is known of the samples of inputs, which were columns of these rows.
+    left_out : LeftOut, optional
+        Where these are the end of longer rows: what is known of those before them.
     """
 
     names: tuple[str, ...]
@@ -68,6 +70,7 @@ class Spooled:
     ready: Spool | None = None
     window: tuple[float, float] | None = None
     samples: Mapping[str, Spread] = field(default_factory=dict)
+    left_out: LeftOut | None = None
 
     @cached_property
     def spool(self) -> Spool:
@@ -80,17 +83,60 @@ class Spread(NamedTuple):
 
     Parameters
     ----------
-    count : int
+    samples : int
+        How many there are.
     mean, spread : float
         Mean and deviation.
     largest : float
         Of all absolute values.
     """
 
-    count: int
+    samples: int
     mean: float
     spread: float
     largest: float
+
+
+class Head(NamedTuple):
+    """What rows that were left out say at some values of all that is learned.
+
+    Parameters
+    ----------
+    point : array
+        These values.
+    value, error : float
+        The log evidence of the rows, and about how large an error rounding makes in it.
+    mean, root : arrays, shapes (s, 1) and (s, s)
+        Of the states after them, and of their covariance.
+    response : array, shape (q,)
+        The states of the response to known inputs there.
+    """
+
+    point: Array
+    value: float
+    error: float
+    mean: Array
+    root: Array
+    response: Array
+
+
+class LeftOut(NamedTuple):
+    """What is known of rows before others.
+
+    Parameters
+    ----------
+    size : int
+        How many measurements there were.
+    times, counts : arrays, shape (k,)
+        Some times of all rows, and for how many each stands.
+    heads : tuple of Head
+        What they say, at what was learned and beside that.
+    """
+
+    size: int
+    times: Array
+    counts: Array
+    heads: tuple[Head, ...]
 
 
 @dataclass(frozen=True)
@@ -264,6 +310,16 @@ class Spool:
         for name in self._noisy:
             noise[name] = rows[:, 1 + len(self.columns) + self.noisy.index(name)]
         return _Rows(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
+
+    def table(self, first: int, last: int) -> Array:
+        """Return some rows as they are: times, all columns, and those of noise.
+
+        Parameters
+        ----------
+        first, last : int
+            As in `read`.
+        """
+        return self._rows(first, last)
 
     def samples(self, name: str, first: int, last: int) -> tuple[Array, Array]:
         """Return times and values of some rows of a column; NaN where it is missing.

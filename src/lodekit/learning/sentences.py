@@ -243,7 +243,9 @@ def describe_inputs(measurements: Measurements, preference: Mapping[str, float])
     found: dict[str, dict[str, Any]] = {}
     for name, signal in measurements.inputs.items():
         every = [part.inputs[name] for part in parts_of(measurements)]
-        samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
+        # On disk some samples may not be kept, as they change nothing.
+        told = [each for part in parts_of(measurements) for each in part.input_summaries if each.observable == name]
+        samples, missing = sum(each.count for each in told), sum(each.missing for each in every)
         found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
         if not any(part.inputs[name].changes(*part.window) for part in parts_of(measurements)):
             found[name]["changes"] = False

@@ -1,13 +1,13 @@
 """What learning errs by, as alarms see it: how much larger sums of scores may be than those of the truth.
 
-Where sums of scores vary more than they should, a threshold is crossed more often, and steeply so: a tenth more variance
-makes half as many alarms again. Errors of what was learned do that, in both directions, and the mean of all is above
-what the truth would give. So the threshold is one whose rate is right on average over all that the data leave possible.
+Where sums of scores vary more than they should, a threshold is crossed more often, and steeply so: a tenth more
+variance makes half as many alarms again. Errors of what was learned do that, in both directions, and the mean of all is
+above what the truth would give. So the threshold is one whose rate is right on average over all that data leave open.
 
-A sum crosses a threshold h with the reference k within some h/k scores or less, so the variance of sums of that many is
-what counts: scores of a filter that is slightly wrong have a memory. How it changes is read off the record itself, taken
-in by filters one standard deviation beside the one that was learned: their scores are to this one's as those of the
-stream are to the truth's.
+A sum crosses a threshold h with the reference k within some h/k scores or less, so the variance of sums of that many
+is what counts: scores of a filter that is slightly wrong have a memory. How it changes is read off the record itself,
+taken in by filters one standard deviation beside the one that was learned: their scores are to this one's as those of
+the stream are to the truth's.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.turns import Turns
 from lodekit.online.cusum import span_of, threshold_among, threshold_for
 
-__all__ = ["draw_log_variances", "find_threshold"]
+__all__ = ["LATEST", "draw_log_variances", "find_threshold"]
 
 Array = NDArray[np.float64]
 #: Rows of the record, its last ones, that are taken in again.
-_ROWS = 20_000
+LATEST = 20_000
 #: Draws of what was learned.
 _DRAWS = 1024
 #: Sums shorter than this share of a record tell their variance.
@@ -111,9 +111,9 @@ def _bounded(logs: Array) -> Array:
 def _last_rows(series: Sequence[Series]) -> list[Series]:
     """Return the end of a record: all that was measured from some time on."""
     longest = max((item.times for item in series), key=len)
-    if len(longest) <= _ROWS:
+    if len(longest) <= LATEST:
         return list(series)
-    return [item.take(item.times >= longest[-_ROWS]) for item in series]
+    return [item.take(item.times >= longest[-LATEST]) for item in series]
 
 
 def _log_variances(turns: Turns, count: int, length: int) -> Array:

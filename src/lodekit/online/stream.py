@@ -78,7 +78,8 @@ class Stream:
         self._asked: dict[tuple[str, ...], Readings] = {}
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.observables)}; {self.rows} rows, t = {self.time}, {self.alarms} alarms)"
+        counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((self.rows, "row"), (self.alarms, "alarm"))]
+        return f"Stream({', '.join(self.observables)}; {counts[0]}, t = {self.time}, {counts[1]})"
 
     @property
     def time(self) -> float | None:

@@ -6,7 +6,7 @@ gradient is that of the whole record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,14 +35,15 @@ class Relay:
         What drives it, by channel, in the whole record.
     starts : sequence of float
         The start of each piece, in the user's time; states are at rest at the first one.
-    first : array, shape (s,), optional
-        The states at the start of the first piece, where rows before it were left out.
+    first : function, optional
+        From the numbers of the state space to the states at the start of the first piece, where rows before it were
+        left out.
     """
 
     drive: Drive
     signals: Mapping[str, InputSignal]
     starts: Sequence[float]
-    first: Array | None = None
+    first: Callable[[Array], Array] | None = None
     #: States at the start of pieces, and what they are worth, at the last values of the parameters.
     _states: dict[int, Array] = field(default_factory=dict, repr=False)
     _worths: dict[int, Array] = field(default_factory=dict, repr=False)
@@ -91,7 +92,7 @@ class Relay:
         state = self._states.get(nearest)
         if state is None:
             size = self.drive.shapes["F"][0]
-            state = self._states[0] = np.zeros(size) if self.first is None else self.first
+            state = self._states[0] = np.zeros(size) if self.first is None else self.first(table[0])
         for place in range(nearest, number):
             before = self.piece(place)
             state = self._states[place + 1] = before.through(table, np.zeros(0), state)[0].end

@@ -9,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from lodekit.studio.desk import Desk
+from lodekit.studio.fits import collect
 from lodekit.studio.frame import begin_page, notice
 from lodekit.studio.saving import LARGEST
 from lodekit.studio.serving import START
@@ -63,7 +64,7 @@ def main() -> None:
     shelf, workshop = _shared()
     desk = Desk(_open(shelf), workshop)
     _begin(desk)
-    desk.collect()
+    collect(desk)
     desk.room.keep("shown", desk.signature, lambda: desk.signature)
     for step in (show_system, show_data, show_parameters, show_fit, show_comparison, show_files):
         try:

@@ -1,37 +1,28 @@
-"""What the steps of the page work with: the session, and all that follows from it, made when it is asked for."""
+"""What the steps of the page work with: the session, and all that follows from it, which a companion computes."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
-from lodekit.model import LODEGP
-from lodekit.studio.reading import Reading, read_equations
-from lodekit.studio.recording import Match, Recording, match_columns, open_recording, to_guesses
+from lodekit.studio.companion import LIMIT
+from lodekit.studio.recording import Match, Recording
 from lodekit.studio.saving import safe_name
 from lodekit.studio.session import Entry, Session
 from lodekit.studio.shelf import Room
-from lodekit.studio.sliders import Warm, warm_up
+from lodekit.studio.simulating import Wish
+from lodekit.studio.values import Outline, Picture, Sample, Text, Understanding
 from lodekit.studio.windows import keep_apart, make_room
-from lodekit.studio.words import Analysis, analyse
-from lodekit.studio.work import Workshop, hide_folder, read_result
-from lodekit.studio.writing import SYSTEM, write_shell, write_system_file
-from lodekit.system.catalog import Example, examples
-from lodekit.system.system import System
-from lodekit.workflow import MODEL
+from lodekit.studio.words import Algebra, Analysis
+from lodekit.studio.work import Workshop, hide_folder
 
-__all__ = ["Desk", "ready_examples"]
+__all__ = ["Desk"]
 
-
-@cache
-def ready_examples() -> dict[str, Example]:
-    """Return the examples of the catalog, by name; they are made once."""
-    return {example.name: example for example in examples()}
+#: Seconds that reading a file may take.
+_READING = 120.0
+_NOTHING = LodekitError("expected equations first, such as x' = -a*x + u")
 
 
 class Desk:
@@ -42,7 +33,7 @@ class Desk:
     room : Room
         Where it is kept.
     workshop : Workshop
-        Where long work is done.
+        Where work is done.
     """
 
     def __init__(self, room: Room, workshop: Workshop) -> None:
@@ -69,56 +60,109 @@ class Desk:
             return hide_folder(str(raised), self.room.folder)
         return "Something unexpected went wrong here; nothing that you typed is lost."
 
+    def ask(self, name: str, *arguments: Any, limit: float = LIMIT) -> Any:
+        """Return what a companion answers; raise what went wrong, in words.
+
+        Parameters
+        ----------
+        name : str
+            Of a function in `lodekit.studio.replies`.
+        *arguments
+            Plain values.
+        limit : float
+            Seconds that it may take.
+        """
+        self.room.companion = self.workshop.company.choose(self.room.companion)
+        return self.room.companion.ask(name, *arguments, limit=limit)
+
     # The system.
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> Understanding:
         """What the equations were understood as."""
-        own = self.session
-        found: Reading = self.room.keep(
-            "reading", (own.equations, own.declared), lambda: read_equations(own.equations, own.declared)
-        )
-        if found.system is not None:
-            self.room.keep("system", found, lambda: found.system)
+        text = (self.session.equations, self.session.declared)
+        try:
+            found: Understanding = self.room.keep("reading", text, lambda: self.ask("understand", text))
+        except LodekitError as problem:
+            return Understanding(trouble=self.say(problem))
+        if found.outline is not None:
+            self.room.keep("understood", text, lambda: (text, found))
         return found
 
     @property
-    def system(self) -> System | None:
+    def text(self) -> Text:
+        """The equations that were understood last, with the parameters that were declared; raise without any."""
+        understood = self._understood
+        if understood is None:
+            raise _NOTHING
+        return understood[0]
+
+    @property
+    def _understood(self) -> tuple[Text, Understanding] | None:
+        # What is typed now, where it is understood, is what was understood last.
+        _ = self.reading
+        found: tuple[Text, Understanding] | None = self.room.last("understood")
+        return found
+
+    @property
+    def system(self) -> Outline | None:
         """The system, or the last one that was understood; None where there was none yet."""
-        return self.reading.system or self.room.last("system")
+        return None if self._understood is None else self._understood[1].outline
 
     @property
     def analysis(self) -> Analysis | None:
-        """What the equations imply."""
-        found = self.reading.system
-        return None if found is None else analyse(found)
+        """What the equations imply; None where they are not understood."""
+        return self.reading.analysis
 
     @property
     def signature(self) -> object:
         """What the steps after the first depend on: the equations and the names of the parameters."""
-        found = self.system
-        return None if found is None else (found.equations, tuple(found.parameters))
+        return self.system
 
     @property
-    def example(self) -> Example | None:
+    def samples(self) -> dict[str, Sample]:
+        """The examples of the catalog, by name."""
+        found: dict[str, Sample] = self.room.keep("samples", None, lambda: self.ask("list_samples"))
+        return found
+
+    @property
+    def example(self) -> Sample | None:
         """The example that the session began with, as long as its equations are unchanged."""
-        found = ready_examples().get(self.session.example)
-        if found is None or self.system is None or tuple(self.system.equations) != tuple(found.system.equations):
+        found = self.samples.get(self.session.example)
+        if found is None or self.system is None or self.system.equations != found.outline.equations:
             return None
         return found
 
-    def take_example(self, example: Example) -> None:
-        """Begin with an example of the catalog; data and fits stay."""
-        values = {name: float(value) for name, value in example.values.items()}
-        for name, parameter in example.system.parameters.items():
-            self.room.session = self.session.with_entry(Entry.of(name, parameter, values.get(name)))
+    def take_example(self, name: str) -> None:
+        """Begin with an example of the catalog, by its name; data and fits stay."""
+        sample = self.samples[name]
+        for each, parameter in sample.parameters.items():
+            self.room.session = self.session.with_entry(Entry.of(each, parameter, sample.values.get(each)))
         self.change(
-            equations="\n".join(example.system.equations),
-            declared=", ".join(example.system.parameters),
-            example=example.name,
+            equations="\n".join(sample.outline.equations),
+            declared=", ".join(sample.parameters),
+            example=name,
             edition=self.session.edition + 1,
             revision=self.session.revision + 1,
         )
+
+    def values(self) -> dict[str, float]:
+        """Return where the sliders of the parameters stand."""
+        return self.session.values(self.system.parameters if self.system else ())
+
+    def exponents(self, known: tuple[str, ...]) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
+        """Return poles where channels are `known`, and modes that nothing can influence, where the sliders stand."""
+        text, values = self.text, self.values()
+        found: tuple[tuple[complex, ...], tuple[complex, ...]] = self.room.keep(
+            "exponents", (text, known, tuple(values.items())), lambda: self.ask("locate_exponents", text, known, values)
+        )
+        return found
+
+    def proof(self) -> Algebra:
+        """Return the Smith form, and what was proved."""
+        text = self.text
+        found: Algebra = self.room.keep("proof", text, lambda: self.ask("show_proof", text))
+        return found
 
     # The data.
 
@@ -135,18 +179,27 @@ class Desk:
         """
         plain = safe_name(name)
         write_file(self.room.folder / plain, content)
-        fresh = Session()
+        self.room.trouble.pop("data", None)
         self.change(
             file=plain,
             is_simulated=is_simulated,
             assignments=(),
             dt=None,
-            window=fresh.window,
+            window=Session().window,
             held_out=None,
+            record="",
             truth={},
             truth_of="",
             revision=self.session.revision + 1,
         )
+
+    def simulate(self, wish: Wish) -> None:
+        """Take simulated data, of the example or of the equations at the values of the sliders."""
+        text, example = self.text, self.example
+        values = self.values() if example is None else dict(example.values)
+        made = self.ask("simulate_data", wish, text, values, "" if example is None else example.name)
+        self.take_file("simulated.csv", made.encode(), is_simulated=True)
+        self.change(truth=values, truth_of="\n".join(self.system.equations if self.system else ()))
 
     def mark(self, first: float, last: float, *, for_validation: bool) -> None:
         """Mark a window of the record, for the fit or for validation; the other one makes room.
@@ -180,17 +233,24 @@ class Desk:
         if not own.file:
             return None
         found: Recording = self.room.keep(
-            "recording", (self._stamp(), own.dt), lambda: open_recording(self.room.folder / own.file, own.dt)
+            "recording",
+            (self._stamp(), own.dt),
+            lambda: self.ask("open_file", self.room.folder / own.file, own.dt, limit=_READING),
         )
         return found
 
     @property
     def matches(self) -> list[Match]:
         """What each channel is matched with; none without data or system."""
-        recording, system = self.recording, self.system
-        if recording is None or system is None:
+        if self.recording is None or self.system is None:
             return []
-        return match_columns(recording.look, system, self.session.assignments)
+        own, text = self.session, self.text
+        found: list[Match] = self.room.keep(
+            "matches",
+            (text, self._stamp(), own.dt, own.assignments),
+            lambda: self.ask("match_file", self.room.folder / own.file, own.dt, text, own.assignments, limit=_READING),
+        )
+        return found
 
     @property
     def safe_matches(self) -> list[Match]:
@@ -215,20 +275,7 @@ class Desk:
         """Return the session with what was found out on the way, for files and scripts."""
         return replace(self.session, given=self.given)
 
-    # What is kept in files.
-
-    def write_system(self, folder: Path, *, starts: bool = False) -> Path:
-        """Write the system file to a folder, and return its path.
-
-        Parameters
-        ----------
-        folder : Path
-        starts : bool
-            Whether a search begins where the sliders stand.
-        """
-        path = folder / SYSTEM
-        write_file(path, self.system_file(starts=starts))
-        return path
+    # What follows from both.
 
     def system_file(self, *, starts: bool = False) -> str:
         """Return the text of the system file.
@@ -238,160 +285,27 @@ class Desk:
         starts : bool
             Whether a search begins where the sliders stand.
         """
-        system, recording = self.system, self.recording
-        if system is None:
-            raise LodekitError("expected equations first, such as x' = -a*x + u")
-        if recording is None:
-            return write_system_file(self.session, system, starts=starts)
-        guesses, mapping = to_guesses(recording.look, self.matches)
-        return write_system_file(self.session, system, recording.look, guesses, mapping=mapping, starts=starts)
-
-    # Curves and fits.
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """How the data file is read and the system fitted, as `lodekit.workflow.open_data` takes it."""
-        own = self.session
-        options = {"noise": own.choices.noise, "latent": own.choices.latent, "prior": own.choices.prior}
-        return {"dt": own.dt, "window": own.window, **options}
-
-    def warm(self) -> Warm:
-        """Return the engine that curves at any values come from; all that is no parameter is a first guess."""
-        own, folder = self.session, self.room.folder / "sliders"
-        system = self.system
-        if system is None or self.recording is None:
-            raise LodekitError("expected equations and data first")
-        key = (tuple(system.equations), tuple(system.parameters), self._stamp(), tuple(self.matches), str(self.how))
-
-        def make() -> Warm:
-            folder.mkdir(exist_ok=True)
-            plain = replace(own, entries=())
-            guesses, mapping = to_guesses(self.recording.look, self.matches)  # type: ignore[union-attr]
-            text = write_system_file(plain, system, self.recording.look, guesses, mapping=mapping)  # type: ignore[union-attr]
-            write_file(folder / SYSTEM, text)
-            values = own.values(list(system.parameters))
-            return warm_up(folder / SYSTEM, self.room.folder / own.file, values, **self.how)
-
-        found: Warm = self.room.keep("warm", key, make)
+        own, text = self.session, self.text
+        path = self.room.folder / own.file if own.file else None
+        found: str = self.room.keep(
+            f"system file {starts}",
+            (text, own.entries, own.assignments, own.example, own.dt, path and self._stamp()),
+            lambda: self.ask("write_system", own, text, path, starts, limit=_READING),
+        )
         return found
 
-    def begin_fit(self, *, starts: bool = False) -> None:
-        """Begin a fit in a process of its own.
+    def picture(self) -> Picture:
+        """Return the curve at the values of the sliders, drawn over the measurements."""
+        own, text = self.session, self.text
+        key = (text, self._stamp(), own.assignments, str(own.how), own.record, tuple(self.values().items()))
+        found: Picture = self.room.keep(
+            "picture", key, lambda: self.ask("draw_curve", own, text, self.room.folder / own.file, own.record)
+        )
+        return found
 
-        Parameters
-        ----------
-        starts : bool
-            Whether it begins where the sliders stand.
-        """
-        own = self.settled()
-        number = 1 + max((int(name.partition("-")[2]) for name in own.tray), default=0)
-        folder = self.room.folder / f"fit-{number}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        self.write_system(folder, starts=starts)
-        shutil.copyfile(self.room.folder / own.file, folder / own.file)
-        options = {k: v for k, v in self.how.items() if k not in ("dt", "window")}
-        wanted = {
-            "task": "fit",
-            "data": own.file,
-            "system": SYSTEM,
-            "dt": own.dt,
-            "window": own.window,
-            "held_out": own.held_out,
-            "given": own.given,
-            "seed": own.choices.seed,
-            "options": options,
-            "session": replace(own, tray=()).to_dict(),
-            "command": write_shell(own).splitlines()[0],
-        }
-        self.room.job = self.workshop.begin(folder, wanted)
-
-    def try_fit(self, *, starts: bool = False) -> None:
-        """Begin a fit, or keep in words why it cannot begin.
-
-        Parameters
-        ----------
-        starts : bool
-            Whether it begins where the sliders stand.
-        """
-        self.room.trouble.pop("fit", None)
-        try:
-            self.begin_fit(starts=starts)
-        except LodekitError as problem:
-            self.room.trouble["fit"] = self.say(problem)
-
-    def reopen(self, session: Session) -> None:
-        """Go on with another session, whose files are in the folder already."""
+    def reopen(self, content: bytes) -> None:
+        """Go on with another session, from the content of its file."""
+        session: Session = self.ask("open_session", content, self.room.folder, limit=_READING)
         self.room.clear()
         old = self.session
         self.room.session = replace(session, edition=old.edition + 1, revision=old.revision + 1)
-
-    def begin_free(self, name: str) -> None:
-        """Begin a fit without the equations, beside a fit of this name."""
-        self._beginmake_room(name, "free", {"task": "free", "seed": self.session.choices.seed})
-
-    def begin_delivery(self, name: str, *, figures: bool) -> None:
-        """Begin to write the report, the predictions and the figures of a fit.
-
-        Parameters
-        ----------
-        name : str
-            Of the fit.
-        figures : bool
-        """
-        fit = self.result(name)
-        wanted = {"task": "deliver", "source": fit["source"], "notes": fit["notes"], "figures": figures}
-        self._beginmake_room(name, "files", {**wanted, "command": fit.get("command", "")})
-
-    def _beginmake_room(self, name: str, place: str, wanted: dict[str, Any]) -> None:
-        folder = self.room.folder / name / place
-        folder.mkdir(exist_ok=True)
-        shutil.copyfile(self.room.folder / name / MODEL, folder / MODEL)
-        self.room.job = self.workshop.begin(folder, wanted)
-
-    def collect(self) -> bool:
-        """Take what a task has left, where it has ended; return whether one has."""
-        job = self.room.job
-        if job is None or job.is_running:
-            return False
-        self.room.job = None
-        found = job.result()
-        self.room.trouble.pop(job.task, None)
-        if "trouble" in found:
-            self.room.trouble[job.task] = hide_folder(str(found["trouble"]), self.room.folder)
-        elif job.task == "fit":
-            self.change(tray=(*self.session.tray, job.folder.name))
-            for parameter, estimate in found["parameters"].items():
-                entry = self.session.entry(parameter)
-                if not entry.is_fixed:
-                    self.room.session = self.session.with_entry(replace(entry, value=float(estimate["value"])))
-            self.change(revision=self.session.revision + 1)
-        return True
-
-    def result(self, name: str, place: str = "") -> dict[str, Any]:
-        """Return what came of a fit; empty where nothing did.
-
-        Parameters
-        ----------
-        name : str
-            Of the fit.
-        place : str
-            ``"free"`` for the fit without equations, ``"files"`` for what was written.
-        """
-        folder = self.room.folder / name / place if place else self.room.folder / name
-        if not (folder / "result.json").exists():
-            return {}
-        state = (folder / "result.json").stat()
-        key = (name, place, state.st_mtime_ns)
-        found: dict[str, Any] = self.room.keep(f"result {name} {place}", key, lambda: read_result(folder))
-        return found
-
-    def model(self, name: str) -> LODEGP:
-        """Return the model of a fit."""
-        found: LODEGP = self.room.keep(f"model {name}", name, lambda: LODEGP.load(self.room.folder / name / MODEL))
-        return found
-
-    def forget(self, name: str) -> None:
-        """Take a fit out of the tray, and remove its files."""
-        self.change(tray=tuple(own for own in self.session.tray if own != name))
-        shutil.rmtree(self.room.folder / name, ignore_errors=True)

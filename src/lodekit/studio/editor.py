@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import streamlit as st
 
-__all__ = ["draw_html", "edit_equations", "slide"]
+__all__ = ["Slider", "draw_html", "edit_equations", "slide"]
 
 _HTML = """
 <label for="lk-equations">Equations, one a line</label>
@@ -23,8 +25,9 @@ textarea { width: 100%; box-sizing: border-box; resize: vertical; padding: .7rem
 textarea:focus { outline: 2px solid var(--st-primary-color); outline-offset: 0; }
 #lk-equations-help { font-size: .8rem; opacity: .7; margin-top: .15rem; }
 """
-#: A pause of so many milliseconds after a stroke, so that a fast typist is not answered letter by letter.
-_PAUSE = 40
+#: Pauses of so many milliseconds after a stroke: so that a fast typist is not answered letter by letter, and before the
+#: steps below follow.
+_PAUSE, _REST = 25, 600
 _JS = """
 export default function (component) {
   const { parentElement, data, setStateValue } = component;
@@ -37,13 +40,16 @@ export default function (component) {
   }
   // What was typed last is sent whatever happens to the page meanwhile, so the timer outlives a new drawing of it.
   area.send = () => setStateValue("text", area.value);
+  area.rest = () => { setStateValue("rest", Date.now()); area.dataset.rests = "yes"; };
   area.oninput = () => {
     fit();
-    clearTimeout(area.timer);
+    area.dataset.rests = "no";
+    [area.timer, area.resting].forEach(clearTimeout);
     area.timer = setTimeout(() => area.send(), PAUSE);
+    area.resting = setTimeout(() => area.rest(), REST);
   };
 }
-""".replace("PAUSE", str(_PAUSE))
+""".replace("PAUSE", str(_PAUSE)).replace("REST", str(_REST))
 
 
 @st.cache_resource
@@ -51,8 +57,8 @@ def _component() -> Any:
     return st.components.v2.component("lodekit_equations", html=_HTML, css=_CSS, js=_JS)
 
 
-def edit_equations(text: str, key: str) -> str:
-    """Show the editor, and return what is in it.
+def edit_equations(text: str, key: str) -> tuple[str, float]:
+    """Show the editor; return what is in it, and when somebody has last stopped typing.
 
     Parameters
     ----------
@@ -61,8 +67,9 @@ def edit_equations(text: str, key: str) -> str:
     key : str
         Another key makes another editor, with another first text.
     """
-    found = _component()(data={"text": text}, default={"text": text}, key=key, on_text_change=lambda: None)
-    return str(found.text if found.text is not None else text)
+    told: dict[str, Any] = {"on_text_change": lambda: None, "on_rest_change": lambda: None}
+    found = _component()(data={"text": text}, default={"text": text, "rest": 0}, key=key, **told)
+    return str(found.text if found.text is not None else text), float(found.rest or 0)
 
 
 @st.cache_resource
@@ -84,58 +91,92 @@ def draw_html(html: str, key: str) -> None:
     _canvas()(data={"html": html}, key=key)
 
 
-_SLIDER_HTML = """
-<label><span></span> <output></output><input type="range"></label>
-"""
 _SLIDER_CSS = """
-label { display: block; font-size: .875rem; color: var(--st-text-color); }
+label { display: block; font-size: .875rem; color: var(--st-text-color); margin-bottom: .55rem; }
 output { float: right; color: var(--st-primary-color); font-variant-numeric: tabular-nums; }
 input { width: 100%; margin: .45rem 0 .2rem; accent-color: var(--st-primary-color); cursor: pointer; }
 input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 3px; border-radius: 4px; }
 """
-#: Values are sent while the slider moves, but not more often than the page can answer.
+#: Values are sent while a slider moves, but not more often than the page can answer.
 _SLIDER_JS = """
 export default function ({ parentElement, data, setStateValue }) {
-  const [name, shown, input] = ["span", "output", "input"].map(tag => parentElement.querySelector(tag));
-  const tell = value => { shown.textContent = Number(Number(value).toPrecision(4)); };
-  name.textContent = data.label;
-  input.setAttribute("aria-label", data.label);
-  input.send = () => { input.last = performance.now(); setStateValue("value", Number(input.value)); };
-  // What the page says counts, unless somebody is moving it.
-  if (!(performance.now() - (input.moved ?? -1e9) < 700)) {
-    Object.assign(input, { min: data.low, max: data.high, step: data.step });
-    input.value = data.value;
-    tell(data.value);
+  const box = parentElement.querySelector(".lk-sliders");
+  const number = value => Number(Number(value).toPrecision(6));
+  box.send = () => { box.last = performance.now(); setStateValue("places", { ...box.values }); };
+  box.rest = () => { box.moved = null; setStateValue("rest", Date.now()); };
+  if (box.childElementCount !== data.items.length) {
+    box.replaceChildren(...data.items.map(() => {
+      const label = document.createElement("label");
+      label.append(document.createElement("span"), document.createElement("output"), document.createElement("input"));
+      label.lastChild.type = "range";
+      return label;
+    }));
+    box.values = {};
+    box.moved = null;
   }
-  input.oninput = () => {
-    tell(input.value);
-    input.moved = performance.now();
-    [input.timer, input.resting].forEach(clearTimeout);
-    input.resting = setTimeout(() => { input.moved = -1e9; setStateValue("rest", Date.now()); }, 900);
-    const rest = 60 - (performance.now() - (input.last ?? -1e9));
-    if (rest <= 0) input.send(); else input.timer = setTimeout(() => input.send(), rest);
-  };
+  data.items.forEach((item, place) => {
+    const [name, shown, input] = box.children[place].children;
+    name.textContent = item.label;
+    input.setAttribute("aria-label", item.label);
+    // What the page says counts, unless somebody is moving it.
+    if (box.moved !== item.name) {
+      Object.assign(input, { min: item.low, max: item.high, step: item.step });
+      input.value = item.value;
+      box.values[item.name] = item.value;
+      shown.textContent = number(item.value);
+    }
+    input.oninput = () => {
+      shown.textContent = number(input.value);
+      box.values[item.name] = Number(input.value);
+      box.moved = item.name;
+      [box.timer, box.resting].forEach(clearTimeout);
+      box.resting = setTimeout(() => box.rest(), 900);
+      const wait = 50 - (performance.now() - (box.last ?? -1e9));
+      if (wait <= 0) box.send(); else box.timer = setTimeout(() => box.send(), wait);
+    };
+  });
 }
 """
 
 
-@st.cache_resource
-def _slider() -> Any:
-    return st.components.v2.component("lodekit_slider", html=_SLIDER_HTML, css=_SLIDER_CSS, js=_SLIDER_JS)
-
-
-def slide(label: str, low: float, high: float, value: float, key: str) -> tuple[float, float]:
-    """Show a slider that tells its value while it moves; return that, and when it has last come to rest.
+@dataclass(frozen=True)
+class Slider:
+    """One of several sliders.
 
     Parameters
     ----------
-    label : str
+    name, label : str
+        What moves, and what stands above it.
     low, high, value : float
         Where it ends, and where it stands.
+    """
+
+    name: str
+    label: str
+    low: float
+    high: float
+    value: float
+
+
+@st.cache_resource
+def _sliders() -> Any:
+    return st.components.v2.component(
+        "lodekit_sliders", html='<div class="lk-sliders"></div>', css=_SLIDER_CSS, js=_SLIDER_JS
+    )
+
+
+def slide(sliders: Sequence[Slider], key: str) -> tuple[dict[str, float], float]:
+    """Show sliders that tell their values while they move; return those, and when one has last come to rest.
+
+    Parameters
+    ----------
+    sliders : sequence of Slider
     key : str
         A name that no other element of the page has.
     """
-    data = {"label": label, "low": low, "high": high, "step": (high - low) / 400, "value": value}
-    told: dict[str, Any] = {"on_value_change": lambda: None, "on_rest_change": lambda: None}
-    found = _slider()(data=data, default={"value": value, "rest": 0}, key=key, **told)
-    return float(found.value if found.value is not None else value), float(found.rest or 0)
+    items = [{**asdict(own), "step": (own.high - own.low) / 400} for own in sliders]
+    start = {own.name: own.value for own in sliders}
+    told: dict[str, Any] = {"on_places_change": lambda: None, "on_rest_change": lambda: None}
+    found = _sliders()(data={"items": items}, default={"places": start, "rest": 0}, key=key, **told)
+    values = {str(name): float(value) for name, value in dict(found.places or start).items()}
+    return values, float(found.rest or 0)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lodekit.errors import EquationError, LodekitError
-from lodekit.studio.turns import in_turn
 from lodekit.system.grammar import parse_equations
 from lodekit.system.names import nodes
 from lodekit.system.parameters import MAX_PARAMETERS, Parameter
@@ -42,7 +41,6 @@ class Reading:
     is_empty: bool = False
 
 
-@in_turn
 def read_equations(text: str, declared: str = "") -> Reading:
     """Return the system of a text; names that stand before others are taken for parameters.
 

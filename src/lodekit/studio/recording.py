@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.looking import Look, look_at
+from lodekit.data.measurements import Measurements
+from lodekit.data.records import Pool
 from lodekit.data.sources import read_source
 from lodekit.data.tables.columns import LEFT_OUT
 from lodekit.errors import DataError
@@ -33,8 +35,8 @@ class Recording:
     path : Path
     look : Look
         What its columns hold.
-    points : dict of str to (times, values)
-        Of each column of numbers.
+    records : dict of str to dict of str to (times, values)
+        Of each record the points of each column of numbers; one without a name where there is only one.
     window : (float, float)
         The first and the last time.
     time_unit : str
@@ -47,11 +49,27 @@ class Recording:
 
     path: Path
     look: Look
-    points: Mapping[str, tuple[Array, Array]]
+    records: Mapping[str, Mapping[str, tuple[Array, Array]]]
     window: tuple[float, float]
     time_unit: str = ""
     origin: str = ""
     notes: tuple[str, ...] = ()
+
+    def points(self, record: str = "") -> Mapping[str, tuple[Array, Array]]:
+        """Return the points of each column in one record, by its name; in the first where nothing has that name."""
+        return self.records.get(record, next(iter(self.records.values()), {}))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that have points."""
+        return tuple(dict.fromkeys(name for own in self.records.values() for name in own))
+
+    def span(self, record: str = "") -> tuple[float, float]:
+        """Return the first and the last time of a record."""
+        every = [times for times, _ in self.points(record).values() if len(times)]
+        if not every or len(self.records) < 2:
+            return self.window
+        return min(float(own.min()) for own in every), max(float(own.max()) for own in every)
 
     def unit(self, column: str) -> str:
         """Return the unit of a column, as its name tells it; empty where it does not."""
@@ -92,13 +110,19 @@ def open_recording(path: Path, dt: float | None = None) -> Recording:
     if look.time is None and dt is None:
         return Recording(path, look, {}, (0.0, 0.0))
     columns = dict(names) if look.time is None else {**names, "t": look.time.name}
-    found = read_source(path, channels=list(names), columns=columns, dt=dt)
+    found = read_source(path, channels=list(names), columns=columns, dt=dt, records=look.record or None)
     kept = found.measurements
-    points = {names[item.observable]: (item.times, item.values) for item in kept.shown if item.observable in names}
+    parts = {own.name: own.measurements for own in kept.records} if isinstance(kept, Pool) else {"": kept}
+    records = {record: _points(part, names) for record, part in parts.items()}
+    window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
     unit = "" if look.time is None else look.time.unit
     origin = "" if found.origin is None else found.origin.isoformat()
     told = tuple(note for note in found.notes if " is in column " not in note)
-    return Recording(path, look, points, kept.window, unit, origin, told)
+    return Recording(path, look, records, window, unit, origin, told)
+
+
+def _points(kept: Measurements, names: Mapping[str, str]) -> dict[str, tuple[Array, Array]]:
+    return {names[item.observable]: (item.times, item.values) for item in kept.shown if item.observable in names}
 
 
 def match_columns(look: Look, system: System, changed: Sequence[Assignment]) -> list[Match]:

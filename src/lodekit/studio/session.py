@@ -186,6 +186,8 @@ class Session:
         What is fitted to.
     held_out : (float, float) or None
         What is kept for validation.
+    record : str
+        Which of several records is shown; empty for the first.
     given : tuple of str
         Channels that are known over what is held out, where there are no inputs; found out where empty.
     choices : Choices
@@ -211,6 +213,7 @@ class Session:
     dt: float | None = None
     window: tuple[float | None, float | None] = (None, None)
     held_out: tuple[float, float] | None = None
+    record: str = ""
     given: tuple[str, ...] = ()
     choices: Choices = field(default_factory=Choices)
     truth: Mapping[str, float] = field(default_factory=dict)
@@ -249,6 +252,12 @@ class Session:
     def values(self, names: Sequence[str]) -> dict[str, float]:
         """Return where the sliders of some parameters stand, by `names`."""
         return {name: self.entry(name).value for name in names}
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How the data file is read and the system fitted, as `lodekit.workflow.open_data` takes it."""
+        own = self.choices
+        return {"dt": self.dt, "window": self.window, "noise": own.noise, "latent": own.latent, "prior": own.prior}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; `read_session` makes the session again."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lodekit.errors import LodekitError
+from lodekit.studio.companion import Companion
 from lodekit.studio.session import Session
 from lodekit.studio.work import Job
 
@@ -36,6 +37,8 @@ class Room:
         self.token, self.folder = token, folder
         self.session = Session()
         self.job: Job | None = None
+        #: Who was asked last, and has the measurements at hand.
+        self.companion: Companion | None = None
         #: What went wrong last, in words, by step.
         self.trouble: dict[str, str] = {}
         self.seen = time.monotonic()

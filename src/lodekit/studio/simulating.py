@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from lodekit.columns import format_columns
 from lodekit.errors import LodekitError
 from lodekit.simulation import simulate
-from lodekit.studio.turns import in_turn
 from lodekit.system.catalog import Example
 from lodekit.system.system import System
 
@@ -50,7 +49,6 @@ class Wish:
     seed: int = 0
 
 
-@in_turn
 def make_data(wish: Wish, system: System, values: Mapping[str, float], example: Example | None = None) -> str:
     """Return simulated measurements as the text of a CSV file.
 

@@ -19,7 +19,6 @@ from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
-from lodekit.studio.turns import in_turn
 from lodekit.system.files import read_system_file
 from lodekit.workflow import open_data
 
@@ -72,16 +71,23 @@ class Warm:
     @classmethod
     def of_fit(cls, fit: Fit) -> Warm:
         """Return the engine of a fit, with all that was learned."""
-        part = fit.parts[0]
-        return cls(part.setup, part.hyperparameters, dict(part.labels.units))
+        return cls(fit.setup, fit.hyperparameters, dict(fit.labels.units))
 
     @property
-    def points(self) -> dict[str, tuple[Array, Array]]:
-        """The measurements, by channel."""
-        return {item.observable: (item.times, item.values) for item in self.setup.measurements.shown}
+    def records(self) -> tuple[str, ...]:
+        """The names of the records, where there are several."""
+        return tuple(self.setup.parts)
 
-    @in_turn
-    def curve(self, values: Mapping[str, float], times: Array | None = None) -> Curve:
+    def part(self, record: str = "") -> Setup:
+        """Return what is settled for one record, by its name; for the first one where nothing has that name."""
+        parts = self.setup.parts
+        return parts.get(record, next(iter(parts.values()))) if parts else self.setup
+
+    def points(self, record: str = "") -> dict[str, tuple[Array, Array]]:
+        """Return the measurements of a record, by channel."""
+        return {item.observable: (item.times, item.values) for item in self.part(record).measurements.shown}
+
+    def curve(self, values: Mapping[str, float], times: Array | None = None, *, record: str = "") -> Curve:
         """Return the posterior mean at some values.
 
         Parameters
@@ -90,8 +96,10 @@ class Warm:
             Of the parameters; those that are missing are as in the fit or the first guess.
         times : array, shape (n,), optional
             Evenly spaced over the measurements by default.
+        record : str
+            Which of several; the evidence is that of all.
         """
-        setup, layout = self.setup, self.setup.layout
+        setup, layout = self.part(record), self.setup.layout
         theta = np.array([values.get(n, own) for n, own in zip(layout.names, self.hyper.theta, strict=True)], float)
         modes = layout.fix_modes(self.hyper.mode_deviations, theta)
         hyper = replace(self.hyper, theta=theta, mode_deviations=modes)
@@ -99,13 +107,12 @@ class Warm:
         names = setup.system.plain_channels
         with setup.threads(), np.errstate(all="ignore"):
             mean = setup.posterior(hyper).mean(setup.reader.compile_plain(names, setup.prior.units), at)
-            evidence = setup.engine.value(hyper)
+            evidence = self.setup.engine.value(hyper)
         if not np.isfinite(mean).all():
             raise LodekitError("the curve is not finite at these values; move the sliders")
         return Curve(tuple(names), at, mean, float(evidence))
 
 
-@in_turn
 def warm_up(system: Path, data: Path, values: Mapping[str, float], **how: Any) -> Warm:
     """Return an engine on the measurements of a file, with a first guess of all that is not a parameter.
 
@@ -125,8 +132,7 @@ def warm_up(system: Path, data: Path, values: Mapping[str, float], **how: Any) -
         raise LodekitError(f"curves follow sliders up to {MOST} measurements; here are {found.measurements.size}")
     arguments = Arguments(**{item.name: getattr(gp, item.name) for item in fields(Arguments)})
     arguments.check()
-    # Of several records, the first one is shown.
-    setup = prepare(file.system, arguments, parts_of(found.measurements)[0])
+    setup = prepare(file.system, arguments, found.measurements)
     objective, layout = setup.objective, setup.layout
     theta = np.array([values.get(name, 1.0) for name in layout.names], float)
     kept = setup.measurements
@@ -134,7 +140,8 @@ def warm_up(system: Path, data: Path, values: Mapping[str, float], **how: Any) -
     levels = None if scatter is None else setup.prior.noise.medians(scatter)
     generator = np.random.default_rng(0)
     with setup.threads():
-        starts = starting_points(objective, [Guess("given", theta)], kept.thumbnail(), 1, generator, levels)
+        series = [item for part in parts_of(kept) for item in part.thumbnail()]
+        starts = starting_points(objective, [Guess("given", theta)], series, 1, generator, levels)
     if not starts:
         raise LodekitError(
             "nothing can be computed at these values; move the sliders, or look at the units of the data"

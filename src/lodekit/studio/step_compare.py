@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from lodekit.studio.desk import Desk
+from lodekit.studio.fits import forget, read_fit
 from lodekit.studio.frame import heading, notice, show_table
 from lodekit.studio.step_fit import list_parameters
 
@@ -22,7 +23,7 @@ def show_comparison(desk: Desk) -> None:
     desk : Desk
     """
     heading("Compare")
-    tray = [(name, found) for name in desk.session.tray if (found := desk.result(name)) and "trouble" not in found]
+    tray = [(name, found) for name in desk.session.tray if (found := read_fit(desk, name)) and "trouble" not in found]
     if not tray:
         notice("Each fit is kept here: change equations, windows or parameters, fit again, and compare.")
         return
@@ -35,7 +36,7 @@ def show_comparison(desk: Desk) -> None:
     left, right = st.columns([3, 7], vertical_alignment="bottom")
     chosen = left.selectbox("A fit to take out of the tray", [name for name, _ in tray], key=f"out-{len(tray)}")
     if right.button("Take it out", key="forget", icon=":material/delete:") and chosen:
-        desk.forget(str(chosen))
+        forget(desk, str(chosen))
         st.rerun()
 
 

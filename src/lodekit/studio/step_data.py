@@ -13,7 +13,7 @@ from lodekit.studio.frame import heading, notice, show
 from lodekit.studio.recording import Match, Recording
 from lodekit.studio.saving import LARGEST
 from lodekit.studio.session import Assignment
-from lodekit.studio.simulating import Wish, make_data
+from lodekit.studio.simulating import Wish
 
 __all__ = ["show_data"]
 
@@ -50,7 +50,7 @@ def show_data(desk: Desk) -> None:
         notice("Drop a CSV or Parquet file with a column of times, or simulate one from the equations above.")
         return
     _describe(desk, recording)
-    if recording.points:
+    if recording.records:
         _draw(desk, recording)
         _match(desk, recording)
 
@@ -63,7 +63,6 @@ def _take_file(desk: Desk) -> None:
     if found is None or found.file_id in desk.room.taken:
         return
     desk.room.taken.append(found.file_id)
-    desk.room.trouble.pop("data", None)
     desk.take_file(found.name, found.getvalue())
     st.rerun()
 
@@ -84,21 +83,14 @@ def _simulate(desk: Desk) -> None:
         noise = right.number_input("Noise, % of a channel", 0.0, 100.0, 2.0, key="sim-noise")
         gaps = left.number_input("Missing, %", 0.0, 90.0, 0.0, key="sim-gaps")
         seed = right.number_input("Seed", 0, 10**6, 0, key="sim-seed")
-        hidden = st.multiselect("Hidden channels", system.plain_channels, key="sim-hidden")
+        hidden = st.multiselect("Hidden channels", system.channels, key="sim-hidden")
         if not st.form_submit_button("Simulate", type="primary"):
             return
-    wish = Wish(start, stop, int(count), noise / 100, gaps / 100, tuple(hidden), int(seed))
-    values = desk.session.values(list(system.parameters))
-    if example:
-        values = {name: float(value) for name, value in example.values.items()}
     try:
-        text = make_data(wish, system, values, example)
+        desk.simulate(Wish(start, stop, int(count), noise / 100, gaps / 100, tuple(hidden), int(seed)))
     except LodekitError as problem:
         notice(desk.say(problem), "warning")
         return
-    desk.room.trouble.pop("data", None)
-    desk.take_file("simulated.csv", text.encode(), is_simulated=True)
-    desk.change(truth=values, truth_of="\n".join(system.equations))
     st.rerun()
 
 
@@ -116,11 +108,13 @@ def _describe(desk: Desk, recording: Recording) -> None:
 
 
 def _draw(desk: Desk, recording: Recording) -> None:
-    own, span = desk.session, recording.window
+    own = desk.session
+    record, span = _choose_record(desk, recording), recording.window
+    points = recording.points(record)
     fitted = tuple(edge if edge is not None else whole for edge, whole in zip(own.window, span, strict=True))
     named = {item.assignment.column: item.assignment for item in desk.matches if item.assignment.column}
     titles = {}
-    for column in recording.points:
+    for column in points:
         unit = recording.unit(column)
         role = _ROLES[named[column].kind] if column in named else "not used"
         if column in named and named[column].channel != column:
@@ -128,20 +122,20 @@ def _draw(desk: Desk, recording: Recording) -> None:
         titles[column] = f"{column} – {role}" if not unit or unit in column else f"{column} in {unit} – {role}"
     held = [column for column, item in named.items() if item.kind in ("hold", "auto")]
     figure = draw_record(
-        recording.points,
+        points,
         titles=titles,
         held=held,
-        window=span,
+        window=recording.span(record),
         fitted=None if own.window == (None, None) and own.held_out is None else (fitted[0], fitted[1]),
         held_out=own.held_out,
         time_unit=recording.time_unit,
         origin=recording.origin,
     )
     brush = st.segmented_control("Drag over the plot to mark a window for", _BRUSHES, default=_BRUSHES[0], key="brush")
-    words = f"The record: {len(recording.points)} columns from t = {span[0]:.6g} to {span[1]:.6g}. " + "; ".join(
-        titles[column] for column in recording.points
+    words = f"The record: {len(points)} columns from t = {span[0]:.6g} to {span[1]:.6g}. " + "; ".join(
+        titles[column] for column in points
     )
-    key = f"record-{own.revision}-{own.window}-{own.held_out}"
+    key = f"record-{own.revision}-{own.window}-{own.held_out}-{record}"
     event: Any = show(figure, words, key, on_select="rerun", selection_mode="box")
     boxes = event.selection.box if event and event.selection else []
     if boxes:
@@ -149,6 +143,25 @@ def _draw(desk: Desk, recording: Recording) -> None:
         desk.mark(max(low, span[0]), min(high, span[1]), for_validation=brush == _BRUSHES[1])
         st.rerun()
     _windows(desk, recording, (fitted[0], fitted[1]))
+
+
+def _choose_record(desk: Desk, recording: Recording) -> str:
+    """Return which of several records is drawn, chosen by its name; empty where there is only one."""
+    names = list(recording.records)
+    if len(names) < 2:
+        return ""
+    own = desk.session
+    place = names.index(own.record) if own.record in names else 0
+    chosen = st.selectbox(
+        f"Which of the {len(names)} records is shown; all are fitted together",
+        names,
+        place,
+        key=f"which-{own.revision}",
+    )
+    if chosen != names[place]:
+        desk.change(record=str(chosen))
+        st.rerun()
+    return str(chosen)
 
 
 def _windows(desk: Desk, recording: Recording, fitted: tuple[float, float]) -> None:
@@ -190,7 +203,7 @@ def _match(desk: Desk, recording: Recording) -> None:
 
 def _match_one(desk: Desk, recording: Recording, item: Match) -> None:
     own, revision = item.assignment, desk.session.revision
-    columns = [_NONE, *recording.points]
+    columns = [_NONE, *recording.columns]
     name, where, role, why = st.columns([2, 4, 4, 5], vertical_alignment="center")
     name.markdown(f"`{own.channel}`")
     column = where.selectbox(

@@ -11,6 +11,7 @@ import streamlit as st
 
 from lodekit.report.wording import digits
 from lodekit.studio.desk import Desk
+from lodekit.studio.fits import begin_free, collect, read_fit, try_fit
 from lodekit.studio.frame import heading, notice, show, show_table
 
 __all__ = ["list_parameters", "show_fit"]
@@ -31,7 +32,7 @@ def show_fit(desk: Desk) -> None:
     go, how = st.columns([2, 7], vertical_alignment="center")
     ready = desk.system is not None and own.file != "" and desk.room.job is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
-        desk.try_fit()
+        try_fit(desk)
         st.rerun()
     with how, st.popover("How it is fitted", icon=":material/tune:"):
         _choose(desk)
@@ -93,7 +94,7 @@ def _choose(desk: Desk) -> None:
 def _watch(desk: Desk) -> None:
     """Show how far a task has come, with a button that ends it."""
     job = desk.room.job
-    if job is None or desk.collect():
+    if job is None or collect(desk):
         st.rerun()
         return
     now = job.progress()
@@ -102,7 +103,7 @@ def _watch(desk: Desk) -> None:
     bar.progress(now.share, text=text)
     if end.button("Cancel", key="cancel", icon=":material/stop:", width="stretch"):
         job.cancel()
-        desk.collect()
+        collect(desk)
         st.rerun()
 
 
@@ -135,7 +136,7 @@ def show_result(desk: Desk, name: str) -> None:
     name : str
         Of the fit.
     """
-    found = desk.result(name)
+    found = read_fit(desk, name)
     if not found or "trouble" in found:
         notice(found.get("trouble", "Nothing is left of this fit."), "warning")
         return
@@ -151,10 +152,18 @@ def show_result(desk: Desk, name: str) -> None:
         lines = list_parameters(found)
         words = f"Mean, 95 % band, samples and measurements of {', '.join(found['channels'])}, {name}. "
         words += "; ".join(f"{line[0]} = {line[1][0]}" for line in lines)
-        show(found["figure"], words, f"channels-{name}")
+        record = _choose_record(list(found["figures"]), name)
+        show(found["figures"][record], words, f"channels-{name}-{record}")
         st.caption("The mean of all curves that fit, the band in which 95 % of them lie, and samples; without noise.")
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
+
+
+def _choose_record(records: list[str], name: str) -> str:
+    """Return which of several records is shown, chosen by its name."""
+    if len(records) < 2:
+        return records[0]
+    return str(st.selectbox("Record", records, key=f"record-of-{name}"))
 
 
 def _badges(name: str, found: Mapping[str, Any]) -> None:
@@ -217,13 +226,13 @@ def _show_verdicts(found: Mapping[str, Any]) -> None:
 
 def _show_free(desk: Desk, name: str) -> None:
     """Show what a process without the equations makes of the same data, on request."""
-    found = desk.result(name, "free")
+    found = read_fit(desk, name, "free")
     if not found:
         label = "What if the equations were not known?"
         help_text = "Fits an unconstrained Gaussian process to each channel, and puts its curves into the equations."
         busy = desk.room.job is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
-            desk.begin_free(name)
+            begin_free(desk, name)
             st.rerun()
         return
     if "trouble" in found:

@@ -10,10 +10,10 @@ import streamlit as st
 
 from lodekit.errors import LodekitError
 from lodekit.studio.desk import Desk
-from lodekit.studio.editor import draw_html, slide
+from lodekit.studio.editor import Slider, draw_html, slide
+from lodekit.studio.fits import try_fit
 from lodekit.studio.frame import heading, notice
 from lodekit.studio.session import Entry
-from lodekit.studio.svg import draw_curves
 
 __all__ = ["show_parameters"]
 
@@ -43,29 +43,34 @@ def _move(desk: Desk, names: tuple[str, ...]) -> None:
     sliders, curve = st.columns([5, 7], gap="large") if names else (st.container(), st.container())
     rested = False
     with sliders:
-        for name in names:
-            rested |= _show_slider(desk, name)
         if names:
+            rested = _show_sliders(desk, names)
             _offer_fit(desk)
     with curve:
         _show_curve(desk)
     if rested:
-        # The rest of the page follows when the slider has come to rest.
+        # The rest of the page follows when a slider has come to rest.
         st.rerun()
 
 
-def _show_slider(desk: Desk, name: str) -> bool:
-    """Show the slider of one parameter, and return whether it has just come to rest."""
-    own, revision = desk.session.entry(name), desk.session.revision
-    low, high = slider_ends(own, desk.room.keep(f"centre {name}", revision, lambda: own.value))
-    dimension = desk.analysis.dimensions.get(name, "") if desk.analysis else ""
-    shown = f"{name} in {dimension}" if dimension and dimension not in ("1", "cannot be told") else name
-    start = min(max(own.value, low), high)
-    value, rest = slide(shown, low, high, start, key=f"s-{revision}-{name}")
-    before = st.session_state.get(f"seen-{revision}-{name}", (start, rest))
-    st.session_state[f"seen-{revision}-{name}"] = (value, rest)
-    if value != before[0]:
-        desk.room.session = desk.session.with_entry(replace(own, value=value))
+def _show_sliders(desk: Desk, names: tuple[str, ...]) -> bool:
+    """Show the sliders, and return whether one has just come to rest."""
+    revision, sliders = desk.session.revision, []
+    dimensions = desk.analysis.dimensions if desk.analysis else {}
+    centres: dict[str, float] = desk.room.keep("centres", (revision, names), desk.values)
+    for name in names:
+        entry, dimension = desk.session.entry(name), dimensions.get(name, "")
+        low, high = slider_ends(entry, centres[name])
+        label = f"{name} in {dimension}" if dimension not in ("", "1", "cannot be told") else name
+        # A value that was typed may lie outside.
+        sliders.append(Slider(name, label, min(low, entry.value), max(high, entry.value), entry.value))
+    values, rest = slide(sliders, key=f"s-{revision}-{'-'.join(names)}")
+    before = st.session_state.get(f"seen-{revision}", (values, rest))
+    st.session_state[f"seen-{revision}"] = (values, rest)
+    for own in sliders:
+        value = values.get(own.name, own.value)
+        if value not in (before[0].get(own.name, value), own.value):
+            desk.room.session = desk.session.with_entry(replace(desk.session.entry(own.name), value=value))
     return bool(rest != before[1])
 
 
@@ -143,7 +148,7 @@ def _offer_fit(desk: Desk) -> None:
         help="Begin the search for the best values where the sliders stand.",
     )
     if go:
-        desk.try_fit(starts=True)
+        try_fit(desk, starts=True)
         st.rerun()
 
 
@@ -151,23 +156,10 @@ def _show_curve(desk: Desk) -> None:
     if not desk.session.file:
         notice("With data, the curve at these values is drawn here, and follows the sliders.")
         return
-    system = desk.system
     try:
-        warm = desk.warm()
-        names = list(system.parameters) if system else []
-        curve = warm.curve(desk.session.values(names))
+        picture = desk.picture()
     except LodekitError as problem:
         notice(desk.say(problem), "warning")
         return
-    inputs = warm.setup.measurements.inputs
-    held = [name for name, signal in inputs.items() if signal.kind == "hold"]
-    values = ", ".join(f"{name} = {value:.6g}" for name, value in desk.session.values(names).items())
-    words = (
-        f"Posterior mean of {', '.join(curve.names)} over the measurements, at {values or 'no parameters'}; "
-        f"log evidence {curve.log_evidence:.3f}"
-    )
-    drawn = draw_curves(
-        curve.names, curve.times, curve.mean, warm.points, units=warm.units, words=words, held=held, known=list(inputs)
-    )
-    text = f"<p>Posterior mean at these values; log evidence <b>{curve.log_evidence:.3f}</b></p>"
-    draw_html(f'<div class="lk-plot">{text}{drawn}</div>', "curve")
+    text = f"<p>Posterior mean at these values; log evidence <b>{picture.log_evidence:.3f}</b></p>"
+    draw_html(f'<div class="lk-plot">{text}{picture.svg}</div>', "curve")

@@ -7,12 +7,12 @@ from html import escape
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.desk import Desk, ready_examples
+from lodekit.studio.desk import Desk
 from lodekit.studio.drawing import describe_exponents, draw_exponents
 from lodekit.studio.editor import draw_html, edit_equations
 from lodekit.studio.frame import heading, notice, show_table
-from lodekit.studio.words import Analysis, exponents_at, prove
-from lodekit.system.system import System
+from lodekit.studio.values import Outline
+from lodekit.studio.words import Analysis
 
 __all__ = ["show_system"]
 
@@ -31,24 +31,24 @@ def show_system(desk: Desk) -> None:
     left, right = st.columns([5, 6], gap="large")
     with left:
         _choose_example(desk)
-        _edit(desk)
+        rested = _edit(desk)
     with right:
         reading, analysis = desk.reading, desk.analysis
         if reading.is_empty:
             notice("Type equations, or take an example: x' = -a*x + u, say, is a room that cools and is heated.")
-        elif analysis is None or reading.system is None:
+        elif analysis is None or reading.outline is None:
             notice(reading.trouble, "warning")
         else:
-            _explain(reading.system, analysis, reading.taken)
-    if reading.system is not None and analysis is not None:
-        _go_deeper(desk, reading.system, analysis)
-    if desk.room.last("shown") != desk.signature:
-        # The steps below are about other equations now.
+            _explain(reading.outline, analysis, reading.taken)
+    if analysis is not None:
+        _go_deeper(desk, analysis)
+    if rested and desk.room.last("shown") != desk.signature:
+        # The steps below are about other equations now; they follow when nobody types any more.
         st.rerun()
 
 
 def _choose_example(desk: Desk) -> None:
-    ready = ready_examples()
+    ready = desk.samples
     names = [_OWN, *ready]
     now = desk.session.example if desk.example is not None else _OWN
     chosen = st.selectbox(
@@ -59,13 +59,14 @@ def _choose_example(desk: Desk) -> None:
         key=f"example-{desk.session.edition}-{now}",
     )
     if chosen not in (now, _OWN):
-        desk.take_example(ready[chosen])
+        desk.take_example(chosen)
         st.rerun()
 
 
-def _edit(desk: Desk) -> None:
+def _edit(desk: Desk) -> bool:
+    """Show the editor, and return whether somebody has just stopped typing."""
     own = desk.session
-    text = edit_equations(own.equations, key=f"equations-{own.edition}")
+    text, rest = edit_equations(own.equations, key=f"equations-{own.edition}")
     declared = st.text_input(
         "Parameters, as far as they are not told by the equations",
         own.declared,
@@ -73,11 +74,13 @@ def _edit(desk: Desk) -> None:
         max_chars=2000,
         help="Unknown constants, separated by commas. Every other name is a channel: a function of time.",
     )
-    if (text, declared) != (own.equations, own.declared):
-        desk.change(equations=text, declared=declared)
+    desk.change(equations=text, declared=declared)
+    before = st.session_state.get("typed", rest)
+    st.session_state["typed"] = rest
+    return bool(rest != before or declared != own.declared)
 
 
-def _explain(system: System, analysis: Analysis, taken: tuple[str, ...]) -> None:
+def _explain(system: Outline, analysis: Analysis, taken: tuple[str, ...]) -> None:
     numbered = "".join(
         f'<div><span class="number">{number}</span>{text}</div>' for number, text in enumerate(analysis.equations, 1)
     )
@@ -91,14 +94,14 @@ def _explain(system: System, analysis: Analysis, taken: tuple[str, ...]) -> None
     words = f'<div class="lk-note" role="status"><ul>{listed}</ul></div>'
     draw_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{count}</span></p>{words}', "analysis")
     if taken:
-        st.caption(f"Taken for parameters: {', '.join(taken)}. Channels: {', '.join(system.plain_channels)}.")
+        st.caption(f"Taken for parameters: {', '.join(taken)}. Channels: {', '.join(system.channels)}.")
 
 
-def _go_deeper(desk: Desk, system: System, analysis: Analysis) -> None:
+def _go_deeper(desk: Desk, analysis: Analysis) -> None:
     """Show exponents, dimensions, inputs, and the proof."""
     left, right = st.columns([3, 8], gap="large")
     with left:
-        _show_plane(desk, system, analysis)
+        _show_plane(desk, analysis)
     with right:
         if analysis.dimensions:
             listed = [[name, text] for name, text in analysis.dimensions.items()]
@@ -108,7 +111,7 @@ def _go_deeper(desk: Desk, system: System, analysis: Analysis) -> None:
             more = f"; and {len(analysis.inputs) - 12} more" if len(analysis.inputs) > 12 else ""
             st.markdown(f"**Possible inputs** (what could be chosen freely): {shown}{more}.")
         if st.toggle("Smith form and proof", key="proof"):
-            found = prove(system)
+            found = desk.proof()
             st.code(found.text, language=None, wrap_lines=False)
             if found.trouble:
                 notice(found.trouble, "warning")
@@ -116,13 +119,12 @@ def _go_deeper(desk: Desk, system: System, analysis: Analysis) -> None:
                 notice([f"Proved: {line}" for line in found.proved], "good")
 
 
-def _show_plane(desk: Desk, system: System, analysis: Analysis) -> None:
+def _show_plane(desk: Desk, analysis: Analysis) -> None:
     known = tuple(item.assignment.channel for item in desk.safe_matches if item.assignment.kind)
     known = known or (analysis.inputs[-1] if analysis.inputs else ())
-    values = desk.session.values(list(system.parameters))
+    values = desk.values()
     try:
-        poles = exponents_at(system, known, values) if known else ()
-        fixed = exponents_at(system, (), values)
+        poles, fixed = desk.exponents(known)
     except LodekitError:
         st.caption("Exponents are not determined here: the expressions grow too large.")
         return

@@ -8,8 +8,9 @@ import streamlit as st
 
 from lodekit.errors import LodekitError
 from lodekit.studio.desk import Desk
+from lodekit.studio.fits import begin_delivery, read_fit
 from lodekit.studio.frame import heading, notice
-from lodekit.studio.saving import ENDING, LARGEST, pack_session, unpack_session
+from lodekit.studio.saving import ENDING, LARGEST, pack_session
 from lodekit.studio.writing import SYSTEM, write_python, write_shell
 from lodekit.workflow import MODEL
 
@@ -41,16 +42,14 @@ def _offer_fit(desk: Desk) -> None:
     tray = desk.session.tray
     name = st.selectbox("Of which fit", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
     folder = desk.room.folder / name
-    st.download_button(
-        "Model file", (folder / MODEL).read_bytes(), f"{name}.lodekit", key="get-model", on_click="ignore"
-    )
-    found = desk.result(name, "files")
+    st.download_button("Model file", (folder / MODEL).read_bytes, f"{name}.lodekit", key="get-model", on_click="ignore")
+    found = read_fit(desk, name, "files")
     if not found:
         busy = desk.room.job is not None
         if st.button(
             "Make report, predictions and figures", key="deliver", icon=":material/description:", disabled=busy
         ):
-            desk.begin_delivery(name, figures=find_spec("matplotlib") is not None)
+            begin_delivery(desk, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
         return
     if "trouble" in found:
@@ -58,7 +57,7 @@ def _offer_fit(desk: Desk) -> None:
         return
     for file in found["files"]:
         kind = _KINDS.get(file[file.rindex(".") :], "application/octet-stream")
-        content = (folder / "files" / file).read_bytes()
+        content = (folder / "files" / file).read_bytes
         st.download_button(file, content, file, kind, key=f"get-{name}-{file}", on_click="ignore")
     for remark in found["remarks"]:
         st.caption(remark)
@@ -67,9 +66,13 @@ def _offer_fit(desk: Desk) -> None:
 def _offer_session(desk: Desk) -> None:
     st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
     own, folder = desk.session, desk.room.folder
-    content = desk.room.keep("packed", own, lambda: pack_session(own, folder))
     st.download_button(
-        "Save session", content, f"session{ENDING}", key="get-session", icon=":material/save:", on_click="ignore"
+        "Save session",
+        lambda: pack_session(own, folder),
+        f"session{ENDING}",
+        key="get-session",
+        icon=":material/save:",
+        on_click="ignore",
     )
     number = len(desk.room.taken)
     found = st.file_uploader(
@@ -79,7 +82,7 @@ def _offer_session(desk: Desk) -> None:
         desk.room.taken.append(found.file_id)
         desk.room.trouble.pop("session", None)
         try:
-            desk.reopen(unpack_session(found.getvalue(), desk.room.folder))
+            desk.reopen(found.getvalue())
         except LodekitError as problem:
             desk.room.trouble["session"] = desk.say(problem)
         st.rerun()
@@ -104,5 +107,5 @@ def _show_lines(desk: Desk) -> None:
     one, two, three = st.columns(3)
     one.download_button("System file", text, SYSTEM, "text/plain", key="get-system", on_click="ignore")
     two.download_button("Script", write_python(own), "fit.py", "text/x-python", key="get-script", on_click="ignore")
-    data = (desk.room.folder / own.file).read_bytes()
+    data = (desk.room.folder / own.file).read_bytes
     three.download_button("Data file", data, own.file, key="get-data", on_click="ignore")

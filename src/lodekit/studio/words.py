@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lodekit.errors import AlgebraError, LodekitError
-from lodekit.system.mathml import equations_to_mathml
-from lodekit.studio.turns import in_turn
 from lodekit.system.display import sections
+from lodekit.system.mathml import equations_to_mathml
 from lodekit.system.system import System
 
 __all__ = ["Algebra", "Analysis", "analyse", "exponents_at", "prove"]
@@ -66,7 +65,6 @@ class Algebra:
     trouble: str = ""
 
 
-@in_turn
 @lru_cache(maxsize=64)
 def analyse(system: System) -> Analysis:
     """Return what a system implies, in words.
@@ -95,7 +93,6 @@ def analyse(system: System) -> Analysis:
     )
 
 
-@in_turn
 @lru_cache(maxsize=64)
 def prove(system: System) -> Algebra:
     """Return the Smith form and all solutions as text, with what was proved about them.
@@ -114,7 +111,6 @@ def prove(system: System) -> Algebra:
         return Algebra(text, (), str(problem))
 
 
-@in_turn
 def exponents_at(system: System, known: Sequence[str], values: Mapping[str, float]) -> tuple[complex, ...]:
     """Return the exponents of what is left when some channels are known: the poles of the response to them.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
+from lodekit.studio.companion import Company
 from lodekit.studio.worker import PROGRESS, REQUEST, RESULT
 
 __all__ = ["Job", "Progress", "Workshop", "hide_folder", "read_result"]
@@ -148,12 +149,18 @@ class Workshop:
 
     def __init__(self, most: int = 4) -> None:
         self.most = most
+        #: Who computes for each session, between its tasks.
+        self.company = Company()
         self._lock = threading.Lock()
         self._ready: subprocess.Popen[str] | None = None
         self._running: list[Job] = []
 
     def prepare(self) -> None:
-        """Have a process ready for the next task."""
+        """Have a process ready for the next task, and a companion for the next session."""
+        self.company.prepare()
+        self._prepare()
+
+    def _prepare(self) -> None:
         with self._lock:
             if self._ready is None or self._ready.poll() is not None:
                 self._ready = _start()
@@ -181,11 +188,12 @@ class Workshop:
             self._ready = None
             job = Job(folder, str(wanted["task"]), ready, limit)
             self._running.append(job)
-        self.prepare()
+        self._prepare()
         return job
 
     def close(self) -> None:
         """End everything that runs."""
+        self.company.close()
         with self._lock:
             for job in self._running:
                 if job.is_running:

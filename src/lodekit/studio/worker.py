@@ -21,6 +21,7 @@ from lodekit.certificate.written import WrittenEquations
 from lodekit.data.observations import Observations
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
+from lodekit.fitted import Fit
 from lodekit.model import LODEGP
 from lodekit.progress import listening
 from lodekit.report.curves import draw_curves
@@ -104,7 +105,7 @@ def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "units": dict(gp.labels_["units"]),
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
-        "figure": _draw(gp, product.source),
+        "figures": _draw(gp, product.source),
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
         "validation": None if held is None else _validate(gp, data, wanted),
@@ -114,8 +115,11 @@ def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _draw(gp: LODEGP, name: str) -> dict[str, Any]:
-    """Return the plot of every observable, with functions drawn from the posterior."""
-    fit = gp.fit_.parts[0]
+    """Return for each record the plot of every observable, with functions drawn from the posterior."""
+    return {record: _draw_record(gp, name, part) for record, part in zip(gp.records_, gp.fit_.parts, strict=True)}
+
+
+def _draw_record(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
     own = LODEGP.from_fit(fit)
     subject = Subject(own, gp.labels_["units"], name, {}, fit.measurements.surroundings)
     data, layout = draw_curves(subject)

@@ -8,7 +8,7 @@ way back is the adjoint of the same recursion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,7 @@ __all__ = ["Framed", "sweep_framed"]
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Places that are worked on together.
-_GROUP = 16
-#: At every so many places it is looked how large covariances are.
-_EVERY = 4
+_GROUP = 8
 #: So many measurements tell how much noise they have.
 _SOME = 2000
 
@@ -97,8 +95,8 @@ class Framed:
             Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
         """
         places, width, count = self.observed.shape
-        series, found = self.frames.series, np.zeros((2, places, width, count))
-        in_terms = np.zeros_like(series.rows)
+        in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
+        found = np.zeros((2, places, width, count))
         way = _Way.of(self, in_last, in_quiet)
         self._pull_change(places, way)
         for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
@@ -108,17 +106,19 @@ class Framed:
             rows = part.readings(observed)
             for i in range(stop - 1, start - 1, -1):
                 for j in range(width - 1, -1, -1):
-                    found[:, i, j] = self._pull_measured((i, j), rows[j, :, i - start], in_white[i, j], way)
+                    found[:, i, j] = self._pull_measured((i, j), rows[j][:, i - start], in_white[i, j], way)
                 self._pull_change(i, way)
             part.pull(in_terms, rows, observed)
         self._add_changes(total, way)
-        total.add_parts(*series.pull(in_terms))
+        total.add_parts(*self.frames.pull(in_terms))
         return found
 
     def _pull_measured(self, place: tuple[int, int], row: Array, in_white: Array, way: _Way) -> tuple[Array, Array]:
         """Go back over a measurement; return derivatives in its value and variance, those in its row in its place."""
-        n, s = self.space.noisy, self.space.size + 1
-        h, xi, sigma, D = row[: s - 1].copy(), self.white[place], self.deviations[place], way.D
+        n, s, column = self.space.noisy, self.space.size + 1, self.frames.columns[place[1]]
+        states, first = column.states, column.states.stop - column.states.start
+        behind = first + s - 1 - n
+        h, xi, sigma, D = row[:behind].copy(), self.white[place], self.deviations[place], way.D
         way.known += np.multiply(xi[s:, None], xi, out=way.update)
         in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
         np.negative(in_xi, out=in_xi)
@@ -126,14 +126,14 @@ class Framed:
         in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
         in_xi *= 1.0 / sigma
         in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0 / sigma) / sigma
-        in_value = in_xi[s - 1].copy()
-        in_xi[s:] += in_variance * h[:n]
-        row[:n] = np.einsum("ikb,kb->ib", way.known, in_xi) + (in_variance * sigma) * xi[s:]
-        D += np.multiply(h[:n, None], in_xi, out=way.update)
+        in_value, in_mixed = in_xi[s - 1].copy(), in_xi[s:]
+        in_mixed[states] += in_variance * h[:first]
+        row[:first] = np.einsum("ikb,kb->ib", way.known[states], in_xi) + (in_variance * sigma) * xi[s:][states]
+        D[states] += np.multiply(h[:first, None], in_xi, out=way.update[:first])
         if len(way.A):
-            row[n : s - 1] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
-            way.A = way.A + h[n:, None] * in_xi[n : s - 1]
-        row[s - 1 :] = in_xi[s:]
+            row[first:behind] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
+            way.A = way.A + h[first:, None] * in_xi[n : s - 1]
+        row[behind:] = in_mixed[column.noise]
         return in_value, in_variance
 
     def _pull_change(self, place: int, way: _Way) -> None:
@@ -240,10 +240,9 @@ def sweep_framed(
     count, places, width = observed.shape
     n, size = space.noisy, space.size
     s = size + 1
-    frames = make_frames(space, lengths, steps, _quiet(observed, variance, len(space.readings)))
+    quietest = _quiet(observed, variance, len(space.readings))
     observed = np.ascontiguousarray(np.where(observed >= 0, observed, len(space.readings)).transpose(1, 2, 0))
-    if places and (observed == observed[:1, :, :1]).all():
-        frames = replace(frames, columns=observed[0, :, 0])
+    frames = make_frames(space, lengths, steps, observed, quietest)
     y, R = _last(values), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
@@ -254,28 +253,32 @@ def sweep_framed(
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
             part = frames.part(group.start, group.stop)
-            H, variances = part.readings(observed[group]), []
+            H = part.readings(observed[group])
         past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
         A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
         at = i - group.start
-        if at % _EVERY == 0:
-            variances.append(diagonal.copy())
-        for j in range(width):
-            h, hq, noise = H[j, :n, at], H[j, n:size, at], H[j, size:, at]
+        variances = np.abs(diagonal) if at == 0 else None
+        for j, column in enumerate(frames.columns):
+            first = column.states.stop - column.states.start
+            h, hq, noise = H[j][:first, at], H[j][first : first + size - n, at], H[j][first + size - n :, at]
             # How a measurement follows from the state at the start, its value, and its covariance with the state.
-            row = np.einsum("ib,ikb->kb", h, D, out=white[i, j])
+            row = np.einsum("ib,ikb->kb", h, D[column.states], out=white[i, j])
             if len(hq):
                 row[n:size] += np.einsum("ib,ikb->kb", hq, A)
             row[size] += y[i, j]
-            row[s:] += noise
-            squares[i, j] = np.einsum("ib,ib->b", h, row[s:]) + R[i, j]
+            mixed = row[s:]
+            mixed[column.noise] += noise
+            squares[i, j] = np.einsum("ib,ib->b", h, mixed[column.states]) + R[i, j]
             row *= 1.0 / np.sqrt(squares[i, j])
             D -= np.multiply(row[s:, None], row, out=update)
-        if i + 1 == group.stop:
-            doubt += _EVERY * _doubt(H[:, :n, ::_EVERY], np.stack(variances), squares[group][::_EVERY], largest)
+            if variances is not None:
+                # Entries of covariances err as the deviations are large, and these grow through a frame.
+                signal = np.einsum("ib,ib->b", np.abs(h), np.sqrt(variances[column.states])) ** 2
+                np.maximum(signal, largest[j], out=largest[j])
+                doubt += (group.stop - group.start) * float(np.sum(largest[j] / squares[i, j]))
     return Framed(space, frames, observed, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
 
 
@@ -287,24 +290,6 @@ def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
     for number in np.unique(seen[seen >= 0]):
         found[number] = np.quantile(own[seen == number], 0.1)
     return found
-
-
-def _doubt(rows: Array, variances: Array, squares: Array, largest: Array) -> float:
-    """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large.
-
-    Parameters
-    ----------
-    rows, variances, squares : arrays, shapes (w, n, p, u), (p, n, u) and (p, w, u)
-        Of measurements at some places, of states, and of measurements.
-    largest : array, shape (w, u)
-        The largest variance so far; grows.
-    """
-    deviations = np.sqrt(np.abs(variances))
-    signal = np.einsum("wipb,pib->pwb", np.abs(rows), deviations) ** 2
-    np.maximum(signal[0], largest, out=signal[0])
-    np.maximum.accumulate(signal, axis=0, out=signal)
-    largest[:] = signal[-1]
-    return float(np.sum(signal / squares))
 
 
 def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:

@@ -20,7 +20,7 @@ from scipy.linalg import matrix_balance
 from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.states import Space
 
-__all__ = ["Cuts", "Frames", "Part", "Series", "make_frames"]
+__all__ = ["Column", "Cuts", "Frames", "Part", "Series", "make_frames"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -93,10 +93,16 @@ class Series:
             np.multiply(found[k - 1], x, out=found[k])
         return found
 
-    def numbers(self, seen: Numbers) -> list[int]:
-        """Return which observables were seen."""
-        count = self.rows.shape[1]
-        return np.flatnonzero(np.bincount(seen.ravel(), minlength=count)[: count - 1]).tolist()
+    def column(self, seen: Numbers) -> Column:
+        """Return what all measurements of a column have in common."""
+        count, n, size = self.rows.shape[1], self._noisy, len(self._F)
+        often = np.bincount(seen.ravel(), minlength=count)
+        numbers = np.flatnonzero(often[: count - 1])
+        there = self.rows[:, numbers].any(axis=(0, 1))
+        own, noise = _range(there[:n]), _range(there[size:])
+        parts = self.rows[..., own], self.rows[..., n:size], self.rows[..., size:][..., noise]
+        is_plain = bool(len(numbers) == 1 and often[numbers[0]] == seen.size)
+        return Column(tuple(numbers.tolist()), own, noise, np.concatenate(parts, axis=2), is_plain)
 
     def reach(self, variance: Array) -> float:
         """Return how far frames may reach from their origins.
@@ -146,6 +152,29 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Column:
+    """Measurements of which there is one at each place: what they read, without all that is always zero.
+
+    Parameters
+    ----------
+    numbers : tuple of int
+        Of the observables.
+    states, noise : slices
+        Among the states that noise drives, those that are read, and those with which noise makes a covariance.
+    terms : array, shape (k, o + 1, r)
+        Terms for these states, for all that nothing drives, and for these covariances.
+    is_plain : bool
+        Whether all measurements are of the same observable.
+    """
+
+    numbers: tuple[int, ...]
+    states: slice
+    noise: slice
+    terms: Array
+    is_plain: bool
+
+
+@dataclass(frozen=True)
 class Cuts:
     """Blocks that change to a new frame at some place.
 
@@ -183,15 +212,15 @@ class Frames:
         all blocks change.
     since : array, shape (p, u)
         Times since the origins.
-    columns : array of int, shape (w,), optional
-        As in `Part`.
+    columns : tuple of Column
+        Of the measurements at each place.
     """
 
     series: Series
     motion: Motion
     cuts: tuple[Cuts, ...]
     since: Array
-    columns: Numbers | None = None
+    columns: tuple[Column, ...]
 
     def part(self, start: int, stop: int) -> Part:
         """Return some consecutive places.
@@ -201,7 +230,22 @@ class Frames:
         start, stop : int
             The first of them, and the first behind them.
         """
-        return Part(self.series, self.series.weights(self.since[start:stop]), self.columns)
+        return Part(self.columns, self.series.weights(self.since[start:stop]))
+
+    def pull(self, in_terms: list[Array]) -> tuple[Array, Array, Array]:
+        """Return derivatives as `Series.pull` does, from those in the terms of each column.
+
+        Parameters
+        ----------
+        in_terms : list of arrays, shapes (k, o + 1, r)
+        """
+        n, size, found = self.motion.space.noisy, self.motion.space.size, np.zeros_like(self.series.rows)
+        for column, own in zip(self.columns, in_terms, strict=True):
+            first = column.states.stop - column.states.start
+            found[..., column.states] += own[..., :first]
+            found[..., n:size] += own[..., first : first + size - n]
+            found[..., size:][..., column.noise] += own[..., first + size - n :]
+        return self.series.pull(found)
 
 
 @dataclass(frozen=True)
@@ -210,60 +254,53 @@ class Part:
 
     Parameters
     ----------
-    series : Series
+    columns : tuple of Column
     weights : array, shape (k, p, u)
         Powers of the times since the origins.
-    columns : array of int, shape (w,), optional
-        The numbers of the observables, where they are the same at all places.
     """
 
-    series: Series
+    columns: tuple[Column, ...]
     weights: Array
-    columns: Numbers | None
 
-    def readings(self, observed: Numbers) -> Array:
-        """Return rows of measurements in the frames of their places, and these times the noise, (w, s + n, p, u).
+    def readings(self, observed: Numbers) -> list[Array]:
+        """Return what each column reads in the frames of its places, shapes (r, p, u).
 
         Parameters
         ----------
         observed : array of int, shape (p, w, u)
             The numbers of the observables; that of the row of zeros for none.
         """
-        places, width, count = observed.shape
-        size, weights = self.series.rows.shape[2], self.weights.reshape(len(self.weights), -1)
-        if self.columns is not None:
-            terms = self.series.rows[:, self.columns].reshape(len(weights), -1)
-            return np.asarray((terms.T @ weights).reshape(width, size, places, count))
-        found = np.zeros((width, size, places, count))
-        for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
-            for number in self.series.numbers(seen):
-                rows = self.series.rows[:, number].T @ weights
-                np.copyto(own, rows.reshape(own.shape), where=seen == number)
+        weights, shape = self.weights.reshape(len(self.weights), -1), self.weights.shape[1:]
+        found = []
+        for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
+            parts = [(column.terms[:, number].T @ weights).reshape(-1, *shape) for number in column.numbers]
+            if not column.is_plain:
+                own = np.zeros((column.terms.shape[2], *shape))
+                for number, rows in zip(column.numbers, parts, strict=True):
+                    np.copyto(own, rows, where=seen == number)
+                parts = [own]
+            found += parts
         return found
 
-    def pull(self, in_terms: Array, in_readings: Array, observed: Numbers) -> None:
-        """Add derivatives in the terms, from those in `readings`.
+    def pull(self, in_terms: list[Array], in_readings: list[Array], observed: Numbers) -> None:
+        """Add derivatives in the terms of each column, from those in `readings`.
 
         Parameters
         ----------
-        in_terms : array, shape (k, o + 1, s + n)
-            Grows.
-        in_readings : array, shape (w, s + n, p, u)
+        in_terms : list of arrays, shapes (k, o + 1, r)
+            They grow.
+        in_readings : list of arrays, shapes (r, p, u)
         observed : array of int, shape (p, w, u)
             As in `readings`.
         """
-        weights = self.weights.reshape(len(self.weights), -1)
-        if self.columns is not None:
-            slopes = weights @ in_readings.reshape(-1, weights.shape[1]).T
-            np.add.at(in_terms, (slice(None), self.columns), slopes.reshape(len(weights), *in_readings.shape[:2]))
-            return
-        for own, seen in zip(in_readings, observed.swapaxes(0, 1), strict=True):
-            for number in self.series.numbers(seen):
-                part = own * (seen == number)
-                in_terms[:, number] += weights @ part.reshape(len(own), -1).T
+        weights, seen = self.weights.reshape(len(self.weights), -1), observed.swapaxes(0, 1)
+        for column, slopes, own, which in zip(self.columns, in_terms, in_readings, seen, strict=True):
+            for number in column.numbers:
+                part = own if column.is_plain else own * (which == number)
+                slopes[:, number] += weights @ part.reshape(len(own), -1).T
 
 
-def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -> Frames:
+def make_frames(space: Space, lengths: Array, steps: Numbers, observed: Numbers, variance: Array) -> Frames:
     """Return the frames of the blocks of a chunk.
 
     Parameters
@@ -273,6 +310,8 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -
         All different lengths of steps.
     steps : array of int, shape (u, p + 1)
         The numbers of the steps, that to the following block included.
+    observed : array of int, shape (p, w, u)
+        The numbers of the observables; that of the row of zeros for none.
     variance : array, shape (o,)
         Of the noise of the measurements of each observable; infinite where there are none.
     """
@@ -296,7 +335,8 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
     cuts = tuple(Cuts(blocks[a:b], which[a:b], a) for a, b in pairwise(edges))
     series = Series(space, float(np.abs(since).max(initial=0.0)), norm)
-    return Frames(series, Motion(space, whole), cuts, since)
+    columns = tuple(series.column(seen) for seen in observed.swapaxes(0, 1))
+    return Frames(series, Motion(space, whole), cuts, since, columns)
 
 
 def _cut(times: Array, long: float) -> NDArray[np.bool_]:
@@ -309,6 +349,12 @@ def _cut(times: Array, long: float) -> NDArray[np.bool_]:
             np.greater(gone, _SOON * long, out=own)
             first = np.where(own, now, first)
     return found
+
+
+def _range(there: NDArray[np.bool_]) -> slice:
+    """Return from where on and up to where something is there."""
+    own = np.flatnonzero(there)
+    return slice(int(own[0]), int(own[-1]) + 1) if len(own) else slice(0, 0)
 
 
 def _norm_of(space: Space) -> float:

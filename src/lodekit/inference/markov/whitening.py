@@ -127,9 +127,8 @@ class Alone:
     @property
     def z(self) -> Array:
         """The whitened measurements, shape (u, m, 1)."""
-        places, width, size, count = self.swept.white.shape
         own = self.swept.white[:, :, self.told.shape[-1]]
-        return own.reshape(places * width, count).T[:, :, None]
+        return own.reshape(-1, own.shape[-1]).T[:, :, None]
 
     @property
     def count(self) -> int:
@@ -168,7 +167,9 @@ def _split(white: Array) -> tuple[Array, Array, Array, Array]:
     """
     places, width, size, count = white.shape
     rows = places * width
-    own = np.zeros((count, size, _length(rows, size - 1)))
+    length = _length(rows, size - 1)
+    # Columns that are a power of two apart would push each other out of the cache.
+    own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
     own[:, :, :rows] = white.reshape(rows, size, count).transpose(2, 1, 0)
     R = np.zeros((count, size, size))
     for found, inner in zip(own, R, strict=True):

@@ -75,9 +75,7 @@ class ResponsePlan:
             self._laid = (key, laid)
         return self._laid[1]
 
-    def respond(
-        self, matrices: StateMatrices, delays: ArrayLike | None = None, begin: Array | None = None
-    ) -> Response:
+    def respond(self, matrices: StateMatrices, delays: ArrayLike | None = None, begin: Array | None = None) -> Response:
         """Return the response at given numbers.
 
         Parameters
@@ -252,9 +250,7 @@ class Response:
         The states at the start; zero where not given.
     """
 
-    def __init__(
-        self, plan: ResponsePlan, matrices: StateMatrices, delays: Array, begin: Array | None = None
-    ) -> None:
+    def __init__(self, plan: ResponsePlan, matrices: StateMatrices, delays: Array, begin: Array | None = None) -> None:
         self.plan, self.matrices = plan, matrices
         self._is_finite = matrices.is_finite and bool(np.isfinite(delays).all())
         self._parts: list[tuple[slice, _Part]] = []
