@@ -115,7 +115,8 @@ def make_page(name: str, output: str) -> str:
     """
     script, shown = read_script(name), describe_system(name)
     return (
-        f"<!-- made by docs/gallery/make.py from examples/{name}.py -->\n\n# {script.title}\n\n{script.story}\n\n{shown}"
+        f"<!-- made by docs/gallery/make.py from examples/{name}.py -->\n\n# {script.title}\n\n{script.story}\n\n"
+        f"{shown}"
         f"![{script.title}](figures/{name}.png)\n\n{SEE}{script.see}\n\n"
         f"## How it was made\n\n`python examples/{name}.py`:\n\n```python\n{script.code}\n```\n\n"
         f"It prints:\n\n```text\n{output.rstrip()}\n```\n"
