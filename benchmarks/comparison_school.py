@@ -82,7 +82,7 @@ def by_darkgreybox(Ph: Array, Ta: Array, Ti: Array, *, days: int) -> dict[str, A
     trained_all = [model for start in starts if (model := search(0, cut, start)) is not None]
     seconds = time.process_time() - begin
     if not trained_all:
-        return {"fitted": float("nan"), "run": float("nan"), "seconds": seconds, "searches": len(starts) + days}
+        return {"fitted": None, "run": None, "seconds": seconds, "searches": len(starts) + days}
     best = min(trained_all, key=lambda model: error(model, 0, cut))
     trained = best.predict({"Ph": Ph[:cut], "Ta": Ta[:cut]})
     begun = {"Ti0": Ti[cut], "Th0": Ti[cut], "Te0": trained.var["Te"][-1]}
@@ -117,8 +117,7 @@ def main() -> None:
     results = {}
     for name, run in runs.items():
         row = results[name] = run()
-        print(f"{name}: fitted {row['fitted']:.4f} K, free run {row['run']:.4f} K, {row['seconds']:.1f} s of processor")
-        print(f"    {row}", flush=True)
+        print(f"{name}: {row}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")
 
