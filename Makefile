@@ -61,7 +61,10 @@ bench: $(DEV)
 trust: $(DEV)
 	$(BIN)/python benchmarks/trust.py --jobs 2
 
+# The site, strictly, under build/docs; its pictures, drawn again beside it; and every example on its pages, executed.
 docs: $(DEV)
+	$(BIN)/python docs/pictures.py build/drawn
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs build/docs
 	$(BIN)/python -m pytest -q README.md docs
 
 # Pages of docs/gallery from the scripts of examples/; real records are looked for in LODEKIT_DATA.

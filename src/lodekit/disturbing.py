@@ -41,7 +41,7 @@ def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
     gone = [name for name in setup.reader.disturbances if name not in left]
     engine = setup.arguments.engine if left else "auto"
     return prepare(
-        setup.system.given(gone),
+        setup.system.given(gone, are_all=False),
         replace(setup.arguments, disturbances=left or None, engine=engine),
         setup.measurements,
         time=units,

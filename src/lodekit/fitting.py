@@ -136,6 +136,11 @@ def extend(
     record : str, int or None
         The record that they belong to, or the name of a new one; None stands for the only one.
     """
+    if fit.is_on_disk:
+        raise LodekitError(
+            "the rows of this fit are on disk, as they are too many for memory, and cannot be added to; fit again with "
+            "all files, or give new rows to gp.stream()"
+        )
     if arguments is not None and arguments.prior != fit.arguments.prior:
         raise LodekitError(
             f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "
@@ -194,7 +199,7 @@ def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | 
     """
     posterior = setup.posterior(setup.layout.unpack(optimum.x))
     fit = Fit(setup, optimum, curvature, posterior, labels or Labels())
-    if not np.isfinite(fit.log_evidence):
+    if not np.isfinite(fit.posterior.value):
         raise FitError("the evidence is not finite at the optimum; check units and starting values")
     posterior.check_exact_values()
     return fit

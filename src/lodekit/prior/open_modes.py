@@ -6,6 +6,13 @@ parameters at which modes are seen less, or look alike. So deviations follow the
 times the data, and what the determinant would say of the parameters is taken back. In the limit of wide deviations this
 is the restricted likelihood of a regression, with a prior that is flat on the functions that modes make of the record,
 whatever basis they have.
+
+How wide is infinite is a matter of taste, but each mode costs its logarithm, and a structure with one mode more is
+some ten nats behind, whatever the data say. So the evidence that is shown is another one: a prior of each mode that
+knows as much as one measurement does, as wide as the error of one prediction from all before, about where the data have
+it (Kass and Wasserman 1995). With n measurements and noise alone that is the likelihood with the best initial states,
+and log(n)/2 less for each mode: the criterion of Schwarz. It differs by the logarithm of that error from what is
+searched, so nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, group_of_each
 from lodekit.prior.observables import Observables
 
-__all__ = ["OpenModes"]
+__all__ = ["OpenModes", "some_of"]
 
 Array = NDArray[np.float64]
 #: How many times larger than the data modes may be: an input that is far from zero at the beginning, such as a pressure
@@ -35,13 +42,18 @@ _ALIKE = 1e-12
 _FASTEST = 1e15
 
 
-def _some(times: Array) -> tuple[Array, Array]:
-    """Return some times, closer to each other at the start, and for how many of all each stands."""
-    count = len(times)
+def some_of(count: int) -> tuple[NDArray[np.intp], Array]:
+    """Return the places of some times, closer to each other at the start, and for how many of all each stands.
+
+    Parameters
+    ----------
+    count : int
+        How many times there are.
+    """
     later = np.geomspace(_FIRST, max(count, _FIRST + 1), _OTHERS).astype(int)
     places = np.unique(np.concatenate([np.arange(min(count, _FIRST)), np.minimum(later, count - 1)]))
     edges = np.concatenate([[0.0], 0.5 * (places[1:] + places[:-1] + 1), [float(count)]])
-    return times[places], np.diff(edges)
+    return places, np.diff(edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +100,15 @@ class OpenModes:
         Some times of each record, scaled, from its start on.
     weights : tuple of arrays, shape (o, n)
         For which share of all measurements of a record each of them stands, over the mean square of the data.
+    sizes : array, shape (o,)
+        Of the data, scaled.
     """
 
     observables: Observables
     groups: tuple[ModeGroup, ...]
     times: tuple[Array, ...]
     weights: tuple[Array, ...]
+    sizes: Array
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,7 +116,12 @@ class OpenModes:
 
     @classmethod
     def of(
-        cls, observables: Observables, groups: tuple[ModeGroup, ...], times: Sequence[Array], sizes: Array
+        cls,
+        observables: Observables,
+        groups: tuple[ModeGroup, ...],
+        times: Sequence[Array],
+        counts: Sequence[Array],
+        sizes: Array,
     ) -> OpenModes:
         """Return the deviations for what was measured at some times.
 
@@ -110,13 +130,26 @@ class OpenModes:
         observables : Observables
         groups : tuple of ModeGroup
         times : sequence of arrays
-            All different times of each record, scaled, from its start on, ascending.
+            Some times of each record, scaled, from its start on, ascending: at the places that `some_of` tells.
+        counts : sequence of arrays
+            For how many of all times each of them stands.
         sizes : array, shape (o,)
             Of the data, scaled.
         """
-        chosen = [_some(each) for each in times]
-        shares = tuple(counts / (counts.sum() * len(sizes) * sizes[:, None] ** 2) for _, counts in chosen)
-        return cls(observables, groups, tuple(some for some, _ in chosen), shares)
+        shares = tuple(each / (each.sum() * len(sizes) * sizes[:, None] ** 2) for each in counts)
+        return cls(observables, groups, tuple(times), shares, sizes)
+
+    def allowance(self, theta: Array, errors: Array) -> float:
+        """Return how much larger the log evidence of a record is if modes know as much as one measurement does.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+        errors : array, shape (o,)
+            Of predictions of one measurement from all before, scaled.
+        """
+        each = np.log(_WIDE) + float(np.mean(np.log(self.sizes / np.maximum(errors, _ALIKE * self.sizes))))
+        return len(self._look(theta).kept) * each
 
     def log_deviations(self, theta: Array) -> Array:
         """Return the logarithms of the deviations at values of the parameters, shape (g,)."""

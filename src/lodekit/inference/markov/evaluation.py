@@ -307,7 +307,8 @@ def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total
     places, width, count = blocks.swept.observed.shape
     m = places * width
     e = (blocks.left + blocks.basis @ small.told)[:, :m]
-    in_white = np.empty((count, m, size + 1))
+    # One row more: blocks that are a power of two apart would push each other out of the cache.
+    in_white = np.empty((count, m + 1, size + 1))[:, :m]
     np.matmul(blocks.basis[:, :m], small.design, out=in_white[:, :, :size])
     in_white[:, :, :size] += e * small.x.swapaxes(-1, -2)
     in_white[:, :, size:] = -e

@@ -110,10 +110,8 @@ class MarkovPosterior:
         look, rows = self._look(observables, times)
         found = np.zeros((len(times), observables.count))
         for part in look.covariances():
-            own, H = np.einsum("aiaj->aij", part.covariance), rows[part.asked]
-            found[part.asked] = np.einsum("aoi,aij,aoj->ao", H, own, H)
-        # Rounding can leave a tiny negative number where the variance is zero.
-        return np.maximum(found, 0.0)
+            found[part.asked] = part.variance(rows[part.asked])
+        return found
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
@@ -126,7 +124,7 @@ class MarkovPosterior:
         for part in look.covariances():
             here, b = part.asked, part.block
             H = rows[here]
-            inner = np.einsum("aoi,aibj,bpj->aobp", H, part.covariance, H)
+            inner = part.covariance(H)
             found[here[:, None, None, None], every[:, None, None], here[:, None], every] = inner
             known = known @ look.between(at, b)
             told = look.filter.told[look.filter.layout.patterns[b]]
