@@ -191,6 +191,11 @@ class Visitor:
         self.page.mouse.down()
         self.page.mouse.move(box["x"] + last * box["width"], height, steps=8)
         self.page.mouse.up()
+        self.settle()
+
+    def number(self, label: str) -> float:
+        """Return the number in a field."""
+        return float(self.page.get_by_label(label, exact=True).first.input_value())
 
     def count_fits(self) -> int:
         """Return how many fits are in the tray."""
