@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,16 +149,30 @@ class Visitor:
         self.page.get_by_label("Equations, one a line").fill(equations)
 
     def take_example(self, name: str) -> None:
-        """Begin with an example of the catalog."""
+        """Begin with an example of the catalog, and wait until its equations are there."""
+        area = self.page.get_by_label("Equations, one a line")
+        before = area.first.input_value()
         self.choose("Begin with an example", name)
+        for _ in range(400):
+            if area.count() == 1 and area.input_value() != before:
+                break
+            self.page.wait_for_timeout(100)
+        self.settle()
 
     def simulate(self, **fields: str) -> None:
         """Simulate data, with fields of the form by their labels."""
         self.settle()
-        self.page.get_by_text("Simulate data instead").click()
+        button = self.page.get_by_role("button", name="Simulate", exact=True)
+        for _ in range(10):
+            # A page that changes meanwhile closes it again.
+            if not button.is_visible():
+                self.page.get_by_text("Simulate data instead").click()
+            with suppress(Exception):
+                button.wait_for(timeout=2000)
+                break
         for label, value in fields.items():
             self.page.get_by_label(label.replace("_", " "), exact=False).first.fill(value)
-        self.page.get_by_role("button", name="Simulate", exact=True).click()
+        button.click()
         self.sees("simulated.csv")
         self.settle()
 
