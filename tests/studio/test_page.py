@@ -94,7 +94,7 @@ def test_what_does_not_parse_is_shown_with_a_caret_and_stays_in_the_editor(visit
     visitor.type("x' = -k*(x - y")
     visitor.sees("this '(' is never closed")
     assert visitor.page.locator(".lk-note.warning pre").first.inner_text().endswith("^")
-    assert visitor.page.get_by_label("Equations, one a line").input_value() == "x' = -k*(x - y"
+    assert visitor.editor().input_value() == "x' = -k*(x - y"
 
 
 def test_the_proof_is_shown_to_those_who_want_it(visitor: Visitor) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_table_is_refused_in_words(visitor: Visitor) -> None:
     visitor.type("x' = -a*x")
     visitor.drop("notes.csv", b"\x00\x01\x02 this is no table")
     visitor.sees("notes.csv: expected")
-    assert visitor.page.get_by_label("Equations, one a line").input_value() == "x' = -a*x"
+    assert visitor.editor().input_value() == "x' = -a*x"
 
 
 def test_stepped_columns_are_proposed_as_inputs_and_can_be_changed(visitor: Visitor) -> None:
@@ -209,8 +209,7 @@ def test_a_reload_finds_everything_again(fitted: Visitor) -> None:
     fitted.sees("Do the curves satisfy the equations?")
     assert fitted.table("Parameters of the fit") == before
     # The editor gets its text when its script has run, which may be after the rest of the page is there.
-    area = fitted.page.get_by_label("Equations, one a line")
-    expect(area).to_have_value("f1' = -a*(f1 - f2) + u\nf2' = -b*(f2 - f1)", timeout=40_000)
+    expect(fitted.editor()).to_have_value("f1' = -a*(f1 - f2) + u\nf2' = -b*(f2 - f1)", timeout=40_000)
 
 
 def test_a_session_file_reopens_everything_elsewhere(fitted: Visitor, newcomer: Visitor, tmp_path: Path) -> None:
@@ -245,7 +244,8 @@ def test_a_computation_that_ends_does_not_end_the_page(server: Server, visitor: 
 
 def test_the_keyboard_is_enough(visitor: Visitor) -> None:
     keyboard, active = visitor.page.keyboard, "e => e.getRootNode().activeElement === e"
-    area = visitor.page.get_by_label("Equations, one a line")
+    area = visitor.editor()
+    visitor.page.locator(".lk-brand h1").click()
     for _ in range(20):
         keyboard.press("Tab")
         if area.evaluate(active):
@@ -285,7 +285,7 @@ def test_two_people_do_not_see_each_other(fitted: Visitor, newcomer: Visitor) ->
     newcomer.sees("either z or w")
     assert newcomer.count_fits() == 0
     assert newcomer.page.url != fitted.page.url
-    assert "z'" not in fitted.page.get_by_label("Equations, one a line").input_value()
+    assert "z'" not in fitted.editor().input_value()
     stranger = newcomer.page.url.replace("session=", "session=x")
     newcomer.page.goto(stranger)
     newcomer.page.wait_for_selector("textarea")
@@ -299,7 +299,7 @@ def test_a_cancelled_fit_leaves_everything_as_it_was(visitor: Visitor) -> None:
     visitor.page.get_by_role("button", name="Cancel").click()
     visitor.sees("Cancelled.")
     assert visitor.count_fits() == 0
-    assert "zs''" in visitor.page.get_by_label("Equations, one a line").input_value()
+    assert "zs''" in visitor.editor().input_value()
 
 
 def test_a_phone_shows_all_of_it_without_scrolling_sideways(place: tuple[Any, str]) -> None:
