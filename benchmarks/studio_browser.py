@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,15 @@ class Server:
 
     address: str
     process: subprocess.Popen[bytes]
+
+    def seconds(self) -> float:
+        """Return how long processors have worked for it, its companions included; where the system tells."""
+        ticks = 0
+        for number in (self.process.pid, *self.companions()):
+            with suppress(OSError):
+                state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(state[11]) + int(state[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def companions(self) -> list[int]:
         """Return the processes that compute for sessions, by their numbers."""
@@ -146,19 +155,42 @@ class Visitor:
 
     def type(self, equations: str) -> None:
         """Replace the equations."""
-        self.page.get_by_label("Equations, one a line").fill(equations)
+        self.editor().fill(equations)
+
+    def editor(self) -> Any:
+        """Return the editor of equations; while one takes the place of another there are two."""
+        area = self.page.get_by_label("Equations, one a line")
+        for _ in range(400):
+            if area.count() == 1:
+                break
+            self.page.wait_for_timeout(100)
+        return area
 
     def take_example(self, name: str) -> None:
-        """Begin with an example of the catalog."""
+        """Begin with an example of the catalog, and wait until its equations are there."""
+        before = self.editor().input_value()
         self.choose("Begin with an example", name)
+        texts = "areas => areas.map(area => area.value)"
+        for _ in range(400):
+            if self.page.get_by_label("Equations, one a line").evaluate_all(texts) not in ([], [""], [before]):
+                break
+            self.page.wait_for_timeout(100)
+        self.settle()
 
     def simulate(self, **fields: str) -> None:
         """Simulate data, with fields of the form by their labels."""
         self.settle()
-        self.page.get_by_text("Simulate data instead").click()
+        button = self.page.get_by_role("button", name="Simulate", exact=True)
+        for _ in range(10):
+            # A page that changes meanwhile closes it again.
+            if not button.is_visible():
+                self.page.get_by_text("Simulate data instead").click()
+            with suppress(Exception):
+                button.wait_for(timeout=2000)
+                break
         for label, value in fields.items():
             self.page.get_by_label(label.replace("_", " "), exact=False).first.fill(value)
-        self.page.get_by_role("button", name="Simulate", exact=True).click()
+        button.click()
         self.sees("simulated.csv")
         self.settle()
 
@@ -191,6 +223,11 @@ class Visitor:
         self.page.mouse.down()
         self.page.mouse.move(box["x"] + last * box["width"], height, steps=8)
         self.page.mouse.up()
+        self.settle()
+
+    def number(self, label: str) -> float:
+        """Return the number in a field."""
+        return float(self.page.get_by_label(label, exact=True).first.input_value())
 
     def count_fits(self) -> int:
         """Return how many fits are in the tray."""
