@@ -76,7 +76,9 @@ def in_memory(path: Path) -> lk.LODEGP:
 def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
     assert on_disk.fit_.is_on_disk
     assert not in_memory.fit_.is_on_disk
-    assert on_disk.log_evidence_ == pytest.approx(in_memory.log_evidence_, rel=1e-10)
+    assert on_disk.fit_.posterior.value == pytest.approx(in_memory.fit_.posterior.value, rel=1e-10)
+    # What open modes cost is told by errors of predictions: typical ones of the last rows here, of all of them there.
+    assert on_disk.log_evidence_ == pytest.approx(in_memory.log_evidence_, abs=0.05)
     np.testing.assert_allclose(on_disk.fit_.curvature, in_memory.fit_.curvature, rtol=1e-6)
     times = np.array([0.0, 49.5, 120.0, 218.0, 230.0])
     for one, other in zip(
