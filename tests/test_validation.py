@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from scipy import signal
 
 import lodekit as lk
+from lodekit.inference.turns import Lead
+from lodekit.spreads import find_bands
 from tests.cli.command import run
 
 Array = NDArray[np.float64]
@@ -61,13 +63,39 @@ def test_predictions_ahead_are_a_regression_on_what_was_measured_before(gp: lk.L
     free, left = decay ** np.arange(ROWS), data["y"] - forced
     noise, wide = gp.noise_["y"], gp.hyperparameters_["deviation of mode 1"]
     for step in (1, 7):
-        mean, std = gp.predict(observable="y", ahead=step, return_std=True)
+        mean, std = gp.predict(observable="y", ahead=step, return_std=True, parameters="fixed")
         # The initial state has a normal prior; each row adds to what is known of it, so many rows later.
         known = np.concatenate([np.zeros(step), np.cumsum(free**2)[:-step]]) / noise**2 + 1 / wide**2
         told = np.concatenate([np.zeros(step), np.cumsum(free * left)[:-step]]) / noise**2
         assert mean == pytest.approx(forced + free * told / known, abs=1e-6)
         assert std == pytest.approx(free / np.sqrt(known), rel=1e-3, abs=1e-5)
     assert gp.predict(ahead=1).shape == (ROWS, 1)
+
+
+def test_bands_ahead_count_what_is_unknown_of_the_parameters(gp: lk.LODEGP) -> None:
+    """Predictions at moved parameters as a witness, by formulas; the rest is the band of the model, widened."""
+    data, fit = record(1, 0.5)[1], gp.fit_
+    band, lead = find_bands(fit, ["y"], [Lead(7)])["y"][0], 7
+
+    def predicted(x: Array) -> Array:
+        hyper = fit.layout.unpack(x)
+        tau, gain = (float(hyper.theta[fit.layout.names.index(name)]) for name in ("tau", "K"))
+        decay, noise = np.exp(-STEP / tau), float(hyper.noise[0])
+        forced = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.0], gain * (1 - decay) * data["u"][:-1]]))
+        free = decay ** np.arange(ROWS)
+        told = np.cumsum(free * (data["y"] - forced))[:-lead] / (np.cumsum(free**2)[:-lead] + noise**2 * 1e-12)
+        return np.asarray((forced[lead:] + free[lead:] * told)[20:])
+
+    moved = fit.uncertainty.moved
+    slopes = [(predicted(moved(0.1 * root)) - predicted(moved(-0.1 * root))) / 0.2 for root in fit.uncertainty.roots.T]
+    fixed, given = (
+        gp.predict(observable="y", ahead=lead, return_std=True, parameters=kind)[1][lead + 20 :] ** 2
+        + gp.noise_["y"] ** 2
+        for kind in ("fixed", "uncertain")
+    )
+    parameters = np.sum(np.square(slopes), axis=0)
+    assert given == pytest.approx(band.spread.widening**2 * fixed / fit.share_left + parameters, rel=1e-4)
+    assert parameters.max() > 1e-3 * fixed.min()
 
 
 def test_predictions_ahead_of_long_records_come_in_pieces(gp: lk.LODEGP, monkeypatch: pytest.MonkeyPatch) -> None:

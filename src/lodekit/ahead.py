@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from lodekit.data.records import padded
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
 from lodekit.inference.innovations import is_filtered, take_turns
-from lodekit.inference.turns import Lead, errors_ahead
+from lodekit.inference.turns import Lead
 from lodekit.quantities import find_conversion
+from lodekit.spreads import Band, find_bands, predict_within
 
 __all__ = ["answer_ahead", "predict_ahead", "read_ahead", "read_time_ahead"]
 
@@ -72,7 +74,9 @@ def read_time_ahead(text: str, unit: str) -> float:
     return float(conversion.apply(np.array([float(found["number"])]))[0])
 
 
-def answer_ahead(fit: Fit, texts: Sequence[str], ahead: object, *, single: bool, return_std: bool) -> Any:
+def answer_ahead(
+    fit: Fit, texts: Sequence[str], ahead: object, *, single: bool, return_std: bool, uncertain: bool = True
+) -> Any:
     """Return predictions as `predict` does: one array, or deviations as well.
 
     Parameters
@@ -87,13 +91,16 @@ def answer_ahead(fit: Fit, texts: Sequence[str], ahead: object, *, single: bool,
         Whether the only observable has no axis of its own.
     return_std : bool
         Whether deviations are asked for.
+    uncertain : bool
+        Whether these count all that was learned, and how large errors were.
     """
-    parts = predict_ahead(fit, texts, read_ahead(ahead, fit.labels.units.get("t", "")))[1:]
+    lead = read_ahead(ahead, fit.labels.units.get("t", ""))
+    parts = predict_ahead(fit, texts, lead, uncertain=uncertain and return_std)[1:]
     mean, std = (part[:, 0] if single else part for part in parts)
     return (mean, std) if return_std else mean
 
 
-def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead) -> tuple[Array, Array, Array]:
+def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead, *, uncertain: bool = True) -> tuple[Array, Array, Array]:
     """Return the times at which all observables were measured, (n,), predictions there, (n, o), and deviations, (n, o).
 
     Parameters
@@ -105,6 +112,9 @@ def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead) -> tuple[Array, Ar
     lead : Lead
         Each is predicted from all that was measured up to the time of the row so many rows before, or up to so long
         before.
+    uncertain : bool
+        Whether deviations count the uncertainty of all that was learned, and how large errors so far ahead were;
+        else they are those of the model at the learned values.
     """
     if fit.measurements.is_summed:
         raise LodekitError("the measurements were summed and not kept; expected fewer rows for predictions ahead")
@@ -117,14 +127,17 @@ def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead) -> tuple[Array, Ar
         if name not in order or not len(every[order.index(name)].times):
             measured = ", ".join(item.observable for item in every if len(item.times))
             raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
+    bands = find_bands(fit.whole or fit, texts, [lead]) if uncertain else {}
     found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in texts}
     for piece, after in _pieces(every, whole=whole):
-        turns = take_turns(fit.choice.name, fit.prior, piece, fit.hyperparameters)
+        again = partial(take_turns, fit.choice.name, fit.prior, piece)
+        turns = again(fit.hyperparameters)
         if turns is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
-        for name in texts:
-            item = piece[order.index(name)]
-            errors, deviations = errors_ahead(turns, order.index(name), lead)
+        wanted = [(order.index(name), bands[name][0] if uncertain else Band(lead)) for name in texts]
+        parts = predict_within(fit.uncertainty if uncertain else None, turns, again, wanted, fit.share_left)
+        for name, (number, _), (errors, deviations) in zip(texts, wanted, parts, strict=True):
+            item = piece[number]
             noise = np.where(item.learned, fit.typical_noise(name), item.std)
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after

@@ -111,7 +111,8 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = read_observables(fit, fit.measurements.names if observable is None else observable)
-        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std)
+        uncertain = is_uncertain(parameters)
+        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std, uncertain=uncertain)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict(fit, t, observable, return_std, return_cov, is_uncertain(parameters))
@@ -272,9 +273,11 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
         theta[names.index(name)] = float(value)
     fit.need_whole_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
+    # Open modes cost what they cost, at these values as at others.
+    value = found.value + (fit.log_evidence - fit.posterior.value)
     if return_gradient:
-        return found.value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
-    return found.value
+        return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
+    return value
 
 
 def score(

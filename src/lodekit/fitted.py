@@ -28,7 +28,13 @@ from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.needs import Disturbance, find_disturbances
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
+from lodekit.learning.sentences import (
+    describe_hyperparameters,
+    describe_inputs,
+    describe_slips,
+    find_warnings,
+    input_sentence,
+)
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
@@ -234,8 +240,19 @@ class Fit:
 
     @cached_property
     def log_evidence(self) -> float:
-        """The log evidence at the optimum, in the user's units."""
-        return self.posterior.value
+        """The log evidence at the optimum, in the user's units; open modes cost what they cost Schwarz."""
+        return self.posterior.value + sum(part._allowance for part in self.parts)
+
+    @cached_property
+    def _allowance(self) -> float:
+        """How much less open modes of one record cost than what stands for infinity."""
+        modes, names = self.layout.open_modes, self.measurements.names
+        if modes is None:
+            return 0.0
+        found = self.evidence.innovations if self.prior.is_random else None
+        typical = {} if found is None else found.typical
+        errors = [typical.get(name, self.typical_noise(name)) for name in names]
+        return modes.allowance(self.hyperparameters.theta, np.array(errors) / self.prior.units.scales)
 
     @cached_property
     def share_left(self) -> float:
@@ -391,3 +408,9 @@ class Fit:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
         found = [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
         return found + [each.sentence(self.labels.units) for each in self.disturbances.values()]
+
+    @property
+    def name_notes(self) -> list[str]:
+        """What is to be said of channels that nobody measured, and that may be slips."""
+        every = self.whole or self
+        return describe_slips(self.system, (*every.measurements.names, *self.measurements.inputs, *self.disturbances))

@@ -199,7 +199,7 @@ def make_fit(setup: Setup, optimum: Optimum, curvature: Array, labels: Labels | 
     """
     posterior = setup.posterior(setup.layout.unpack(optimum.x))
     fit = Fit(setup, optimum, curvature, posterior, labels or Labels())
-    if not np.isfinite(fit.log_evidence):
+    if not np.isfinite(fit.posterior.value):
         raise FitError("the evidence is not finite at the optimum; check units and starting values")
     posterior.check_exact_values()
     return fit

@@ -19,21 +19,20 @@ from lodekit.data.sources import read_source
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.inference.innovations import is_filtered, take_turns
-from lodekit.inference.turns import errors_ahead
+from lodekit.inference.turns import Lead, Turns
 from lodekit.learning.evidence import runs_of
 from lodekit.learning.residuals import join_words
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.setup import Setup
+from lodekit.spreads import FIRST, Band, find_bands, predict_within
 from lodekit.system.dimensions import unit_check
 from lodekit.validated import Ahead, ChannelValidation, Validation
 
 __all__ = ["validate"]
 
 Array = NDArray[np.float64]
-#: So many rows tell the initial state where all of them would tell free functions, too.
-_FIRST = 10
 #: The prior of an initial state is so many times as wide as what is to be explained.
 _WIDE = 10.0
 
@@ -159,7 +158,7 @@ def _leaves_nothing(fit: Fit, names: Sequence[str]) -> bool:
 def _read_start(fit: Fit, start: str | int) -> int | None:
     """Return how many measurements of each observable tell the initial state; None for all."""
     if start == "all":
-        return _FIRST if fit.prior.is_random else None
+        return FIRST if fit.prior.is_random else None
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
     return start
@@ -237,26 +236,37 @@ class _Run:
         if not leads:
             return {}
         setup, series = self.setup(self.record), self.record.series
-        hyper = replace(self.fit.hyperparameters, noise=np.zeros(0), mode_deviations=self.starts(setup))
+        change = {"noise": np.zeros(0), "mode_deviations": self.starts(setup)}
         order = [item.observable for item in series]
         first = frozenset(order.index(name) for name in self.known)
+        bands = self.bands(list(leads.values()))
+        wanted = [(order.index(item.observable), band) for item in self.targets for band in bands[item.observable]]
         parts: dict[tuple[str, int | str], list[Array]] = {}
         engine = self.fit.choice.name
         for run in [series] if is_filtered(engine, setup.prior) and not first else runs_of(series):
-            turns = take_turns(engine, setup.prior, run, hyper, first)
+
+            def again(hyper: Hyperparameters, run: Sequence[Series] = run) -> Turns | None:
+                return take_turns(engine, setup.prior, run, replace(hyper, **change), first)
+
+            turns = again(self.fit.hyperparameters)
             if turns is None:
                 return {}
             count = int(np.isin(turns.observables, list(first)).sum())
-            for item, (step, lead) in product(self.targets, leads.items()):
-                number = order.index(item.observable)
-                errors, deviations = errors_ahead(turns, number, lead, count)
+            both = predict_within(self.fit.uncertainty, turns, again, wanted, self.fit.share_left, count)
+            for (item, step), (number, band), own in zip(product(self.targets, leads), wanted, both, strict=True):
                 # Where nothing is known of the initial state, nothing can be predicted.
-                told = lead.known(run[number].times, run[number].times) > _FIRST
-                own = np.stack([errors, deviations, run[number].values])[:, told]
-                parts.setdefault((item.observable, step), []).append(own)
+                told = band.lead.known(run[number].times, run[number].times) > FIRST
+                parts.setdefault((item.observable, step), []).append(np.stack([*own, run[number].values])[:, told])
         found: dict[str, dict[int | str, Ahead]] = {}
         for (name, step), each in parts.items():
             whole = np.concatenate(each, axis=1)
             if whole.shape[1]:
                 found.setdefault(name, {})[step] = Ahead.of(*whole)
         return found
+
+    def bands(self, leads: Sequence[Lead]) -> dict[str, list[Band]]:
+        """Return how deviations so far ahead follow errors; where channels are given, as the model has them."""
+        names = [item.observable for item in self.targets]
+        if self.known:
+            return {name: [Band(lead) for lead in leads] for name in names}
+        return find_bands(self.fit, names, leads)

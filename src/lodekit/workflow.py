@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL",
+    "RESULTS",
     "Product",
     "Results",
     "check_parameters",
@@ -39,9 +40,9 @@ __all__ = [
 
 #: What a fitted model is called in the folder of its fit.
 MODEL = "model.lodekit"
-#: What a fit may write.
-_NAMES = {
-    *("report.html", "predictions.csv", MODEL, "data.csv"),
+#: What a fit may write; a file of measurements beside it is never taken for one of these.
+RESULTS = {
+    *("report.html", "predictions.csv", MODEL),
     *("channels.png", "residual.png", "parameters.png", "modes.png"),
     *("residuals.png", "bode.png", "step.png"),
 }
@@ -336,7 +337,7 @@ def write_results(product: Product, results: Results, folder: str | Path) -> dic
     product.gp.save(place / MODEL)
     for name, content in results.contents.items():
         write_file(place / name, content)
-    for name in _NAMES - {MODEL, *results.contents}:
+    for name in RESULTS - {MODEL, *results.contents}:
         # It would be taken for a part of this fit.
         (place / name).unlink(missing_ok=True)
     return {name: place / name for name in (*results.contents, MODEL)}

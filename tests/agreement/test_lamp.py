@@ -85,9 +85,8 @@ def test_a_white_disturbance_is_what_the_witness_says(record: tuple[Array, Array
 def test_a_fit_finds_the_best_of_the_witness_without_start_values(record: tuple[Array, Array, Array]) -> None:
     """Two lags, of every fourth row: a search that loses one of them ends at -343.7. Within 10, as it has a prior."""
     t, u, y = (column[::4] for column in record)
-    gp = lk.LODEGP(
-        lamp_system(2), inputs={"u": "hold"}, disturbances={"w": "white"}, mode_deviation="learned", random_state=0
-    ).fit(t, {"u": u, "y": y})
+    gp = lk.LODEGP(lamp_system(2), inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
+    gp.fit(t, {"u": u, "y": y})
     found = {name: each.value for name, each in gp.parameters_.items()}
     ratio = gp.noise_["y"] / gp.disturbances_["w"].deviation
     # Which of both lags comes first does not show.

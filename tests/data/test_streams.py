@@ -16,7 +16,7 @@ from lodekit.data.sources import read_source
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables import frames, text
 from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.frames import ParquetFile
+from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.table import Records
 from lodekit.errors import DataError
 from tests.data.sums import CHANNELS, assert_same, in_memory, make_missing, make_table, write

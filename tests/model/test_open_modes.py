@@ -100,6 +100,17 @@ def test_the_evidence_of_parameters_is_that_of_what_least_squares_leaves(heated:
     np.testing.assert_allclose(np.diff(values), np.diff(expected), rtol=1e-3, atol=1e-2)
 
 
+def test_the_evidence_that_is_shown_is_the_criterion_of_schwarz(heated: lk.LODEGP) -> None:
+    """Least squares with free initial states as a witness: two of them. Tolerance: some rows stand for all."""
+    theta, level = np.array([heated.parameters_[name].value for name in NAMES]), heated.noise_["y"]
+    left = residuals(theta, RECORD) / level
+    likelihood = -0.5 * float(left @ left) - ROWS * np.log(np.sqrt(2 * np.pi) * level)
+    assert heated.log_evidence_ == pytest.approx(likelihood - 2 * 0.5 * np.log(ROWS), abs=0.1)
+    # Seventeen nats more than what is searched, at all values.
+    assert heated.log_evidence_ > heated.fit_.posterior.value + 10.0
+    assert heated.log_evidence() == pytest.approx(heated.log_evidence_)
+
+
 def test_deviations_follow_the_parameters_with_their_derivatives(heated: lk.LODEGP) -> None:
     modes, theta = heated.fit_.layout.open_modes, 1.2 * TRUTH
     assert modes is not None

@@ -137,6 +137,8 @@ def _find_columns(tables: Mapping[str, TableSource], request: Request) -> list[C
     for key, column in (columns or {}).items():
         if mapping.setdefault(key, column) != column:
             raise DataError(f"{key} is said to be in column {mapping[key]} and in column {column}; choose one")
+    # What is no observable is said so before its column is missed elsewhere.
+    request.check_names([key for key in columns or {} if key != "t" and not str(key).startswith("std(")])
     time = request.time
     if any(isinstance(table, SteppedTable) for table in tables.values()):
         if time is not None or "t" in mapping:

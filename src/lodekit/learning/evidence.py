@@ -156,6 +156,7 @@ class Evidence:
         times: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
         values: dict[str, list[NDArray[np.float64]]] = {item.observable: [] for item in every}
         left: dict[str, float] = {}
+        typical: dict[str, float] = {}
         for run in [every] if whole else runs_of(every):
             if self.last is not None:
                 turns: Turns | None = MarkovTurns(self.last.data, self.last.solved)
@@ -171,10 +172,11 @@ class Evidence:
                 values[item.observable].append(turns.innovations[own][~item.exact])
                 if self.prior.disturbances and len(item.times):
                     left[item.observable] = float(np.mean(errors[own] ** 2))
+                    typical[item.observable] = float(np.median(turns.deviations[own]))
         if not any(values.values()):
             return None
         joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
-        return Innovations(own_times, joined, left)
+        return Innovations(own_times, joined, left, typical)
 
     @property
     def looked_at(self) -> list[Series]:

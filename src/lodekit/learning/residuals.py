@@ -208,11 +208,14 @@ class Innovations:
         Of each observable: the times, ascending, and the innovations.
     left : dict of str to float
         Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
+    typical : dict of str to float
+        The deviation of a prediction in the middle, in the user's units: the first ones know nothing.
     """
 
     times: Mapping[str, Array]
     values: Mapping[str, Array]
     left: Mapping[str, float] = field(default_factory=dict)
+    typical: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

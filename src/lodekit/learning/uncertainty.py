@@ -181,6 +181,37 @@ class Uncertainty:
         apart = [math.sqrt(weight / total) * (each.mean(observables, times) - mean) for weight, each in usable]
         return np.concatenate([found, np.stack(apart)])
 
+    def moves_of(self, answer: Callable[[Hyperparameters], Array | None]) -> Array:
+        """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does.
+
+        Parameters
+        ----------
+        answer : function
+            From hyperparameters to an array, or to None where there is none.
+        """
+        layout, found = self.objective.layout, list[Array]()
+
+        def at(point: Array) -> Array | None:
+            try:
+                with np.errstate(all="ignore"):
+                    value = answer(layout.unpack(point))
+            except LodekitError:
+                return None
+            return value if value is not None and np.isfinite(value).all() else None
+
+        for column in self.roots.T:
+            for step in (_STEP, 0.1 * _STEP):
+                above, below = (at(self.moved(sign * step * column)) for sign in (1.0, -1.0))
+                if above is not None and below is not None:
+                    found.append((above - below) / (2.0 * step))
+                    break
+        centre = at(self.optimum.x)
+        others = [(math.exp(-rival.below), at(np.array(rival.point))) for rival in self.rivals]
+        usable = [] if centre is None else [(weight, each - centre) for weight, each in others if each is not None]
+        total = 1.0 + sum(weight for weight, _ in usable)
+        found += [math.sqrt(weight / total) * apart for weight, apart in usable]
+        return np.stack(found) if found else np.zeros((0,) + (() if centre is None else centre.shape))
+
     def draw(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.
 

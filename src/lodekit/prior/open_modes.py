@@ -6,6 +6,13 @@ parameters at which modes are seen less, or look alike. So deviations follow the
 times the data, and what the determinant would say of the parameters is taken back. In the limit of wide deviations this
 is the restricted likelihood of a regression, with a prior that is flat on the functions that modes make of the record,
 whatever basis they have.
+
+How wide is infinite is a matter of taste, but each mode costs its logarithm, and a structure with one mode more is
+some ten nats behind, whatever the data say. So the evidence that is shown is another one: a prior of each mode that
+knows as much as one measurement does, as wide as the error of one prediction from all before, about where the data have
+it (Kass and Wasserman 1995). With n measurements and noise alone that is the likelihood with the best initial states,
+and log(n)/2 less for each mode: the criterion of Schwarz. It differs by the logarithm of that error from what is
+searched, so nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -93,12 +100,15 @@ class OpenModes:
         Some times of each record, scaled, from its start on.
     weights : tuple of arrays, shape (o, n)
         For which share of all measurements of a record each of them stands, over the mean square of the data.
+    sizes : array, shape (o,)
+        Of the data, scaled.
     """
 
     observables: Observables
     groups: tuple[ModeGroup, ...]
     times: tuple[Array, ...]
     weights: tuple[Array, ...]
+    sizes: Array
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,7 +137,19 @@ class OpenModes:
             Of the data, scaled.
         """
         shares = tuple(each / (each.sum() * len(sizes) * sizes[:, None] ** 2) for each in counts)
-        return cls(observables, groups, tuple(times), shares)
+        return cls(observables, groups, tuple(times), shares, sizes)
+
+    def allowance(self, theta: Array, errors: Array) -> float:
+        """Return how much larger the log evidence of a record is if modes know as much as one measurement does.
+
+        Parameters
+        ----------
+        theta : array, shape (p,)
+        errors : array, shape (o,)
+            Of predictions of one measurement from all before, scaled.
+        """
+        each = np.log(_WIDE) + float(np.mean(np.log(self.sizes / np.maximum(errors, _ALIKE * self.sizes))))
+        return len(self._look(theta).kept) * each
 
     def log_deviations(self, theta: Array) -> Array:
         """Return the logarithms of the deviations at values of the parameters, shape (g,)."""

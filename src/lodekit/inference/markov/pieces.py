@@ -284,14 +284,16 @@ class PiecesEngine:
         self, hyper: Hyperparameters, borders: list[Border], *, keep: bool = False
     ) -> Iterator[tuple[MarkovData, Solved]]:
         """Yield pieces, from the last one to the first, with all that is said at both ends."""
-        score = information = None
+        score = information = later = None
         for number in range(len(self.starts) - 1, -1, -1):
             data, start = self.piece(number), borders[number]
-            solved = self.solve(data, hyper, replace(start, score=score, information=information), keep=keep)
+            border = replace(start, score=score, information=information, later=later)
+            solved = self.solve(data, hyper, border, keep=keep)
             if solved is None:
                 return
             yield data, solved
             score, information = solved.smoothed.scores[0], solved.filter.inform()[0]
+            later = None if keep else solved.filter.look_back()[0]
 
 
 @dataclass

@@ -1,0 +1,88 @@
+"""Claims: bands of predictions ahead hold what they say, where the model holds and where its disturbance is unsteady.
+
+A lag with a held input and a white disturbance, 400 rows, fitted with it; then another 400 rows are predicted one row
+and ten rows ahead. The disturbance has one intensity, or is four times as strong by day as by night, or has heavy
+tails. Prints how many measurements 95 % bands hold, at the learned values alone and as they are given.
+
+    python benchmarks/ahead.py [--plants N] [--jobs N] [--kinds KIND ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Observations
+from lodekit.inference.innovations import take_turns
+from lodekit.inference.turns import Lead, errors_ahead
+from lodekit.preparing import prepare
+
+Array = NDArray[np.float64]
+ROWS, STEP, TAU, GAIN, NOISE = 400, 0.5, 4.0, 2.0, 0.03
+LEADS = (1, 10)
+KINDS = ("steady", "day and night", "heavy tails")
+
+
+def record(kind: str, generator: np.random.Generator, rows: int) -> tuple[Array, dict[str, Array]]:
+    """Return times and data of a plant; exact but for the size of the disturbance, which is held over a step."""
+    u = np.repeat(generator.integers(0, 2, rows // 10), 10).astype(float)
+    decay = np.exp(-STEP / TAU)
+    push = generator.standard_normal(rows) if kind != "heavy tails" else generator.standard_t(4, rows) / np.sqrt(2.0)
+    if kind == "day and night":
+        push *= np.where(np.arange(rows) // 24 % 2, 0.35, 1.4)
+    y = np.zeros(rows)
+    for k in range(rows - 1):
+        y[k + 1] = decay * y[k] + GAIN * (1 - decay) * u[k] + 0.12 * push[k]
+    return STEP * np.arange(rows), {"y": y + NOISE * generator.standard_normal(rows), "u": u}
+
+
+def cover(kind: str, seed: int) -> list[list[float]]:
+    """Return which share of later rows is in bands of the model, and in those that are given, for each lead."""
+    generator = np.random.default_rng([seed, KINDS.index(kind)])
+    positive = lk.Parameter(positive=True)
+    system = lk.System("tau*y' + y = K*u + w", parameters={"tau": positive, "K": positive})
+    t, data = record(kind, generator, 2 * ROWS)
+    first, later = ({name: values[part] for name, values in data.items()} for part in (slice(ROWS), slice(ROWS, None)))
+    with threadpool_limits(1):
+        gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0).fit(t[:ROWS], first)
+        given = gp.validate(t[ROWS:], later, ahead=LEADS)["y"].ahead
+        kept = Measurements.of(Observations().add(t[ROWS:], "y", later["y"]).add(t[ROWS:], "u", later["u"]))
+        kept = kept.given({"u": "hold"})
+        own = prepare(system, gp.fit_.arguments, kept).prior
+        turns = take_turns(
+            "markov", own, kept.series, replace(gp.fit_.hyperparameters, mode_deviations=np.full(1, 1e4))
+        )
+    assert turns is not None
+    found = []
+    for lead in LEADS:
+        errors, deviations = (part[10 + lead :] for part in errors_ahead(turns, 0, Lead(lead)))
+        found.append([float(np.mean(np.abs(errors) <= 1.96 * deviations)), given[lead].coverage])
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plants", type=int, default=100, help="for each kind")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
+    given = parser.parse_args()
+    for kind in given.kinds:
+        shares = np.array(Parallel(n_jobs=given.jobs)(delayed(cover)(kind, seed) for seed in range(given.plants)))
+        # Of records apart, the middle nine tenths.
+        low, high = np.quantile(shares[:, :, 1], [0.05, 0.95], axis=0)
+        for number, lead in enumerate(LEADS):
+            plain, own = shares[:, number].mean(axis=0)
+            apart = f"single records {low[number]:.0%} to {high[number]:.0%}"
+            print(f"{kind:<16}{lead:>3} ahead: model {plain:.1%}, given {own:.1%} ({apart})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
