@@ -93,6 +93,7 @@ def find_disturbed(
     objective, layout = setup.objective, setup.layout
     bare = without_disturbances(setup, list(setup.reader.disturbances))
     first = None
+    found: Optimum | None
     if piece is not None:
         found = _go_on(objective, piece)
     elif known is None:
