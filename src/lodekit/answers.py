@@ -88,7 +88,8 @@ def predict(
         So many rows ahead, at the times of the record where all these observables were measured, in order: each from
         what was measured up to so many rows before, at learned values; the first ones from the prior. A text is a time:
         ``"24 h"``, or ``"24"`` in the unit of the record. With the Markov engine all that was measured before counts;
-        with others, of more than 1000 measurements, 500 at least.
+        with others, of more than 1000 measurements, 500 at least. Deviations follow the size of the errors before, and
+        are wider where errors so far ahead were, unless parameters are fixed.
 
     Returns
     -------
