@@ -45,7 +45,7 @@ def record(kind: str, generator: np.random.Generator, rows: int) -> tuple[Array,
     y = np.zeros(rows)
     for k in range(rows - 1):
         y[k + 1] = decay * y[k] + GAIN * (1 - decay) * u[k] + 0.12 * push[k]
-    return STEP * np.arange(rows), {"y": y + NOISE * generator.standard_normal(rows), "u": u}
+    return STEP * np.arange(float(rows)), {"y": y + NOISE * generator.standard_normal(rows), "u": u}
 
 
 def cover(kind: str, seed: int) -> list[list[float]]:
@@ -120,17 +120,17 @@ def main() -> None:
     if given.weeks:
         for lead, own in school_weeks(given.weeks).items():
             above, inside = np.mean(own > 0.98), np.mean((own >= 0.9) & (own <= 0.98))
-            shares = f"{above:.0%} of all weeks above 98 %, {inside:.0%} in 90 to 98 %"
-            print(f"{lead:>3} h ahead: {own.mean():.1%} on the whole; {shares}")
+            weeks = f"{above:.0%} of all weeks above 98 %, {inside:.0%} in 90 to 98 %"
+            print(f"{lead:>3} h ahead: {own.mean():.1%} on the whole; {weeks}")
         return
     for kind in given.kinds:
         shares = np.array(Parallel(n_jobs=given.jobs)(delayed(cover)(kind, seed) for seed in range(given.plants)))
         # Of records apart, the middle nine tenths.
         low, high = np.quantile(shares[:, :, 1], [0.05, 0.95], axis=0)
         for number, lead in enumerate(LEADS):
-            plain, own = shares[:, number].mean(axis=0)
+            plain, covered = shares[:, number].mean(axis=0)
             apart = f"single records {low[number]:.0%} to {high[number]:.0%}"
-            print(f"{kind:<16}{lead:>3} ahead: model {plain:.1%}, given {own:.1%} ({apart})", flush=True)
+            print(f"{kind:<16}{lead:>3} ahead: model {plain:.1%}, given {covered:.1%} ({apart})", flush=True)
 
 
 if __name__ == "__main__":

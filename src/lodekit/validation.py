@@ -69,8 +69,7 @@ def validate(
         tell these as well: the first ten are taken then.
     ahead : sequence of int or str
         For how many rows ahead, or times such as ``"24 h"``, predictions from all measurements before are tried as
-        well; of long records in six runs, with the Markov engine of the whole. Bands follow the size of the errors
-        before, and are wider where errors of the fitted record, so far ahead, were larger than the model says.
+        well; of long records in six runs, with the Markov engine of the whole. Bands follow errors before.
 
     Examples
     --------
