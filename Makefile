@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 
-.PHONY: setup demo test lint types layers unit bench trust docs clean
+.PHONY: setup demo test lint types layers unit bench trust docs gallery clean
 
 setup: $(DEV)
 
@@ -61,8 +61,15 @@ bench: $(DEV)
 trust: $(DEV)
 	$(BIN)/python benchmarks/trust.py --jobs 2
 
+# The site, strictly, under build/docs; its pictures, drawn again beside it; and every example on its pages, executed.
 docs: $(DEV)
+	$(BIN)/python docs/pictures.py build/drawn
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs build/docs
 	$(BIN)/python -m pytest -q README.md docs
+
+# Pages of docs/gallery from the scripts of examples/; real records are looked for in LODEKIT_DATA.
+gallery: $(DEV)
+	$(BIN)/python docs/gallery/make.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

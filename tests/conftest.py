@@ -13,6 +13,7 @@ settings.load_profile("lodekit")
 
 #: Files that take longest: they begin first, for a worker that began one last would be waited for.
 LONG = (
+    "tests/studio/test_page.py",
     "tests/paper/test_reproduction.py",
     "tests/certificate/test_certificate.py",
     "tests/cli/test_process.py",

@@ -28,6 +28,7 @@ from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
+from lodekit.workflow import open_data
 from tests.cli.command import run
 
 Array = NDArray[np.float64]
@@ -204,6 +205,10 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     found = gp.disturbances_["w"]
     assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
     assert "w: white noise, not needed: it is best at zero" in gp.summary()
+    assert [line.split() for line in gp.summary().splitlines() if line.startswith("deviation of w")] == [
+        ["deviation", "of", "w", "0", "(not", "needed)"]
+    ]
+    assert gp.hyperparameters_["deviation of w"] == 0.0
     without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, restarts=1, random_state=0).fit(t, data)
     assert gp.fit_.posterior.value == pytest.approx(without.fit_.posterior.value, abs=1e-5)
     # A prediction has a little more than the noise.
@@ -280,8 +285,30 @@ def test_what_cannot_be_is_refused() -> None:
     attempt(plain, "never measured", {"w": table["y"]})
     attempt(plain, "use engine='markov'", engine="dense", inputs={"u": "hold"})
     attempt(plain, "prior='latent'", prior="channels")
+    # What free functions need is said, and not what engines cannot do that nobody asked for.
+    attempt(
+        "x' = -a*x + 0*u + v + w", r"^disturbances are processes with states, and se has no .*use latent='matern-7/2'"
+    )
     attempt("x = a*u + w", "x holds w, and would be infinite", inputs={"u": "hold"})
     attempt("x = a*u + w'", "does not have; take 'matern-3/2'", inputs={"u": "hold"}, disturbances={"w": "matern-1/2"})
+
+
+def test_a_dead_time_is_an_input_that_comes_later() -> None:
+    """The evidence with a delay is that of the input moved by hand; no search."""
+    t, table = plant(40, 0.4)
+    later = np.concatenate([np.full(3, table["u"][0]), table["u"][:-3]])
+    values = []
+    for term, u in (("delay(u, T)", table["u"]), ("u", later)):
+        system = lk.System(f"x' = -a*x + K*{term} + w", parameters=["a", "K", *(["T"] if "delay" in term else [])])
+        source = read_source(t, {"x": table["x"], "u": u}, system.plain_channels)
+        arguments = Arguments(inputs={"u": "hold"}, disturbances={"w": "white"}, mode_deviation=2.0)
+        setup = prepare(system, arguments, source.measurements)
+        hyper = setup.layout.unpack(np.zeros(setup.layout.size))
+        known = {"a": 0.3, "K": 2.0, "T": 3.0 * (t[1] - t[0])}
+        theta = np.array([known[name] for name in setup.layout.names])
+        values.append(setup.engine.value(replace(hyper, theta=theta, disturbance_deviations=np.array([0.4]))))
+    assert values[0] == pytest.approx(values[1], rel=1e-10)
+    assert np.isfinite(values[0])
 
 
 def test_several_records_share_the_intensity() -> None:
@@ -307,6 +334,10 @@ def test_the_command_line_and_files_name_disturbances(tmp_path: Path) -> None:
     refused = run("fit", str(tmp_path / "plant.toml"), str(tmp_path / "log.csv"), "--disturbance", "w=se")
     assert refused.returncode == 2
     assert "no finite state" in refused.stderr
+    # Nobody misses a column for what is never measured.
+    gp, source = open_data(lk.read_system_file(tmp_path / "plant.toml"), tmp_path / "log.csv")
+    assert gp.disturbances == {"w": "white"}
+    assert source.notes == ()
     (tmp_path / "wrong.toml").write_text(f"{text}3\n")
     assert "'white' or 'matern-3/2'" in run("inspect", str(tmp_path / "wrong.toml")).stderr
 

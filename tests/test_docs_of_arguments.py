@@ -151,7 +151,7 @@ def test_every_exported_name_says_what_it_is() -> None:
 
 
 def test_every_public_function_and_method_has_an_example_that_runs() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     shown = [
         line for page in pages for line in page.read_text("utf-8").splitlines() if re.match(r"(>>>|\.\.\.) ", line)
     ]

@@ -82,7 +82,7 @@ def test_nothing_is_fetched() -> None:
 
 def test_plotly_is_there_once_and_only_where_it_is_needed() -> None:
     with_plots, without = full_page().text(), Page("Words").text()
-    assert with_plots.count("plotly.js v") == 1
+    assert with_plots.count("plotly.js (basic - minified) v") == 1
     assert "<script" not in without
     assert len(without) < 10_000
 

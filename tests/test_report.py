@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.mathml import equations_to_mathml, name_to_mathml
 from lodekit.report import make_report
 from lodekit.report.recipe import write_code
+from lodekit.system.mathml import equations_to_mathml, name_to_mathml
 from tests.test_page import HOSTILE, Reader, assert_offline
 
 UNITS = {"t": "s", "f1": "°C", "f2": "°C", "u": "K/s", "a": "1/s", "b": "1/s"}

@@ -73,8 +73,8 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
         ({}, "rest", "u is missing"),
         ({"u": 1.0}, "middle", "expected start="),
         ({"u": 1.0}, {"x": "high"}, "expected a finite number"),
-        ({"u": "hold"}, "rest", "expected .times, values. or a number"),
-        ({"u": [1.0, 2.0]}, "rest", "got values without times"),
+        ({"u": "hold"}, "rest", "expected .times, values., values at the times t, or a number"),
+        ({"u": [1.0, 2.0]}, "rest", "got 2 values without times"),
         ({"u": 1.0}, {"x": 1.0, "v": 0.0, "v'": 3.0}, "do not let the system start at x = 1, v = 0, v' = 3;"),
         ({"u": 1.0}, {"u": 2.0}, "do not let the system start at u = 2;"),
     ):
@@ -116,3 +116,24 @@ def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: 
         assert (result.returncode, text in result.stderr) == (2, True), result.stderr
     result = run("validate", model, inputs, "--plot", str(tmp_path / "run.jpg"))
     assert (result.returncode, "expected a PNG file" in result.stderr) == (2, True)
+
+
+def test_inputs_may_be_values_at_the_asked_times_and_what_is_none_is_named(gp: lk.LODEGP) -> None:
+    t = np.linspace(0.0, 20.0, 41)
+    values = np.where(t < 5.0, 0.0, 2.0)
+    expected = gp.simulate(t, {"u": (t, values)}, observable="x")
+    assert gp.simulate(t, {"u": values}, observable="x") == pytest.approx(expected)
+    order = np.random.default_rng(0).permutation(len(t))
+    assert gp.simulate(t[order], {"u": values[order]}, observable="x") == pytest.approx(expected[order])
+    with pytest.raises(LodekitError, match=r"such as inputs=\{'u': 1.0\}, got none"):
+        gp.simulate(t)
+    with pytest.raises(LodekitError, match="3 values without times, for 41 times"):
+        gp.simulate(t, {"u": [1.0, 2.0, 3.0]})
+    with pytest.raises(LodekitError, match="got a function; take its values"):
+        gp.simulate(t, {"u": np.sin})
+
+
+def test_the_transfer_function_of_one_input_needs_no_names_but_of_two_channels(gp: lk.LODEGP) -> None:
+    with pytest.raises(LodekitError, match="outputs are x, v, inputs are u"):
+        gp.transfer_function()
+    assert gp.transfer_function("x").gain.value == pytest.approx(gp.transfer_function("x", "u").gain.value)

@@ -12,6 +12,7 @@ from lodekit.version import __version__
 
 _LAZY = {
     "LODEGP": "lodekit.model",
+    "plan_experiment": "lodekit.plans",
     "Observations": "lodekit.data.observations",
     "Statistics": "lodekit.data.statistics",
 }
@@ -22,6 +23,11 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'lodekit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    # What is loaded when it is first asked for belongs to what can be asked for; what happens to be imported does not.
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [
@@ -35,6 +41,7 @@ __all__ = [
     "System",
     "__version__",
     "catalog",
+    "plan_experiment",
     "read_system_file",
 ]
 
@@ -42,3 +49,4 @@ if TYPE_CHECKING:
     from lodekit.data.observations import Observations
     from lodekit.data.statistics import Statistics
     from lodekit.model import LODEGP
+    from lodekit.plans import plan_experiment

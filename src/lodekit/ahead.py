@@ -19,7 +19,7 @@ from lodekit.inference.turns import Lead
 from lodekit.quantities import find_conversion
 from lodekit.spreads import Band, find_bands, predict_within
 
-__all__ = ["answer_ahead", "predict_ahead", "read_ahead"]
+__all__ = ["answer_ahead", "predict_ahead", "read_ahead", "read_time_ahead"]
 
 Array = NDArray[np.float64]
 #: So many measurements are taken as a whole; of more, pieces of so many, each with as many before it.
@@ -34,7 +34,7 @@ def read_ahead(ahead: object, unit: str = "") -> Lead:
     Parameters
     ----------
     ahead : int or str
-        So many rows; or a time such as ``"24 h"``, or ``"24"`` in the unit of the time.
+        So many rows of each observable; or a time such as ``"24 h"``, or ``"24"`` in the unit of the time.
     unit : str
         That of the time, where it is known.
 
@@ -44,7 +44,7 @@ def read_ahead(ahead: object, unit: str = "") -> Lead:
     (5, 120.0)
     """
     if isinstance(ahead, str):
-        return Lead(time=_read_time(ahead, unit))
+        return Lead(time=read_time_ahead(ahead, unit))
     if isinstance(ahead, bool) or not isinstance(ahead, int | np.integer) or ahead < 1:
         raise LodekitError(
             f"expected ahead as a number of rows from one on, or as a time in words such as '24 h', got {ahead!r}"
@@ -52,8 +52,16 @@ def read_ahead(ahead: object, unit: str = "") -> Lead:
     return Lead(int(ahead))
 
 
-def _read_time(text: str, unit: str) -> float:
-    """Return a time in the unit of the fit."""
+def read_time_ahead(text: str, unit: str) -> float:
+    """Return a time ahead in the unit of the fit.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``"24 h"``, or ``"24"`` in that unit.
+    unit : str
+        That of the time of the fit; empty where it is not known.
+    """
     found = _TIME.fullmatch(text)
     if found is None or not float(found["number"]) > 0:
         raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")

@@ -232,6 +232,7 @@ def _draw(
         if len(times):
             drawn = fit.posterior.sample(observables, times, size, generator)
         return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
+    fit.need_whole_record("functions at other parameters (use parameters='fixed')")
     theta, parts = [], []
     # Every function has a generator of its own, so that it does not depend on the times of the others.
     others = generator.spawn(size)
@@ -269,6 +270,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
         if not isinstance(value, Real) or not np.isfinite(value):
             raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
         theta[names.index(name)] = float(value)
+    fit.need_whole_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
     # Open modes cost what they cost, at these values as at others.
     value = found.value + (fit.log_evidence - fit.posterior.value)

@@ -66,13 +66,15 @@ def pack(path: str | Path, values: Mapping[str, Any], arrays: Mapping[str, Any])
     write_file(target, whole.getvalue(), StorageError)
 
 
-def unpack(path: str | Path) -> tuple[Any, dict[str, Any], bool]:
+def unpack(path: str | Path, what: str = "a saved lodekit model") -> tuple[Any, dict[str, Any], bool]:
     """Return the plain values and the arrays of an archive, and whether it has a checksum; a wrong one is an error.
 
     Parameters
     ----------
     path : str or Path
         What `pack` has written, or anything else.
+    what : str
+        What it should be, for messages.
     """
     source = _as_path(path)
     if source.exists() and not source.is_file():
@@ -100,7 +102,7 @@ def unpack(path: str | Path) -> tuple[Any, dict[str, Any], bool]:
         RuntimeError,
         TypeError,
     ) as problem:
-        raise StorageError(f"{source} is not a saved lodekit model: {problem}") from None
+        raise StorageError(f"{source} is not {what}: {problem}") from None
 
 
 def _as_path(path: str | Path) -> Path:

@@ -25,8 +25,8 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
-def check_positive(name: str, value: object) -> None:
-    """Raise where an argument is not a positive finite number.
+def check_positive(name: str, value: object) -> float:
+    """Return an argument as a positive finite number; raise where it is none.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ def check_positive(name: str, value: object) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise LodekitError(f"expected {name} as a positive finite number, got {value!r}")
+    return float(value)
 
 
 def check_count(name: str, value: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from lodekit.errors import LodekitError
 
-__all__ = ["get_params", "set_params", "sklearn_tags"]
+__all__ = ["get_params", "set_params", "show_arguments", "sklearn_tags"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,26 @@ def get_params(self: Any, deep: bool = True) -> dict[str, Any]:
     """
     names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
     return {name: getattr(self, name) for name in names}
+
+
+def show_arguments(self: Any) -> str:
+    """Return the arguments of the estimator as they would be written: those without a default, and those that differ.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> show_arguments(lk.LODEGP(lk.System("x' = v"), restarts=3, noise="channel"))
+    '<System of 1 equation in x, v>, restarts=3'
+    """
+    known = inspect.signature(type(self).__init__).parameters
+    shown = []
+    for name, value in get_params(self).items():
+        default = known[name].default
+        if default is inspect.Parameter.empty:
+            shown.append(repr(value))
+        elif type(value) is not type(default) or value != default:
+            shown.append(f"{name}={value!r}")
+    return ", ".join(shown)
 
 
 def set_params(self: T, **arguments: Any) -> T:

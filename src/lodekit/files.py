@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ try:
 except ImportError:  # Windows, where a file that is open cannot be removed: that says as much as a lock
     flock = None  # type: ignore[assignment]
 
-__all__ = ["check_folder", "make_folder", "write_file"]
+__all__ = ["check_folder", "make_folder", "set_aside", "write_file"]
 
 _ATTEMPTS = 100
 
@@ -162,3 +163,48 @@ def make_folder(path: str | Path) -> Path:
     except OSError as problem:
         raise LodekitError(f"cannot write to {folder}: {problem.strerror or problem}") from None
     return folder
+
+
+def set_aside(folder: str | Path, contents: Mapping[str, str | bytes], others: Iterable[str] = ()) -> Path | None:
+    """Move files that would be replaced to a folder of their own inside, ``earlier-1`` or the next; return it.
+
+    Nothing is moved, and None returned, where there are none, or all that are there hold the same already.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Where files are about to be written.
+    contents : dict of str to str or bytes
+        What is about to be written, by name.
+    others : iterable of str
+        Names of files that belong to those, and go with them.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("old")
+    ...     same, moved = set_aside(folder, {"a.txt": "old"}), set_aside(folder, {"a.txt": "new"})
+    ...     same is None, moved.name, Path(moved, "a.txt").read_text(), Path(folder, "a.txt").exists()
+    (True, 'earlier-1', 'old', False)
+    """
+    place = Path(folder)
+    there = [name for name in dict.fromkeys((*contents, *others)) if (place / name).is_file()]
+    if not any(_differs(place / name, contents[name]) for name in there if name in contents):
+        return None
+    numbers = (re.fullmatch(r"earlier-(\d+)", path.name) for path in place.iterdir())
+    aside = place / f"earlier-{1 + max((int(found[1]) for found in numbers if found), default=0)}"
+    try:
+        aside.mkdir()
+        for name in there:
+            (place / name).rename(aside / name)
+    except OSError as problem:
+        raise LodekitError(f"cannot write to {folder}: {problem.strerror or problem}") from None
+    return aside
+
+
+def _differs(path: Path, content: str | bytes) -> bool:
+    try:
+        return path.read_bytes() != (content.encode("utf-8") if isinstance(content, str) else content)
+    except OSError:
+        return True

@@ -15,6 +15,7 @@ from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.data.observations import Series
 from lodekit.data.records import FIRST, find_record
+from lodekit.errors import LodekitError
 from lodekit.inference.choice import Choice
 from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
@@ -27,7 +28,13 @@ from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.needs import Disturbance, find_disturbances
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
+from lodekit.learning.sentences import (
+    describe_hyperparameters,
+    describe_inputs,
+    describe_slips,
+    find_warnings,
+    input_sentence,
+)
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
@@ -116,6 +123,21 @@ class Fit:
         """Whether rows are read from disk for every question: they are too many for memory."""
         return any(part.choice.name == "markov" and part.measurements.is_summed for part in self.parts)
 
+    def need_whole_record(self, what: str) -> None:
+        """Raise where most rows were left out when the model was saved.
+
+        Parameters
+        ----------
+        what : str
+            What needs them.
+        """
+        for part in self.parts:
+            if part.measurements.spooled is not None and part.measurements.spooled.left_out is not None:
+                raise LodekitError(
+                    f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
+                    "fit again with the file"
+                )
+
     def part(self, record: object = None) -> Fit:
         """Return the fit as one record sees it.
 
@@ -141,7 +163,7 @@ class Fit:
             if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):
-                parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
+                parts = [part._leftover(item) for part in self.parts for item in part.evidence.looked_at]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
@@ -308,7 +330,9 @@ class Fit:
     @cached_property
     def described(self) -> dict[str, float]:
         """Lengthscales and deviations by name, in the user's units."""
-        return describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced.channels)
+        found = describe_hyperparameters(self.prior, self.hyperparameters, self.setup.reduced.channels)
+        # What is best at zero is left at a limit of the search.
+        return found | {f"deviation of {each.name}": 0.0 for each in self.disturbances.values() if not each.deviation}
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -384,3 +408,9 @@ class Fit:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
         found = [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
         return found + [each.sentence(self.labels.units) for each in self.disturbances.values()]
+
+    @property
+    def name_notes(self) -> list[str]:
+        """What is to be said of channels that nobody measured, and that may be slips."""
+        every = self.whole or self
+        return describe_slips(self.system, (*every.measurements.names, *self.measurements.inputs, *self.disturbances))

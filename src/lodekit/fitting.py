@@ -136,6 +136,11 @@ def extend(
     record : str, int or None
         The record that they belong to, or the name of a new one; None stands for the only one.
     """
+    if fit.is_on_disk:
+        raise LodekitError(
+            "the rows of this fit are on disk, as they are too many for memory, and cannot be added to; fit again with "
+            "all files, or give new rows to gp.stream()"
+        )
     if arguments is not None and arguments.prior != fit.arguments.prior:
         raise LodekitError(
             f"the prior was changed from {fit.arguments.prior!r} to {arguments.prior!r} after the fit, and what was "

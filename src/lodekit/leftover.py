@@ -1,4 +1,4 @@
-"""What is left of the equations in closed form, for the posterior mean or for samples."""
+"""What is left over: of the equations in closed form, and of the measurements."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.answers import predict, sample
-from lodekit.errors import EquationError
+from lodekit.errors import EquationError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.prior.disturbed import WHITE
 from lodekit.prior.equations import EquationTerms, equation_terms
 
-__all__ = ["residual"]
+__all__ = ["residual", "residuals"]
 
 Array = NDArray[np.float64]
 
 
 def residual(
     fit: Fit,
-    t: ArrayLike,
+    t: ArrayLike | None = None,
     *,
     samples: int = 0,
     random_state: int | None = None,
@@ -27,9 +27,10 @@ def residual(
 ) -> Array:
     """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
 
-    Derivatives come from the model itself, so this shows that its algebra and its rounding are right, not that its
-    curves are: `certificate` differentiates the curves. White noise has no values: an equation that holds it is one
-    observable, in which it cancels, and is divided by those of its terms that have values.
+    Also called `equation_residual`; what is left of the measurements is `residuals`, in the plural. Derivatives come
+    from the model itself, so this shows that its algebra and its rounding are right, not that its curves are:
+    `certificate` differentiates the curves. White noise has no values: an equation that holds it is one observable, in
+    which it cancels, and is divided by those of its terms that have values.
 
     Parameters
     ----------
@@ -55,6 +56,11 @@ def residual(
     >>> bool(abs(gp.residual([0.5, 1.5], relative=True)).max() < 1e-12)
     True
     """
+    if t is None:
+        raise LodekitError(
+            "residual(t) is what curves leave of the equations at times t, and needs these; measured minus predicted "
+            "values are residuals(), in the plural, and diagnose() says what they tell"
+        )
     fit = fit.part(record)
     equations, times = equation_terms(fit.system), fit.times(t)
     if WHITE in fit.prior.disturbances.values():
@@ -98,3 +104,43 @@ def _with_white_noise(
         sizes = [equations.sizes(each, times, value[None])[0] for each, value in zip(theta, terms, strict=True)]
         left = left / np.where(np.array(sizes) > 0, np.array(sizes), 1.0)
     return np.asarray(left if samples else left[0])
+
+
+def residuals(
+    fit: Fit, *, standardized: bool = False, record: str | int | None = None
+) -> dict[str, tuple[Array, Array]]:
+    """Return what is left of the measurements: measured minus predicted values, with their times, by observable.
+
+    `diagnose` says what they tell, and `plot_residuals` draws them; where free functions bend the curve to the data,
+    both look at innovations instead. What curves leave of the equations is `residual`, in the singular.
+
+    Parameters
+    ----------
+    standardized : bool
+        Whether they are divided by the standard deviation of the noise, learned or known; exact values are left out.
+    record : str or int, optional
+        As in `predict`.
+
+    Returns
+    -------
+    dict of str to (times, values)
+        Two arrays of shape (n,), in the order of the measurements; n may differ from observable to observable.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    >>> times, values = gp.residuals()["x"]
+    >>> times.tolist(), bool(abs(values).max() < 0.2)
+    ([0.0, 1.0, 2.0, 3.0], True)
+    """
+    fit = fit.part(record)
+    if fit.measurements.is_summed:
+        raise LodekitError("the measurements were summed and not kept, so there are no residuals")
+    found = {}
+    for item in fit.measurements.series:
+        left = item.values - np.asarray(predict(fit, item.times, item.observable))
+        noise = np.where(item.learned, fit.typical_noise(item.observable), item.std)
+        kept = noise > 0 if standardized else np.ones(len(left), dtype=bool)
+        found[item.observable] = item.times[kept], left[kept] / (noise[kept] if standardized else 1.0)
+    return found

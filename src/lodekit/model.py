@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lodekit import answers, figures, leftover, plant, storage
+from lodekit import answers, figures, leftover, plans, plant, storage
 from lodekit.answers import method_of_fit
+from lodekit.cards import card
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
-from lodekit.estimator import get_params, set_params, sklearn_tags
+from lodekit.estimator import get_params, set_params, show_arguments, sklearn_tags
 from lodekit.fitted import Arguments, Fit
 from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
@@ -22,7 +23,7 @@ from lodekit.learning.needs import Disturbance
 from lodekit.online import stream
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
-from lodekit.summary import intervals, summary
+from lodekit.summary import bse, conf_int, cov_params, describe, intervals, show_fit, summary
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 from lodekit.validation import validate
@@ -41,8 +42,9 @@ class LODEGP:
     latent : str or sequence of str
         Covariance of the free functions: ``"se"``, or ``"matern-p/2"`` with odd p; one for all or one each.
     prior : {"latent", "channels"}
-        Independent processes for the free functions, as in the paper; or for the channels, conditioned on the
-        equations: canonical, with hyperparameters in the channels' units.
+        Of functions of time: independent processes for the free functions, as in the paper; or for the channels,
+        conditioned on the equations: canonical, with hyperparameters in the channels' units. The prior of a parameter
+        goes with the parameter, ``lk.Parameter(prior=lk.LogNormal(10, 0.3))``.
     noise : {"channel", "shared"}
         One learned level of noise for each observable, or one number for all of them, each in its own unit.
     engine : {"auto", "dense", "spectral", "modal", "markov"}
@@ -139,7 +141,11 @@ class LODEGP:
         return model
 
     def __repr__(self) -> str:
-        return f"LODEGP({self.system!r}, latent={self.latent!r}, noise={self.noise!r})"
+        found = describe(self.fit_) if "fit_" in vars(self) else "not fitted; call fit(t, Y)"
+        return f"<LODEGP({show_arguments(self)}), {found}>"
+
+    def _repr_html_(self) -> str:
+        return show_fit(self.fit_) if "fit_" in vars(self) else card("LODEGP", repr(self)[len("<LODEGP") : -1])
 
     if not TYPE_CHECKING:
 
@@ -265,6 +271,7 @@ class LODEGP:
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
         options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
+        options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
         return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 
     @property
@@ -366,7 +373,8 @@ class LODEGP:
     save = method_of_fit(storage.save_fit)
     predict = method_of_fit(answers.predict)
     sample = method_of_fit(answers.sample)
-    residual = method_of_fit(leftover.residual)
+    residual = equation_residual = method_of_fit(leftover.residual)
+    residuals = method_of_fit(leftover.residuals)
     validate = method_of_fit(validate)
     diagnose = method_of_fit(diagnose)
     state_space = method_of_fit(plant.state_space)
@@ -375,9 +383,13 @@ class LODEGP:
     log_evidence = method_of_fit(answers.log_evidence)
     score = method_of_fit(answers.score)
     simulate = method_of_fit(simulate_inputs)
+    plan_experiment = method_of_fit(plans.plan_next)
     stream = method_of_fit(stream)
     summary = method_of_fit(summary)
     intervals = method_of_fit(intervals)
+    conf_int = method_of_fit(conf_int)
+    cov_params = method_of_fit(cov_params)
+    bse = property(method_of_fit(bse))
     plot = method_of_fit(figures.plot)
     plot_parameters = method_of_fit(figures.plot_parameters)
     plot_residual = method_of_fit(figures.plot_residual)

@@ -6,11 +6,8 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
-
-from lodekit.errors import LodekitError
 
 __all__ = ["Page", "escape", "plot_text"]
 
@@ -67,7 +64,10 @@ mfrac > * { padding: .14em .1em; }
 @media (max-width: 40rem) {
   main { padding: 1.4rem 1rem 3rem; }
   h1 { font-size: 1.5rem; }
-  th, td { padding-right: .7rem; }
+  table { font-size: .8rem; }
+  th, td { padding-right: .5rem; }
+  th:last-child, td:last-child { padding-right: 0; }
+  td + td { white-space: normal; }
 }
 @media print {
   main { max-width: none; padding: 0; }
@@ -113,13 +113,9 @@ def plot_text(text: str) -> str:
 
 
 def _plotly_script() -> str:
-    """Return the text of plotly.js; its Python half takes longer to load than a report to make, and is not needed."""
-    found = find_spec("plotly")
-    path = Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else Path()
-    try:
-        return (path / "package_data" / "plotly.min.js").read_text(encoding="utf-8").replace("</script", "<\\/script")
-    except OSError:
-        raise LodekitError("expected plotly.js in the package plotly, found none; try: pip install plotly") from None
+    """Return the text of plotly.js: its basic bundle, which is part of this package (see docs/dependencies.md)."""
+    text = (files("lodekit") / "assets" / "plotly-basic.min.js").read_text(encoding="utf-8")
+    return text.replace("</script", "<\\/script")
 
 
 class Page:

@@ -23,13 +23,13 @@ from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.latents import Latent
 from lodekit.prior.observables import ObservableReader
-from lodekit.prior.open_modes import OpenModes
+from lodekit.prior.open_modes import OpenModes, some_of
 from lodekit.prior.prior import Prior, make_prior
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.system.system import System
 
-__all__ = ["prepare", "prepare_record"]
+__all__ = ["prepare", "prepare_record", "some_times"]
 
 Array = NDArray[np.float64]
 
@@ -136,8 +136,8 @@ def _settle_modes(
 
     They are where inputs drive all that was measured, unless the user says otherwise.
     """
-    if wanted == "open" and not case.in_memory:
-        raise LodekitError("mode_deviation='open' needs measurements in memory; give a number, or 'learned'")
+    if wanted == "open" and not case.in_memory and not case.on_disk:
+        raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
     if wanted == "open" or (wanted is None and case.driven and not case.latents and not case.exact):
         return None, _open_modes(measurements, prior, starts)
     return (None if wanted is None or isinstance(wanted, str) else float(wanted)), None
@@ -148,13 +148,34 @@ def _open_modes(measurements: Measurements, prior: Prior, starts: Mapping[str, f
     if not prior.groups:
         return None
     names = [record.name for record in measurements.records] if isinstance(measurements, Pool) else [""]
-    times = []
+    times, counts = [], []
     for name, own in zip(names, parts_of(measurements), strict=True):
         start = starts.get(name, own.window[0]) if name else prior.units.start
-        times.append((np.unique(np.concatenate([item.times for item in own.series])) - start) / prior.units.span)
+        some, stands = some_times(own)
+        times.append((some - start) / prior.units.span)
+        counts.append(stands)
     # Scales may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.summaries]) / prior.units.scales
-    return OpenModes.of(prior.observables, prior.groups, times, np.where(sizes > 0.0, sizes, 1.0))
+    return OpenModes.of(prior.observables, prior.groups, times, counts, np.where(sizes > 0.0, sizes, 1.0))
+
+
+def some_times(measurements: Measurements) -> tuple[Array, Array]:
+    """Return some times of a record, and for how many of all each stands.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        Of one record, in memory or on disk.
+    """
+    if measurements.spooled is not None:
+        spool, known = measurements.spooled.spool, measurements.spooled.left_out
+        if known is not None:
+            return known.times, known.counts
+        places, stands = some_of(spool.count)
+        return np.array([spool.time(place) for place in places.tolist()]), stands
+    times = np.unique(np.concatenate([item.times for item in measurements.series]))
+    places, stands = some_of(len(times))
+    return times[places], stands
 
 
 def _pace(measurements: Measurements) -> float:

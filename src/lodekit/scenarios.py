@@ -33,7 +33,7 @@ _MISSED = 1e-6
 def simulate_inputs(
     fit: Fit,
     t: ArrayLike,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Any] | None = None,
     start: str | Mapping[str, float] = "rest",
     observable: str | Sequence[str] | None = None,
     return_std: bool = False,
@@ -47,7 +47,7 @@ def simulate_inputs(
     ----------
     t : array-like, shape (n,)
         Times, in any order; dates where the fit had dates.
-    inputs : dict of str to (times, values), number, or InputSignal
+    inputs : dict of str to (times, values), values at the times `t`, number, or InputSignal
         New inputs, by channel. They do between samples what the fitted ones do.
     start : {"rest", "begin", "end"} or dict of str to float
         Where the system starts. ``"rest"``: with all modes and free functions zero before the first of all times, and
@@ -87,7 +87,7 @@ def simulate_inputs(
     fit = fit.part(record) if record is not None or start in ("begin", "end") else fit.parts[0]
     texts, single = read_observables(fit, observable)
     times, uncertain = fit.times(t), is_uncertain(parameters)
-    mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs), start, uncertain=uncertain)
+    mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs, times), start, uncertain=uncertain)
     return _deliver([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
 
 
@@ -152,11 +152,14 @@ def _start_anew(
     return mean, variance
 
 
-def _read_inputs(fit: Fit, inputs: Any) -> dict[str, InputSignal]:
+def _read_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]:
     """Return new inputs by name, from what the user gave."""
     if not isinstance(inputs, Mapping):
-        raise LodekitError(f"expected inputs as a dict of channels, got {type(inputs).__name__}")
-    return {name: _signal(fit, name, given) for name, given in inputs.items()}
+        got = "none" if inputs is None else type(inputs).__name__
+        raise LodekitError(
+            f"expected inputs as a dict of channels, such as inputs={{'{next(iter(_old(fit)))}': 1.0}}, got {got}"
+        )
+    return {name: _signal(fit, name, given, times) for name, given in inputs.items()}
 
 
 def _old(fit: Fit) -> Mapping[str, InputSignal]:
@@ -167,7 +170,7 @@ def _is_number(given: Any) -> bool:
     return isinstance(given, Real) and not isinstance(given, bool)
 
 
-def _signal(fit: Fit, name: str, given: Any) -> InputSignal:
+def _signal(fit: Fit, name: str, given: Any, asked: Array) -> InputSignal:
     """Return a new input from what the user gave."""
     if name not in _old(fit):
         raise LodekitError(f"{name!r} is no input of this fit; expected some of {', '.join(_old(fit))}")
@@ -176,10 +179,17 @@ def _signal(fit: Fit, name: str, given: Any) -> InputSignal:
         return given
     if _is_number(given):
         return InputSignal([fit.measurements.window[0]], [float(given)], kind)
+    if isinstance(given, np.ndarray | list) and np.ndim(given) == 1 and len(given) == len(asked) > 2:
+        order = np.argsort(asked, kind="stable")
+        return InputSignal(asked[order], np.asarray(given)[order], kind)
     # Two numbers would be a time and a value, where two values may be meant.
     if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
-        got = type(given).__name__ if not isinstance(given, list | tuple) else "values without times"
-        raise LodekitError(f"expected (times, values) or a number for the input {name}, got {got}")
+        values = isinstance(given, list | tuple | np.ndarray)
+        got = "a function; take its values, (times, u(times))" if callable(given) else type(given).__name__
+        got = f"{len(given)} values without times, for {len(asked)} times" if values else got
+        raise LodekitError(
+            f"expected (times, values), values at the times t, or a number for the input {name}, got {got}"
+        )
     return InputSignal(fit.times(given[0]), given[1], kind)
 
 

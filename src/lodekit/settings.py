@@ -20,6 +20,7 @@ __all__ = ["Arguments"]
 
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
+_OF_PARAMETERS = "; the prior of a parameter goes with the parameter: lk.Parameter(prior=lk.Normal(5, 1))"
 _MODES = ("open", "learned")
 _INPUTS = ("hold", "linear", "auto")
 
@@ -74,7 +75,9 @@ class Arguments:
         if self.noise not in _NOISES:
             raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
         if self.prior not in _PRIORS:
-            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}")
+            given: object = self.prior
+            remedy = "" if isinstance(given, str) else _OF_PARAMETERS
+            raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}{remedy}")
         check_engine(self.engine)
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:
             raise LodekitError(f"expected a tolerance above zero and at most 0.1, got {self.tolerance!r}")

@@ -15,7 +15,7 @@ from lodekit.prior.families import read_latent
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.system import System
 
-__all__ = ["simulate"]
+__all__ = ["find_value", "simulate"]
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def simulate(
     names = list(observable or system.plain_channels)
     units = Units(float(times.min()), span, np.ones(len(names)))
     observables = ObservableReader(system).compile(names, units)
-    theta = np.array([_value(system, name, values or {}) for name in observables.compiled.parameters])
+    theta = np.array([find_value(system, name, values or {}) for name in observables.compiled.parameters])
     latents = (read_latent(latent),) * system.free_functions
     with np.errstate(all="ignore"):
         hyper = natural_hyperparameters(observables, latents, theta, length / span)
@@ -79,7 +79,23 @@ def simulate(
     return drawn
 
 
-def _value(system: System, name: str, values: Mapping[str, float]) -> float:
+def find_value(system: System, name: str, values: Mapping[str, float]) -> float:
+    """Return the value of a parameter: that which is given, or the fixed or start value of the system.
+
+    Parameters
+    ----------
+    system : System
+    name : str
+    values : dict of str to float
+        What is given.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(start=2)})
+    >>> find_value(system, "a", {}), find_value(system, "a", {"a": 3.0})
+    (2.0, 3.0)
+    """
     own = system.parameters[name]
     found = next((value for value in (values.get(name), own.fixed, own.start) if value is not None), None)
     if found is None:

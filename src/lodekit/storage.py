@@ -24,15 +24,17 @@ from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
 from lodekit.preparing import prepare
 from lodekit.system.system import System
+from lodekit.tails import pack_tail, unpack_tail
 from lodekit.version import __version__
 
 __all__ = ["FORMAT", "StorageError", "load_fit", "save_fit"]
 
-FORMAT = 6
+FORMAT = 7
 #: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 had no
-#: modes that are left open, and is written where there are none.
-_READABLE = (2, 3, 4, 5, FORMAT)
-_CLOSED = 5
+#: modes that are left open, and is written where there are none; format 6 held all rows, or none, and is written where
+#: they are not on disk.
+_READABLE = (2, 3, 4, 5, 6, FORMAT)
+_CLOSED, _WHOLE = 5, 6
 _UNCHECKED = (2, 3)
 _MARK = "lodekit-model"
 #: How far the objective may be from what was stored, relative to it or to the number of measurements: other processors
@@ -59,11 +61,6 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     >>> bool(abs(again.log_evidence_ - gp.log_evidence_) < 1e-9)
     True
     """
-    if fit.is_on_disk:
-        raise StorageError(
-            "the rows of this fit are on disk, as they are too many for memory, for as long as it is there; a saved "
-            "model would have to hold all of them. Save its numbers, or a model of a piece of the record"
-        )
     units, optimum = fit.prior.units, fit.optimum
     data, arrays = _pack_records(fit)
     arrays |= {"x": optimum.x, "curvature": fit.curvature, "at_bound": optimum.at_bound}
@@ -80,7 +77,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         **({"needs": {name: float(value) for name, value in fit.needs.items()}} if fit.needs else {}),
         "optimum": [optimum.value, optimum.converged, optimum.message, optimum.evaluations],
     }
-    number = _CLOSED if fit.layout.open_modes is None else FORMAT
+    number = FORMAT if fit.is_on_disk else _CLOSED if fit.layout.open_modes is None else _WHOLE
     pack(path, {"kind": _MARK, "format": number, "version": __version__, **state, **data}, arrays)
 
 
@@ -90,7 +87,7 @@ def load_fit(path: str | Path) -> Fit:
     Parameters
     ----------
     path : str or Path
-        The file, of this format or one of the four before.
+        The file, of this format or one of the five before.
     """
     state, arrays = _read_state(path)
     try:
@@ -177,11 +174,11 @@ def _read_sizes(state: Mapping[str, Any], system: System, measurements: Measurem
 def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the measurements of all records as plain values and arrays; one alone as earlier formats have it."""
     if len(fit.parts) == 1:
-        return _pack_measurements(fit.measurements)
+        return _pack_measurements(fit)
     packed: list[dict[str, Any]] = []
     arrays: dict[str, Any] = {}
     for number, (name, part) in enumerate(zip(fit.records, fit.parts, strict=True)):
-        data, own = _pack_measurements(part.measurements)
+        data, own = _pack_measurements(part)
         packed.append({"name": name, "start": part.prior.units.start, **data})
         arrays |= {f"record_{number}_{key}": array for key, array in own.items()}
     return {"records": packed}, arrays
@@ -200,8 +197,11 @@ def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tupl
     return Pool.together(records), starts
 
 
-def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return measurements, or sums over them, as plain values and arrays."""
+def _pack_measurements(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the measurements of a record, sums over them, or the end of them, as plain values and arrays."""
+    if fit.is_on_disk:
+        return pack_tail(fit)
+    measurements = fit.measurements
     sums = measurements.sums
     if sums is not None:
         return {"sums": {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}}, sums.arrays()
@@ -217,6 +217,8 @@ def _pack_measurements(measurements: Measurements) -> tuple[dict[str, Any], dict
 
 def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
     """Return what `_pack_measurements` took apart."""
+    if "tail" in state:
+        return unpack_tail(state, arrays)
     if "sums" in state:
         return Measurements(sums=Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays))
     data = Observations()

@@ -1,17 +1,61 @@
-"""The result of a fit as a table in text, and intervals of its parameters at any level."""
+"""The result of a fit as a table, in one line, and under the names that statistics packages have for it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Real
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.cards import card, listed, paragraph, table
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
+from lodekit.learning.needs import UNSEEN
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
+from lodekit.rounding import format_number, format_uncertain
+from lodekit.system.mathml import equations_to_mathml
 
-__all__ = ["intervals", "summary"]
+__all__ = ["Summary", "bse", "conf_int", "cov_params", "describe", "intervals", "show_fit", "summary"]
+
+Array = NDArray[np.float64]
+#: So many parameters stand in one line; more are counted.
+_FEW = 6
 
 
-def summary(fit: Fit) -> str:
-    """Return the result as a table in text: parameters with standard errors and intervals, all else that was learned.
+class Summary(str):
+    """A table in text that shows itself as one, with `print` or without, and as HTML in notebooks.
+
+    Parameters
+    ----------
+    text : str
+    html : str
+        What notebooks show.
+    """
+
+    __slots__ = ("_html",)
+    _html: str
+
+    def __new__(cls, text: str, html: str = "") -> Summary:  # noqa: D102 - the class says it
+        found = super().__new__(cls, text)
+        found._html = html
+        return found
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return str(self), self._html
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str | None:
+        return self._html or None
+
+
+def summary(fit: Fit) -> Summary:
+    """Return the result as a table: parameters with standard errors and intervals, all else that was learned.
+
+    It is a text, which `print` shows; notebooks show it as a table without `print`.
 
     Examples
     --------
@@ -32,6 +76,10 @@ def summary(fit: Fit) -> str:
     others: dict[str, float | str] = {
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }
+    # What is best at zero is left at a limit of the search, whose number says nothing.
+    for each in (each for each in fit.disturbances.values() if not each.deviation):
+        others.pop(f"lengthscale of {each.name}", None)
+        others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNSEEN else "unknown"
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     least = " (least)" if len(fit.records) > 1 else ""
     shares = fit.diagnosis.explained
@@ -41,8 +89,116 @@ def summary(fit: Fit) -> str:
         for check in fit.diagnosis.checks
         if check.whiteness is not None
     }
-    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.notes)
-    return "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
+    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.name_notes, *fit.notes)
+    text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
+    return Summary(text, _summary_card(fit, title, others, notes))
+
+
+def _summary_card(
+    fit: Fit, title: Sequence[tuple[str, str]], others: dict[str, float | str], notes: Sequence[str]
+) -> str:
+    """Return the same as HTML, for notebooks."""
+    lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
+    parts = [
+        _warnings(fit),
+        _parameters(fit),
+        table(["also learned, or to be known", "value"], lines),
+        listed(notes, "soft"),
+    ]
+    return card("LODE-GP results", "; ".join(f"{name.lower()} {value}" for name, value in title), parts)
+
+
+def _warnings(fit: Fit) -> str:
+    return listed(fit.warnings, "warning")
+
+
+def _parameters(fit: Fit) -> str:
+    """Return the parameters as a table in HTML; nothing where there are none."""
+    lines = []
+    for name, found in fit.estimates.items():
+        unit, error = fit.labels.units.get(name, ""), found.std_error
+        value = format_number(found.value, error if found.has_interval else 0.0)
+        own = [f"{error:.2g}", " to ".join(format_number(edge, error) for edge in found.interval)]
+        lines.append([name, value, *(own if found.has_interval else ["–", "–"]), unit, found.note])
+    head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
+    return table(head, lines, text=(4, 5)) if lines else ""
+
+
+def describe(fit: Fit) -> str:
+    """Return what came of a fit, in one line: how many measurements, the parameters, and whether it failed."""
+    records = f" in {len(fit.records)} records" if len(fit.records) > 1 else ""
+    text = f"fitted to {fit.setup.engine.size} measurements{records}"
+    shown = [
+        f"{name} = {format_uncertain(each.value, each.std_error)}" if each.has_interval else f"{name} = {each}"
+        for name, each in fit.estimates.items()
+    ]
+    more = [f"and {len(shown) - _FEW} more"] if len(shown) > _FEW else []
+    text += f": {', '.join(shown[:_FEW] + more)}" if shown else ""
+    return text if fit.converged else f"{text}; the fit failed, see warnings_"
+
+
+def show_fit(fit: Fit) -> str:
+    """Return a fit as HTML, for notebooks: equations, parameters, and what to know before it is believed."""
+    found = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained.items() if np.isfinite(share)]
+    explained = f"Explained of the variance of {', '.join(found)}" if found else ""
+    noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
+    told = "; ".join([*([explained] if found else []), *([f"noise of {noise}"] if noise else [])])
+    lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
+    parts = [*equations_to_mathml(fit.system), _warnings(fit), _parameters(fit), paragraph(told)]
+    return card("LODEGP", lead, parts)
+
+
+def bse(fit: Fit) -> dict[str, float]:
+    """The standard errors of the parameters by name, as statsmodels calls them; zero for fixed ones.
+
+    They are those of `parameters_`: infinite where the data do not tell a parameter.
+    """
+    return {name: each.std_error for name, each in fit.estimates.items()}
+
+
+def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
+    """Return intervals of the parameters, by name, as statsmodels calls them: `intervals` at a share of 1 - alpha.
+
+    Parameters
+    ----------
+    alpha : float
+        How often they may miss the truth: 0.05 stands for intervals of 95 %.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> gp.conf_int()["a"] == gp.parameters_["a"].interval == gp.intervals(0.95)["a"]
+    True
+    """
+    if not _is_share(alpha):
+        raise LodekitError(f"expected alpha between zero and one, such as 0.05 for intervals of 95 %, got {alpha!r}")
+    return {name: each.interval for name, each in fit.estimates_at(1.0 - float(alpha)).items()}
+
+
+def cov_params(fit: Fit) -> Array:
+    """Return the covariance of the parameters in the user's units, shape (p, p), in the order of `parameters_`.
+
+    Its diagonal holds the squares of their standard errors, where the data tell a parameter. Fixed ones have rows and
+    columns of zeros. What the data do not tell has a large but finite variance here, so that what they do tell of it,
+    such as a ratio of two parameters, still follows.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0, 2.0, 3.0], [1.0, 0.37, 0.13, 0.05])
+    >>> bool(abs(gp.cov_params()[0, 0] ** 0.5 / gp.bse["a"] - 1) < 1e-9)
+    True
+    """
+    found = (fit.whole or fit).parameter_covariance
+    # What keeps flat directions finite there is seen in the fourth digit of others.
+    ratios = [
+        each.std_error / spread if each.has_interval and spread > 0 else 1.0
+        for each, spread in zip(fit.estimates.values(), np.sqrt(np.diag(found)).tolist(), strict=True)
+    ]
+    return np.asarray(found * np.outer(ratios, ratios))
 
 
 def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
@@ -64,6 +220,10 @@ def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
     >>> wide[0] < narrow[0] < gp.parameters_["a"].value < narrow[1] < wide[1]
     True
     """
-    if not isinstance(share, (int, float)) or not 0.0 < share < 1.0:
+    if not _is_share(share):
         raise LodekitError(f"expected a share between zero and one, such as 0.95, got {share!r}")
     return {name: each.interval for name, each in fit.estimates_at(float(share)).items()}
+
+
+def _is_share(given: object) -> bool:
+    return isinstance(given, Real) and 0.0 < float(given) < 1.0

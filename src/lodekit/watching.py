@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from lodekit.ahead import read_time_ahead
 from lodekit.columns import date_column
 from lodekit.data.following import BadLine, Line, follow_file, follow_pipe, follow_table
 from lodekit.data.planning import Request
@@ -30,14 +30,14 @@ class Watch:
         Fitted.
     stream : Stream
         Of the model.
-    ahead : float, optional
-        How far ahead observables are predicted as well, in the unit of time.
+    ahead : str, optional
+        How far ahead observables are predicted as well: a time such as ``"5 s"``, or ``"5"`` in the unit of time.
     """
 
-    def __init__(self, gp: LODEGP, stream: Stream, ahead: float | None = None) -> None:
-        if ahead is not None and not (math.isfinite(ahead) and ahead > 0):
-            raise LodekitError(f"expected a positive time to look ahead, got {ahead}")
-        self.gp, self.stream, self.ahead = gp, stream, ahead
+    def __init__(self, gp: LODEGP, stream: Stream, ahead: str | None = None) -> None:
+        unit = gp.fit_.labels.units.get("t", "")
+        self.ahead = None if ahead is None else read_time_ahead(ahead, unit)
+        self.gp, self.stream = gp, stream
         #: Rows up to this time have been seen by the model, or by the stream that was resumed.
         self.seen = stream.time
         #: Sentences for whoever watches; taken away once they were said.

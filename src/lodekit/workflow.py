@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL",
+    "RESULTS",
     "Product",
     "Results",
     "check_parameters",
@@ -39,9 +40,9 @@ __all__ = [
 
 #: What a fitted model is called in the folder of its fit.
 MODEL = "model.lodekit"
-#: What a fit may write.
-_NAMES = {
-    *("report.html", "predictions.csv", MODEL, "data.csv"),
+#: What a fit may write; a file of measurements beside it is never taken for one of these.
+RESULTS = {
+    *("report.html", "predictions.csv", MODEL),
     *("channels.png", "residual.png", "parameters.png", "modes.png"),
     *("residuals.png", "bode.png", "step.png"),
 }
@@ -171,7 +172,10 @@ def open_data(
     gp = LODEGP(file.system, **{**_settings(file), **given})
     known, paths = {**file.columns, **(columns or {})}, _list_paths(data)
     how: dict[str, Any] = {"header": header, "dt": dt, "window": window, "records": records or file.records or None}
-    return gp, _read_data(file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, **how)
+    never = tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else ()
+    return gp, _read_data(
+        file, paths[0] if len(paths) == 1 else paths, columns=known, in_shell=in_shell, never=never, **how
+    )
 
 
 def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
@@ -287,7 +291,10 @@ def compute_results(product: Product, *, figures: bool = True, data: Mapping[str
 
     gp, remarks = product.gp, list[str]()
     if gp.fit_.is_on_disk:
-        remarks.append(f"no {MODEL}: the rows are too many for memory, and a model that is saved holds all of them")
+        remarks.append(
+            f"{MODEL} holds the end of the rows alone, as they are too many for memory: it predicts from there on, and "
+            "goes on as a stream"
+        )
     contents: dict[str, bytes | str] = {}
     with waiting("writing") as advance:
         advance(1, "report")
@@ -327,15 +334,13 @@ def write_results(product: Product, results: Results, folder: str | Path) -> dic
         Made where it is not there.
     """
     place = make_folder(folder)
-    kept = [] if product.gp.fit_.is_on_disk else [MODEL]
-    if kept:
-        product.gp.save(place / MODEL)
+    product.gp.save(place / MODEL)
     for name, content in results.contents.items():
         write_file(place / name, content)
-    for name in _NAMES - {*kept, *results.contents}:
+    for name in RESULTS - {MODEL, *results.contents}:
         # It would be taken for a part of this fit.
         (place / name).unlink(missing_ok=True)
-    return {name: place / name for name in (*results.contents, *kept)}
+    return {name: place / name for name in (*results.contents, MODEL)}
 
 
 def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:

@@ -198,7 +198,7 @@ def test_a_pattern_names_several_files_and_their_columns_are_mapped(tmp_path: Pa
         (("heating.toml", "heating.csv", "--seed", "-1"), "seed"),
         (("heating.toml", "heating.csv", "--json", "--quiet"), "choose one"),
         (("heating.toml", "heating.csv", "--out", "heating.csv"), "heating.csv is a file"),
-        (("heating.csv", "heating.toml"), "heating.csv is not a TOML file"),
+        (("heating.csv", "heating.toml"), "expected the system before the data"),
         (("heating.toml", "wrong.csv"), "got the columns"),
         (("heating.toml", "heating.csv", "--out", ""), "expected a folder after --out"),
         (("heating.toml", "heating.csv", "--start", "a=1e400"), "expected --start NAME=NUMBER"),

@@ -31,7 +31,7 @@ CALLS = {
     "watch": ("watch", "heating-fit", "missing.csv", "--once"),
 }
 #: These take longer; where they are tested, it is in a process of their own. So is a fit that goes well, below.
-ELSEWHERE = {"demo", "reproduce"}
+ELSEWHERE = {"demo", "reproduce", "studio"}
 
 
 def words(text: str) -> list[str | float]:

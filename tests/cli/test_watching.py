@@ -114,7 +114,12 @@ def test_dates_are_counted_as_in_the_fit(tmp_path: Path) -> None:
     gp = lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit(tmp_path / "log.csv", noise_std=0.05)
     gp.save(tmp_path / "m.lodekit")
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
-    _, rows = watch(tmp_path, "log.csv", "--once")
+    done, rows = watch(tmp_path, "log.csv", "--once", "--ahead", "1 min", "--false-alarms", "1e-9")
+    # Dates are counted in seconds, and inputs are held ahead.
+    both = [(row["ahead"], after["predicted"]) for row, after in pairwise(rows) if float(row["t"]) < 1300.0]
+    later, expected = np.array(both, dtype=float).T
+    assert np.allclose(later, expected, rtol=1e-4)
+    assert done.stderr.startswith("20 rows, ")
     assert [row["date"] for row in rows] == days[20:]
     assert [float(row["t"]) for row in rows] == [60.0 * k for k in range(20, 40)]
     found = gp.stream().push(datetime.fromisoformat(days[20]), {"y": y[20], "u": u[20]})["y"]
@@ -141,7 +146,10 @@ def test_what_cannot_be_watched_is_refused(folder: Path, tmp_path: Path) -> None
         ("empty.csv", "--once"): "the file is empty",
         ("nothing.csv",): "nothing.csv is not there",
         ("log.csv", "--once", "--false-alarms", "2"): "expected false_alarms",
-        ("log.csv", "--once", "--ahead", "-1"): "look ahead",
+        ("log.csv", "--once", "--ahead", "-1"): "expected a time ahead such as '24 h'",
+        ("log.csv", "--once", "--ahead", "5 s"): "the unit of the time is not known",
+        ("log.csv", "--once", "--resume", "log.csv"): "log.csv is not the saved state of a lodekit stream",
+        ("log.csv", "--once", "--resume", "m.lodekit"): "it is a saved model",
         ("log.csv", "--once", "--resume", str(tmp_path / "none")): "cannot read",
         ("m.lodekit", "--once"): "expected text that grows",
     }

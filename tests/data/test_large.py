@@ -44,7 +44,7 @@ def assert_agree(small: Source, large: Source) -> None:
     assert small.measurements.sums is None
     assert_same(large.measurements.sums, small.measurements.statistics)
     assert large.origin == small.origin
-    assert large.notes == ("read in pieces; only sums were kept", *small.notes)
+    assert large.notes == ("read in pieces, as there are too many rows to keep all of them in memory", *small.notes)
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])

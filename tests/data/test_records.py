@@ -160,7 +160,7 @@ def test_records_that_are_read_in_pieces_keep_sums_of_their_own(
     kept = read(paths)
     monkeypatch.setattr(sources, "LARGE", 5)
     summed = read(paths)
-    assert summed.notes[1] == "read in pieces; only sums were kept"
+    assert summed.notes[1] == "read in pieces, as there are too many rows to keep all of them in memory"
     for name, part in records_of(summed).items():
         assert part.sums is not None
         assert part.window == records_of(kept)[name].window

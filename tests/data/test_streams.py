@@ -16,7 +16,7 @@ from lodekit.data.sources import read_source
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables import frames, text
 from lodekit.data.tables.cells import Numerals
-from lodekit.data.tables.frames import ParquetFile
+from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.table import Records
 from lodekit.errors import DataError
 from tests.data.sums import CHANNELS, assert_same, in_memory, make_missing, make_table, write
@@ -64,7 +64,7 @@ def test_files_may_measure_different_channels(tmp_path: Path) -> None:
     found = read_source(str(tmp_path / "*.parquet"), channels=CHANNELS)
     assert_same(found.measurements.sums, in_memory(table))
     assert found.notes == (
-        "read in pieces; only sums were kept",
+        "read in pieces, as there are too many rows to keep all of them in memory",
         "no column for y, u: not measured (a.parquet)",
         "no column for x: not measured (b.parquet)",
     )

@@ -32,8 +32,10 @@ def saved(model: lk.LODEGP, tmp_path: Path) -> Path:
 def test_a_resumed_stream_goes_on_as_if_nothing_had_happened(model: lk.LODEGP, saved: Path, tmp_path: Path) -> None:
     first, second = model.stream(resume=saved), model.stream(resume=saved)
     assert (first.rows, first.false_alarms, first.shift) == (20, 1e-3, 2.0)
-    assert first.alarms > 0
+    assert first.alarms > 1
+    assert repr(first).endswith(f"20 rows, t = 15.7, {first.alarms} alarms)")
     whole = model.stream(false_alarms=1e-3, shift=2.0)
+    assert "0 rows" in repr(whole)
     for k in range(30):
         row = 10.0 + 0.3 * k, {"y": 3.0}, {"u": np.cos(k)}
         found = whole.push(*row)
@@ -78,7 +80,7 @@ def test_damage_is_noticed(model: lk.LODEGP, saved: Path, tmp_path: Path) -> Non
         # Bytes that say nothing, such as the time of the file.
         assert found.rows == 20
     saved.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(lk.LodekitError):
+    with pytest.raises(lk.LodekitError, match="is not the saved state of a lodekit stream"):
         model.stream(resume=saved)
     with pytest.raises(lk.LodekitError, match="cannot read"):
         model.stream(resume=tmp_path / "nothing.stream")

@@ -13,10 +13,10 @@ from lodekit.certificate.written import WrittenEquations
 from lodekit.data.inputs import InputSignal
 from lodekit.data.units import Units
 from lodekit.errors import EquationError, LodekitError
-from lodekit.mathml import equations_to_mathml
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.dimensions import check_units
 from lodekit.system.identification import Measured, undetermined_directions
+from lodekit.system.mathml import equations_to_mathml
 from lodekit.system.symmetries import scale_symmetries
 from tests.system.transfer_witness import all_modes, responds
 

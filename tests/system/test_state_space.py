@@ -205,3 +205,17 @@ def test_a_chosen_basis_loses_its_inputs() -> None:
 def test_given_refuses_inputs_that_are_tied() -> None:
     with pytest.raises(EquationError, match="tie the inputs"):
         lk.System("x' = u; u' = w").given(["u", "w"])
+
+
+def test_the_exact_transfer_function_is_the_operator_matrix_solved_for_the_channel() -> None:
+    system = lk.System("m*x'' + c*x' + s*x = F + b*F'", parameters=["m", "c", "s", "b"])
+    found = system.state_space(inputs={"F": "linear"}).transfer_function()
+    letter = sympy.Symbol("S")  # s is a parameter
+    m, c, s, b = sympy.symbols("m c s b")
+    assert sympy.simplify(found - (1 + b * letter) / (m * letter**2 + c * letter + s)) == 0
+    rooms = lk.System("T1' = T2 - T1 + u; T2' = T1 - T2 + 2*delay(u, 3)").state_space(inputs=["u"])
+    p = sympy.Symbol("s")
+    whole = sympy.Matrix([[p + 1, -1], [-1, p + 1]]).inv() * sympy.Matrix([1, 2 * sympy.exp(-3 * p)])
+    assert sympy.simplify(rooms.transfer_function("T2", "u") - whole[1]) == 0
+    with pytest.raises(EquationError, match="expected an output, one of T1, T2, got None"):
+        rooms.transfer_function()

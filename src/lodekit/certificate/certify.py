@@ -26,7 +26,7 @@ _TIMES, _MOST_TIMES = 201, 2000
 _ROUGH_TIMES = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """What shows that the posterior satisfies the equations: exact identities, and a measurement of its curves.
 
@@ -99,6 +99,10 @@ class Certificate:
         if self.why:
             lines.append(f"  no samples: {self.why}")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        # Thousands of numbers say less, and are there by name.
+        return str(self)
 
 
 def _describe(found: Measured) -> str:

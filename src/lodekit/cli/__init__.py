@@ -1,6 +1,6 @@
 """The command line: one module for each kind of command, listed here in the order of the help."""
 
-from lodekit.cli import beginning, fitting, reproduction, systems, using, validating, watching
+from lodekit.cli import beginning, fitting, reproduction, studio, systems, using, validating, watching
 from lodekit.cli.app import app
 from lodekit.cli.app import run as main
 
@@ -19,5 +19,6 @@ for _command in (
     systems.catalog,
     fitting.demo,
     reproduction.reproduce,
+    studio.studio,
 ):
     app.command()(_command)

@@ -17,19 +17,23 @@ from rich.text import Text
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.files import read_system_file
-from lodekit.system.parameters import read_parameters
+from lodekit.system.parameters import Parameter, read_parameters
 from lodekit.system.system import System
 from lodekit.version import __version__
 
 __all__ = [
     "BasisOption",
     "ChannelsOption",
+    "ForceOption",
     "JsonOption",
     "OutOption",
     "ParamOption",
+    "PositiveOption",
     "app",
+    "is_file",
     "read_drivers",
     "read_names",
+    "read_roles",
     "read_source",
     "run",
     "say",
@@ -47,6 +51,11 @@ ParamOption = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated."),
 ]
+PositiveOption = Annotated[
+    list[str] | None,
+    typer.Option("--positive", help="Names of parameters that are above zero; they need no --param."),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 ChannelsOption = Annotated[
     list[str] | None, typer.Option("--channels", help="The order of the channels, separated by commas.")
 ]
@@ -84,14 +93,14 @@ def read_source(source: str, parameters: list[str], channels: list[str], basis: 
     basis : list of str, optional
         What the free functions are; goes before what a system file says.
     """
-    is_file = source.endswith(".toml") or _is_file(source)
-    if re.fullmatch(r"[\w.-]+", source) and not is_file:
+    is_there = is_file(source)
+    if re.fullmatch(r"[\w.-]+", source) and not is_there:
         names = ", ".join(example.name for example in examples.examples())
         raise LodekitError(
             f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog has '
             f"{names}"
         )
-    if not is_file:
+    if not is_there:
         return System(source, parameters=read_parameters(parameters), channels=channels or None, basis=basis or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
@@ -101,14 +110,14 @@ def read_source(source: str, parameters: list[str], channels: list[str], basis: 
 
 def read_drivers(source: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return known inputs and disturbances of a system file with their kinds; none where it is something else."""
-    is_file = source.endswith(".toml") or _is_file(source)
-    file = read_system_file(source) if is_file else None
+    file = read_system_file(source) if is_file(source) else None
     return ({}, {}) if file is None else (dict(file.inputs), dict(file.disturbances))
 
 
-def _is_file(text: str) -> bool:
+def is_file(text: str) -> bool:
+    """Return whether a text is the path of a system file, or of one that should be there; otherwise it is equations."""
     try:
-        return Path(text).is_file()
+        return text.endswith(".toml") or Path(text).is_file()
     except (OSError, ValueError):  # too long for a name, or with characters no name has
         return False
 
@@ -116,6 +125,23 @@ def _is_file(text: str) -> bool:
 def read_names(options: list[str] | None) -> list[str]:
     """Return names from options that may be repeated and may hold several, separated by commas."""
     return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
+
+
+def read_roles(source: str, param: list[str] | None, positive: list[str] | None) -> dict[str, Parameter]:
+    """Return the parameters that options name, in the order in which equations have them.
+
+    Parameters
+    ----------
+    source : str
+        The equations.
+    param, positive : list of str or None
+        What ``--param`` and ``--positive`` say.
+    """
+    above = read_names(positive)
+    found = read_parameters([*read_names(param), *(name for name in above if name not in read_names(param))])
+    known = {name: Parameter(positive=True) if name in above else own for name, own in found.items()}
+    words = re.findall(r"\w+", source)
+    return dict(sorted(known.items(), key=lambda item: words.index(item[0]) if item[0] in words else len(words)))
 
 
 def say(text: str) -> None:

@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lodekit.cli.app import ChannelsOption, OutOption, ParamOption, read_names, say
+from lodekit.cli.app import (
+    ChannelsOption,
+    ForceOption,
+    OutOption,
+    ParamOption,
+    PositiveOption,
+    read_names,
+    read_roles,
+    say,
+)
 from lodekit.cli.inputs import deliver
 from lodekit.errors import LodekitError
 from lodekit.system.parameters import read_parameters
 from lodekit.system.system import System
-from lodekit.system.templates import format_system_file
+from lodekit.system.templates import Contents, format_system_file
 
 if TYPE_CHECKING:
     from lodekit.data.looking import Look
@@ -38,6 +47,7 @@ def init(
         Path | None, typer.Option("--data", "-d", help="A data file: its columns become channels, inputs, units.")
     ] = None,
     param: ParamOption = None,
+    positive: PositiveOption = None,
     channel: ChannelsOption = None,
     mapping: Annotated[
         list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
@@ -49,13 +59,13 @@ def init(
     title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
     out: OutOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Write a commented system file, from equations or from a data file, to be filled in.
 
     With --data, columns that are held or switched are proposed as known inputs. On a terminal it asks.
 
-    Examples: lodekit init "tau*y' + y = K*u" --param tau,K --out plant.toml;
+    Examples: lodekit init "tau*y' + y = K*u" --positive tau --param K --out plant.toml;
     lodekit init plant.toml --data log.csv
     """
     equations = source or ""
@@ -65,17 +75,19 @@ def init(
         equations, out = "", Path(equations.strip())
     if not equations.strip() and data is None:
         raise LodekitError('expected equations, such as "tau*y\' + y = K*u", or a data file, --data log.csv')
-    if not equations.strip() and (param or channel or mapping):
-        raise LodekitError("--param, --channels and --map go with equations; expected these, too")
+    if not equations.strip() and (param or positive or channel or mapping):
+        raise LodekitError("--param, --positive, --channels and --map go with equations; expected these, too")
     if mapping and data is None:
         raise LodekitError("--map goes with a data file; expected --data")
     if out is not None and out.exists() and not force:
         raise LodekitError(f"{out} is there already; expected a new name, or --force")
-    names, channels = read_names(param), read_names(channel) or None
+    known = read_roles(equations, param, positive)
+    names, channels = list(known), read_names(channel) or None
+    above = {name: "positive = true" for name, own in known.items() if own.positive}
     if data is None:
-        text = format_system_file(equations, names, channels, title=title)
+        text = format_system_file(equations, names, channels, title=title, contents=Contents(about=above))
     else:
-        text = _propose(equations, names, channels, data, mapping or [], header, title, yes)
+        text = _propose(equations, names, channels, data, mapping or [], header, title, yes, above)
     deliver(text, out)
     if out is not None:
         example = "DATA.csv" if data is None else shlex.quote(str(data))
@@ -91,6 +103,7 @@ def _propose(
     header: bool | None,
     title: str,
     yes: bool,
+    known: dict[str, str],
 ) -> str:
     """Return a system file from a data file, and say what was guessed and why."""
     from lodekit.data.looking import look_at
@@ -113,7 +126,8 @@ def _propose(
         say("no input is known, so no equations are guessed: write them into the file")
     elif system is None:
         say("its equations are a guess to begin with: one time constant for each; write your own")
-    return propose_file(look, guesses, equations.strip(), parameters, channels, mapping=where, title=title)
+    said = equations.strip()
+    return propose_file(look, guesses, said, parameters, channels, mapping=where, title=title, known=known)
 
 
 def is_terminal() -> bool:

@@ -15,16 +15,39 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lodekit.cli.app import BasisOption, JsonOption, read_names, say
+from lodekit.cli.app import (
+    BasisOption,
+    ForceOption,
+    JsonOption,
+    ParamOption,
+    PositiveOption,
+    is_file,
+    read_names,
+    read_roles,
+    say,
+)
 from lodekit.cli.inputs import read_numbers, read_pairs
-from lodekit.errors import LodekitError
-from lodekit.files import check_folder
+from lodekit.errors import EquationError, LodekitError
+from lodekit.files import check_folder, set_aside
 from lodekit.system import catalog as examples
 from lodekit.system.files import SystemFile, read_system_file
-from lodekit.workflow import Product, compute_results, describe_fit, fit_file, set_parameters, write_results
+from lodekit.system.grammar import parse_equations
+from lodekit.system.roles import find_channels
+from lodekit.system.system import System
+from lodekit.workflow import RESULTS, Product, compute_results, describe_fit, fit_file, set_parameters, write_results
 
 __all__ = ["demo", "fit"]
 
+SystemArgument = Annotated[
+    str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
+]
+DataArgument = Annotated[
+    list[str],
+    typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
+]
 FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 MapOption = Annotated[
     list[str] | None,
@@ -57,6 +80,10 @@ DeviationOption = Annotated[
 ]
 
 
+#: What files of measurements are called.
+_DATA = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
+
+
 def _read_deviation(text: str | None) -> float | str | None:
     """Return a number where it is one, and the word otherwise, which is checked later."""
     try:
@@ -66,12 +93,11 @@ def _read_deviation(text: str | None) -> float | str | None:
 
 
 def fit(
-    system: Annotated[Path, typer.Argument(help="System file (.toml); lodekit init writes one.")],
-    data: Annotated[
-        list[str],
-        typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
-    ],
+    system: SystemArgument,
+    data: DataArgument,
     out: FolderOption = None,
+    param: ParamOption = None,
+    positive: PositiveOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
     dt: StepOption = None,
@@ -87,23 +113,24 @@ def fit(
     deviation: DeviationOption = None,
     given: InputOption = None,
     disturbance: DisturbanceOption = None,
-    engine: Annotated[
-        str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
-    ] = "auto",
+    engine: EngineOption = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
+    force: ForceOption = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Fit a system to measurements: summary, model, predictions, figures and a report.
 
-    Example: lodekit fit plant.toml log.csv --map y=temperature --set K=2
+    Results of an earlier fit in the same folder are kept, in a folder earlier-1 inside, unless --force is given.
+    Examples: lodekit fit plant.toml log.csv --map y=temperature --set K=2;
+    lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    file = _read_file(system, values, start, basis)
+    file = _read_file(_read_system(system, data, param, positive), values, start, basis)
     check_folder(folder := _folder(data[0]) if out is None else out)
     product = fit_file(
         file,
@@ -118,16 +145,16 @@ def fit(
         latent=latent,
         prior=prior,
         mode_deviation=_read_deviation(deviation),
-        **_read_roles(file, given, disturbance),
+        **_read_drivers(file, given, disturbance),
         engine=engine,
         restarts=restarts,
         random_state=seed,
     )
-    paths = _write(product, folder, figures=figures, notes=not quiet)
+    paths = _write(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
     _finish(product, paths, as_json=as_json, quiet=quiet)
 
 
-def _read_roles(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:
+def _read_drivers(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:
     """Return known inputs and disturbances: what options say goes before what a system file does."""
     return {
         "inputs": {**file.inputs, **read_pairs(given or [], "--input")} or None,
@@ -135,10 +162,47 @@ def _read_roles(file: SystemFile, given: list[str] | None, disturbance: list[str
     }
 
 
-def _read_file(system: Path, values: list[str] | None, start: list[str] | None, basis: list[str] | None) -> SystemFile:
+def _read_system(source: str, data: list[str], param: list[str] | None, positive: list[str] | None) -> SystemFile:
+    """Return a system file, or what one with these equations alone would hold."""
+    if Path(source).suffix.lower() in _DATA and (data[0].lower().endswith(".toml") or "=" in data[0]):
+        raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
+    if is_file(source):
+        if param or positive:
+            raise LodekitError("a system file names its own parameters; remove --param and --positive")
+        return read_system_file(source)
+    if re.fullmatch(r"[\w./\\:~ -]+", source):
+        what = 'a system file (.toml) or equations such as "tau*y\' + y = K*u"'
+        raise LodekitError(f"expected {what}, got {source!r}, and there is no such file")
+    try:
+        return SystemFile(System(source, parameters=read_roles(source, param, positive)), {}, "")
+    except EquationError as problem:
+        if not problem.undeclared:
+            raise
+        raise EquationError(str(problem), undeclared=_find_constants(source, data[0])) from None
+
+
+def _find_constants(equations: str, data: str) -> list[str]:
+    """Return what is differentiated nowhere in equations, and is called like no column of a data file."""
+    from lodekit.data.looking import look_at
+    from lodekit.data.tables.columns import find_columns
+
+    parsed = parse_equations(equations)
+    every = find_channels(parsed, ())
+    try:
+        look = look_at(Path(data))
+        measured = find_columns(look.names, every, time=look.time.name if look.time else None).values
+    except LodekitError:
+        measured = {}
+    moved = {name for name in every if re.search(rf"\b{name}\s*(?:'|\(t\)\s*')|\b(?:D|diff)\(\s*{name}\b", equations)}
+    return [name for name in every if name not in moved and name not in measured]
+
+
+def _read_file(
+    file: SystemFile, values: list[str] | None, start: list[str] | None, basis: list[str] | None
+) -> SystemFile:
     """Return a system file with what options say about its parameters and its free functions."""
     known, starts = read_numbers(values or [], "--set"), read_numbers(start or [], "--start")
-    file = set_parameters(read_system_file(system), known, starts)
+    file = set_parameters(file, known, starts)
     return replace(file, system=file.system.with_basis(read_names(basis))) if basis else file
 
 
@@ -151,6 +215,7 @@ def _check_options(out: Path | None, as_json: bool, quiet: bool) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results.")] = Path("demo"),
+    force: ForceOption = False,
 ) -> None:
     """Fit the heating system of the paper to 25 noisy measurements, and write a report."""
     import numpy as np
@@ -169,7 +234,8 @@ def demo(
     truth = ", ".join(f"{name} = {float(value):g}" for name, value in example.values.items())
     notes = (f"Simulated data: the paper's solution at 25 times with noise of 0.02. The truth is {truth}.",)
     product = Product(gp.label(title="The heating system of the paper"), "built-in data", "lodekit demo", notes)
-    paths = _write(product, out, data={"t": times, **dict(zip(gp.system.channels, table.T, strict=True))})
+    data = {"t": times, **dict(zip(gp.system.channels, table.T, strict=True))}
+    paths = _write(product, out, data=data, force=force)
     _show(product, paths)
     console.print(notes[0], soft_wrap=True, highlight=False)
 
@@ -188,12 +254,17 @@ def _write(
     figures: bool = True,
     notes: bool = False,
     data: Mapping[str, Any] | None = None,
+    force: bool = False,
+    quiet: bool = False,
 ) -> dict[str, Path]:
     if notes and product.notes:
         say(f"{product.source}: {'; '.join(product.notes)}")
     results = compute_results(product, figures=figures, data=data)
     for remark in results.remarks:
         say(remark)
+    aside = None if force else set_aside(folder, results.contents, RESULTS)
+    if aside is not None and not quiet:
+        say(f"{folder} held earlier results; they are in {aside} now (--force replaces them)")
     return write_results(product, results, folder)
 
 

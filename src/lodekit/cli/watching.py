@@ -38,7 +38,9 @@ def watch(
         bool, typer.Option("--fresh", help="A new record begins, instead of going on where that of the fit ended.")
     ] = False,
     record: Annotated[str | None, typer.Option("--record", help="The record of the fit that it goes on from.")] = None,
-    ahead: Annotated[float | None, typer.Option("--ahead", help="Predict so much later as well.")] = None,
+    ahead: Annotated[
+        str | None, typer.Option("--ahead", help="Predict so much later as well: '5 s', or 5 in the unit of time.")
+    ] = None,
     false_alarms: Annotated[
         float | None, typer.Option("--false-alarms", help="How many for each row, where the model holds; 1e-4.")
     ] = None,
@@ -100,7 +102,11 @@ def _show(
     sys.stdout.flush()
     for note in own.take_notes():
         say(note)
-    say(f"{stream.rows} rows, {stream.alarms} alarms")
+    say(f"{_count(stream.rows, 'row')}, {_count(stream.alarms, 'alarm')}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _as_file(data: str) -> Path:

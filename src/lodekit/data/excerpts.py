@@ -41,7 +41,7 @@ def decimate(measurements: Measurements, count: int) -> Measurements:
     (10, [4.5, 14.5])
     """
     if measurements.spooled is not None:
-        return _decimate_rows(measurements.spooled.spool, count)
+        return _decimate_rows(measurements, measurements.spooled.spool, count)
     step = max(1, max(len(item.times) for item in measurements.series) // count)
     series = [item.take(slice(None, None, step)) for item in measurements.series]
     inputs = {name: _average(signal, step) for name, signal in measurements.inputs.items()}
@@ -81,15 +81,28 @@ def liveliest(measurements: Measurements, count: int) -> Measurements:
     for item in measurements.series:
         part = item.take((item.times >= first) & (item.times <= last))
         series += [part] if len(part.times) else []
-    inputs = {name: _cut(signal, first, last) for name, signal in measurements.inputs.items()}
+    inputs = {name: signal.between(first, last) for name, signal in measurements.inputs.items()}
     return replace(measurements, series=series, inputs=inputs)
 
 
-def _decimate_rows(spool: Spool, count: int) -> Measurements:
+def _decimate_rows(measurements: Measurements, spool: Spool, count: int) -> Measurements:
     step = max(1, spool.count // count)
     most = max(1, _ROWS // step) * step
     parts = [spool.read(first, first + most, step) for first in range(0, spool.count, most)]
-    return _together([_join(items) for items in zip(*parts, strict=True)])
+    series = [_join(items) for items in zip(*parts, strict=True)]
+    times = np.unique(np.concatenate([item.times for item in series]))
+    inputs = {name: _average_between(signal, times) for name, signal in measurements.inputs.items()}
+    return _together(series, inputs)
+
+
+def _average_between(signal: InputSignal, times: Array) -> InputSignal:
+    """Return a signal with samples at some times, that holds as much over time."""
+    if signal.kind == "linear" or len(times) < 2:
+        return InputSignal(times, signal.at(times), signal.kind)
+    area = np.concatenate([[0.0], np.cumsum(signal.values[:-1] * np.diff(signal.times))])
+    place = np.maximum(np.searchsorted(signal.times, times, side="right") - 1, 0)
+    until = area[place] + signal.values[place] * (times - signal.times[place])
+    return InputSignal(times, np.append(np.diff(until) / np.diff(times), signal.at(times[-1:])), "hold")
 
 
 def _join(items: tuple[Series, ...]) -> Series:
@@ -99,18 +112,25 @@ def _join(items: tuple[Series, ...]) -> Series:
 
 def _liveliest_rows(measurements: Measurements, spool: Spool, count: int) -> Measurements:
     scales = {item.observable: item.spread or 1.0 for item in measurements.summaries}
+    spreads = {item.observable: item.spread or 1.0 for item in measurements.input_summaries}
 
     def activity(first: int) -> float:
+        if measurements.inputs:
+            ends = spool.time(first), spool.time(min(first + count, spool.count) - 1)
+            cut = {name: signal.between(*ends) for name, signal in measurements.inputs.items()}
+            return sum(float(np.abs(np.diff(each.values)).sum()) / spreads[name] for name, each in cut.items())
         own = (item for item in spool.read(first, first + count) if len(item.values))
         return sum(float(item.values.std()) / scales[item.observable] for item in own)
 
     starts = np.unique(np.linspace(0, max(spool.count - count, 0), _PIECES).astype(int))
     first = max(starts.tolist(), key=activity)
-    return _together(spool.read(first, first + count))
+    ends = spool.time(first), spool.time(min(first + count, spool.count) - 1)
+    inputs = {name: signal.between(*ends) for name, signal in measurements.inputs.items()}
+    return _together(spool.read(first, first + count), inputs)
 
 
-def _together(series: list[Series]) -> Measurements:
-    return Measurements([item for item in series if len(item.times)])
+def _together(series: list[Series], inputs: dict[str, InputSignal]) -> Measurements:
+    return Measurements([item for item in series if len(item.times)], inputs=inputs)
 
 
 def _activity(measurements: Measurements, first: float, last: float) -> float:
@@ -123,10 +143,3 @@ def _activity(measurements: Measurements, first: float, last: float) -> float:
         inside = signal.values[(signal.times >= first) & (signal.times <= last)]
         total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)
     return total
-
-
-def _cut(signal: InputSignal, first: float, last: float) -> InputSignal:
-    """Return a signal with the samples that matter in a window."""
-    start = max(int(np.searchsorted(signal.times, first, side="right")) - 1, 0)
-    stop = int(np.searchsorted(signal.times, last, side="right")) + 1
-    return InputSignal(signal.times[start:stop], signal.values[start:stop], signal.kind)

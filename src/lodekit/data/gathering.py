@@ -79,7 +79,7 @@ def read_records(
             said.extend(more)
         records.append(Record(name, measurements))
         notes += found
-    pieces = ["read in pieces; only sums were kept"] if large else []
+    pieces = ["read in pieces, as there are too many rows to keep all of them in memory"] if large else []
     return records, (*pieces, *_join_notes(plans, notes))
 
 
@@ -92,7 +92,7 @@ def _split_records(
     notes = []
     for table, plan in zip(tables.values(), plans, strict=True):
         with naming(plan.where):
-            content = read_whole(table, plan, request.channels)
+            content = read_whole(table, plan, request.measurable)
             labels = np.zeros(0, dtype=object) if content.labels is None else content.labels
             for label in dict.fromkeys(labels.tolist()):
                 rows = labels == label
@@ -120,7 +120,7 @@ def _read_small(tables: Mapping[str, TableSource], plans: Sequence[Plan], reques
     observations, notes, orders = Observations(), [], []
     for table, plan in zip(tables.values(), plans, strict=True):
         with naming(plan.where):
-            found = read_whole(table, plan, request.channels)
+            found = read_whole(table, plan, request.measurable)
             for name, values in found.values.items():
                 observations = observations.add(found.times, name, values, found.noise.get(name, plan.noise.get(name)))
         notes.append(list(found.notes))
@@ -146,7 +146,7 @@ def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], reques
         with naming(plan.where):
             about = describe_file(table, numerals)
         empty = {name for name in plan.columns.values if name not in sums.observables}
-        own = describe_columns(table.names, plan.columns, request.channels, empty)
+        own = describe_columns(table.names, plan.columns, request.measurable, empty)
         notes.append([*about, *describe_times(plan), *own])
     return Measurements(sums=sums, spooled=spooled), orders, notes
 

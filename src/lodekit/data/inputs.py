@@ -122,6 +122,22 @@ class InputSignal:
         within = self.values[(self.times > first) & (self.times < last)]
         return bool(np.ptp(np.concatenate([self.at([first, last]), within])) > 0.0)
 
+    def between(self, first: float, last: float) -> Self:
+        """Return the signal with the samples that matter between two times.
+
+        Parameters
+        ----------
+        first, last : float
+
+        Examples
+        --------
+        >>> InputSignal([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 7.0, 6.0, 5.0, 4.0, 3.0], "hold").between(2.5, 2.6).times
+        array([2., 3.])
+        """
+        start = max(int(np.searchsorted(self.times, first, side="right")) - 1, 0)
+        stop = int(np.searchsorted(self.times, last, side="right")) + 1
+        return type(self)(self.times[start:stop], self.values[start:stop], self.kind)
+
     def taken_as(self, kind: str) -> Self:
         """Return the same samples with something else between them.
 

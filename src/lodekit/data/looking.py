@@ -16,6 +16,7 @@ from lodekit.data.tables.dates import Lengths, Moments, is_date
 from lodekit.data.tables.headers import find_unit
 from lodekit.data.tables.reading import open_table
 from lodekit.data.tables.table import TableSource
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
 __all__ = ["Column", "Look", "look_at"]
@@ -144,9 +145,9 @@ def _read(source: TableSource, name: str) -> Array | None:
     if isinstance(column, Moments):
         return column.since(column.first)
     try:
-        if str(column.dtype) == "String":
+        if isinstance(column, Texts):
             return read_numbers({name: column}, places, source.separator)[0][name]
-        return np.array(column.fill_null(np.nan).to_numpy(), dtype=float)
+        return np.array(column, dtype=float)
     except DataError:
         return None
 
@@ -173,7 +174,10 @@ def _holds_dates(source: TableSource, name: str) -> bool:
     column = block.read()[0][name]
     if isinstance(column, Moments):
         return True
-    texts = clean(column).drop_nulls().head(3).to_list() if str(getattr(column, "dtype", "")) == "String" else []
+    if not isinstance(column, Texts):
+        return False
+    cells = clean(column)
+    texts = cells.select(~cells.is_missing).head(3).to_list()
     return bool(texts) and all(is_date(text) for text in texts)
 
 
@@ -196,5 +200,4 @@ def _read_texts(source: TableSource, name: str) -> NDArray[np.object_]:
     """Return the cells of a column that holds no numbers; none where it holds no texts."""
     block = next(source.blocks([name]), None)
     column = None if block is None else block.read()[0][name]
-    is_text = column is not None and str(getattr(column, "dtype", "")) == "String"
-    return np.array(clean(column).to_list() if is_text else [], dtype=object)
+    return np.array(clean(column).to_list() if isinstance(column, Texts) else [], dtype=object)

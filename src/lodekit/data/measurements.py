@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations, Series, samples_of
-from lodekit.data.spool import Spooled
+from lodekit.data.sampled import take_inputs
+from lodekit.data.spool import Spooled, Spread
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.intervals import window_of
@@ -135,10 +136,7 @@ class Measurements:
         if not new:
             return replace(self, inputs=inputs) if inputs else self
         if self.sums is not None:
-            raise DataError(
-                "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
-                "need all rows in memory; take fewer rows, such as every k-th one, or pieces of the record"
-            )
+            return self._given_on_disk(self.sums, new, inputs, required=required)
         used = set()
         for name, kind in new.items():
             if (found := samples_of(self.series, name, kind)) is not None:
@@ -151,6 +149,21 @@ class Measurements:
         if not rest and required:
             raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
         return Measurements(rest, inputs=inputs)
+
+    def _given_on_disk(
+        self, sums: Statistics, new: Mapping[str, str], inputs: dict[str, InputSignal], *, required: bool
+    ) -> Measurements:
+        """Return measurements of which only sums are in memory, with the samples of inputs, from the rows on disk."""
+        if self.spooled is None:
+            raise DataError(
+                "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
+                "need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every k-th one"
+            )
+        for name in (name for name in new if name not in sums.observables and required):
+            raise DataError(f"expected samples of the input {name}; the data have {', '.join(self.names)}")
+        spooled, signals = take_inputs(self.spooled, {name: k for name, k in new.items() if name in sums.observables})
+        left = {key: cell for key, cell in sums.cells.items() if key[0] not in signals}
+        return Measurements(sums=replace(sums, cells=left), inputs={**inputs, **signals}, spooled=spooled)
 
     def _summed(self, start: float, stop: float) -> Statistics:
         return Statistics.of(start, stop, self.series) if self.sums is None else self.sums
@@ -179,7 +192,8 @@ class Measurements:
     def window(self) -> tuple[float, float]:
         """The first and the last time of which measurements say something: averages begin before their first time."""
         if self.sums is not None:
-            return self.sums.start, self.sums.stop
+            told = None if self.spooled is None else self.spooled.window
+            return told or (self.sums.start, self.sums.stop)
         filled = [item for item in self.series if len(item.times)]
         first = min(float(item.times[0]) - window_of(item.observable) for item in filled)
         return first, max(float(item.times[-1]) for item in filled)
@@ -200,9 +214,17 @@ class Measurements:
 
         Before a record with known inputs nobody knows these, so nothing is shown there.
         """
-        first, last = self.window
+        first, last = self.known
         more = 0.1 * (last - first) or 1.0
-        return first if self.inputs else first - more, last + more
+        return first if self.inputs or first > self.window[0] else first - more, last + more
+
+    @property
+    def known(self) -> tuple[float, float]:
+        """The window, without what was left out of it when the model was saved."""
+        first, last = self.window
+        if self.spooled is not None and self.spooled.left_out is not None:
+            first = self.spooled.spool.time(0)
+        return first, last
 
     @property
     def has_exact_values(self) -> bool:
@@ -213,7 +235,7 @@ class Measurements:
         """Return the times of the measurements, or a grid where there are many."""
         if self.sums is None and self.size <= _THUMBNAIL:
             return np.unique(np.concatenate([item.times for item in self.series]))
-        return np.linspace(*self.window, count)
+        return np.linspace(*self.known, count)
 
     def thumbnail(self) -> list[Series]:
         """Return the measurements, or averages of neighbours where there are many."""
@@ -238,6 +260,8 @@ class Measurements:
     @cached_property
     def input_summaries(self) -> list[Summary]:
         """What is known of each input."""
+        if self.spooled is not None:
+            return [_summarize_samples(name, each) for name, each in self.spooled.samples.items()]
         with np.errstate(all="ignore"):
             return [_summarize(item) for item in self.input_series]
 
@@ -300,6 +324,12 @@ def _summarize(item: Series) -> Summary:
         float(np.sqrt(np.mean(known**2))) if len(known) else np.nan,
         bool((item.values[item.exact] != 0).any()),
     )
+
+
+def _summarize_samples(name: str, told: Spread) -> Summary:
+    """Return what is known of an input that lies on disk."""
+    count, mean, spread, largest = told
+    return Summary(name, unit_of(spread, largest), mean, spread, count, 0, 0.0, mean != 0.0 or spread != 0.0)
 
 
 def _summarize_sums(sums: Statistics, name: str) -> Summary:

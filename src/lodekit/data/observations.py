@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import read_numbers
+from lodekit.cards import card, table
 from lodekit.errors import DataError
 from lodekit.intervals import read_interval, window_of
 
@@ -143,6 +144,8 @@ class Observations:
     >>> data = data.add([0.5, 1.0, 1.5], "x", [0.9, 0.6, 0.1])
     >>> len(data), data.observables
     (5, ('x', "x'"))
+    >>> data
+    <Observations: 4 of x, 1 of x'; t from 0 to 1.5>
     """
 
     def __init__(self, records: Iterable[Sequence[Any]] = ()) -> None:
@@ -192,6 +195,54 @@ class Observations:
 
     def __len__(self) -> int:
         return sum(len(series.times) for series in self._series)
+
+    def __repr__(self) -> str:
+        if not self:
+            return "<Observations: none yet; add(times, observable, values) adds some>"
+        joined = {name: self._joined(name) for name in self.observables}
+        first, last = _window(joined.values())
+        listed = ", ".join(f"{len(item.times)} of {name}" for name, item in joined.items())
+        return f"<Observations: {listed}; t from {first:.6g} to {last:.6g}>"
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return card("Observations", "none yet; add(times, observable, values) adds some")
+        joined = [self._joined(name) for name in self.observables]
+        lines = [
+            [
+                item.observable,
+                str(len(item.times)),
+                str(item.missing or ""),
+                "{:.6g} to {:.6g}".format(*_window([item])),
+                f"{item.values.min():.5g} to {item.values.max():.5g}" if len(item.values) else "",
+                _noise_words(item),
+            ]
+            for item in joined
+        ]
+        head = ["observable", "measurements", "missing", "times", "values", "noise"]
+        return card("Observations", f"{len(self)} measurements", [table(head, lines, text=(5,))])
+
+    def _joined(self, observable: str) -> Series:
+        """Return all measurements of one observable."""
+        own = [item for item in self._series if item.observable == observable]
+        parts = (np.concatenate([getattr(item, name) for item in own]) for name in ("times", "values", "std"))
+        return Series(observable, *parts, missing=sum(item.missing for item in own))
+
+
+def _window(series: Iterable[Series]) -> tuple[float, float]:
+    """Return the first and the last of all times; of no times NaN."""
+    times = np.concatenate([item.times for item in series])
+    return (float(times.min()), float(times.max())) if len(times) else (np.nan, np.nan)
+
+
+def _noise_words(item: Series) -> str:
+    """Return what is known of the noise, in a few words."""
+    known = item.std[item.known]
+    if not len(known):
+        return "to be learned"
+    some = "" if len(known) == len(item.std) else ", in part to be learned"
+    size = "none, exact" if not known.any() else f"{np.sqrt(np.mean(known**2)):.3g}, known"
+    return size + some
 
 
 def _numbers(name: str, values: ArrayLike) -> Array:

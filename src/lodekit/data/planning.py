@@ -52,6 +52,8 @@ class Request:
         Times, as numbers or dates; others are left out. None stands for no limit.
     in_shell : bool
         Whether messages speak of options of the command line, and not of arguments in Python.
+    never : sequence of str
+        Channels that are never measured, such as disturbances: nobody misses a column for them.
     check : callable, optional
         Called with the names of observables before large files are read; raises where they make no sense.
     check_units : callable, optional
@@ -69,8 +71,14 @@ class Request:
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
     in_shell: bool = False
+    never: Sequence[str] = ()
     check: Callable[[Sequence[str]], object] | None = None
     check_units: Callable[[Mapping[str, str]], object] | None = None
+
+    @property
+    def measurable(self) -> list[str]:
+        """The channels that may be measured."""
+        return [name for name in self.channels if name not in self.never]
 
     @property
     def advice(self) -> Advice:
@@ -129,6 +137,8 @@ def _find_columns(tables: Mapping[str, TableSource], request: Request) -> list[C
     for key, column in (columns or {}).items():
         if mapping.setdefault(key, column) != column:
             raise DataError(f"{key} is said to be in column {mapping[key]} and in column {column}; choose one")
+    # What is no observable is said so before its column is missed elsewhere.
+    request.check_names([key for key in columns or {} if key != "t" and not str(key).startswith("std(")])
     time = request.time
     if any(isinstance(table, SteppedTable) for table in tables.values()):
         if time is not None or "t" in mapping:

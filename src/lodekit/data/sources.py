@@ -86,7 +86,7 @@ def read_source(
         observable to number or column; for arrays as in `read_observations`.
     **how
         What else is asked of tables, as `lodekit.data.planning.Request` describes it: time, columns, header, dt,
-        records, since, units, window, in_shell, check and check_units.
+        records, since, units, window, in_shell, never, check and check_units.
 
     Examples
     --------

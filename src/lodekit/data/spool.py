@@ -6,10 +6,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
-__all__ = ["Spool", "SpoolBlock", "Spooled"]
+__all__ = ["Head", "LeftOut", "Spool", "SpoolBlock", "Spooled", "Spread"]
 
 Array = NDArray[np.float64]
 _BYTES = 8
@@ -53,17 +53,99 @@ class Spooled:
         Observables whose known standard deviations stand in the rows.
     blocks : function
         Returns the rows, in blocks.
+    ready : Spool, optional
+        The rows, where they are on disk already.
+    window : (float, float), optional
+        The first and the last time at which one of these was measured; that of all columns otherwise.
+    samples : dict of str to Spread
+        What is known of the samples of inputs, which were columns of these rows.
+    left_out : LeftOut, optional
+        Where these are the end of longer rows: what is known of those before them.
     """
 
     names: tuple[str, ...]
     noise: Mapping[str, float]
     noisy: tuple[str, ...]
     blocks: Callable[[], Iterator[SpoolBlock]]
+    ready: Spool | None = None
+    window: tuple[float, float] | None = None
+    samples: Mapping[str, Spread] = field(default_factory=dict)
+    left_out: LeftOut | None = None
 
     @cached_property
     def spool(self) -> Spool:
         """The rows on disk."""
-        return Spool.write(self.names, self.blocks(), self.noise, self.noisy)
+        return self.ready or Spool.write(self.names, self.blocks(), self.noise, self.noisy)
+
+
+class Spread(NamedTuple):
+    """What is known of the samples of an input.
+
+    Parameters
+    ----------
+    samples : int
+        How many there are.
+    mean, spread : float
+        Mean and deviation.
+    largest : float
+        Of all absolute values.
+    """
+
+    samples: int
+    mean: float
+    spread: float
+    largest: float
+
+
+class Head(NamedTuple):
+    """What rows that were left out say at some values of all that is learned.
+
+    Parameters
+    ----------
+    point : array
+        These values.
+    value, error : float
+        The log evidence of the rows, and about how large an error rounding makes in it.
+    mean, root : arrays, shapes (s, 1) and (s, s)
+        Of the states after them, and of their covariance.
+    response : array, shape (q,)
+        The states of the response to known inputs there.
+    """
+
+    point: Array
+    value: float
+    error: float
+    mean: Array
+    root: Array
+    response: Array
+
+
+class LeftOut(NamedTuple):
+    """What is known of rows before others.
+
+    Parameters
+    ----------
+    size : int
+        How many measurements there were.
+    times, counts : arrays, shape (k,)
+        Some times of all rows, and for how many each stands.
+    heads : tuple of Head
+        What they say, at what was learned and beside that.
+    """
+
+    size: int
+    times: Array
+    counts: Array
+    heads: tuple[Head, ...]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows that were on disk."""
+
+    times: Array
+    values: Mapping[str, Array]
+    noise: Mapping[str, Array]
 
 
 class _Owner:
@@ -85,6 +167,8 @@ class Spool:
     ----------
     names : tuple of str
         What was measured.
+    columns : tuple of str
+        The columns of the file, these among them.
     noise : dict of str to float
         Known standard deviations that are the same for all rows.
     noisy : tuple of str
@@ -96,6 +180,7 @@ class Spool:
     """
 
     names: tuple[str, ...]
+    columns: tuple[str, ...]
     noise: Mapping[str, float]
     noisy: tuple[str, ...]
     count: int
@@ -153,7 +238,7 @@ class Spool:
                 count, last = count + len(rows), float(rows[-1, 0])
         if not count:
             raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
-        return cls(tuple(names), known, tuple(noisy), count, gap, owner)
+        return cls(tuple(names), tuple(names), known, tuple(noisy), count, gap, owner)
 
     @property
     def folder(self) -> str:
@@ -162,7 +247,7 @@ class Spool:
 
     @property
     def _width(self) -> int:
-        return 1 + len(self.names) + len(self.noisy)
+        return 1 + len(self.columns) + len(self.noisy)
 
     def _rows(self, first: int, last: int) -> Array:
         count = max(0, min(last, self.count) - first)
@@ -190,14 +275,64 @@ class Spool:
         """
         rows, found = self._rows(first, last)[::step], []
         times = rows[:, 0]
-        for number, name in enumerate(self.names, 1):
-            values = rows[:, number]
+        for name in self.names:
+            values = rows[:, 1 + self.columns.index(name)]
             there = ~np.isnan(values)
             std = np.full(len(rows), self.noise.get(name, np.nan))
             if name in self.noisy:
-                std = rows[:, 1 + len(self.names) + self.noisy.index(name)]
+                std = rows[:, 1 + len(self.columns) + self.noisy.index(name)]
             found.append(Series(name, times[there], values[there], std[there]))
         return found
+
+    def only(self, names: Sequence[str], most: int) -> Spool:
+        """Return the rows in which one of some columns has a value, in a file of their own where these are fewer.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns that were measured.
+        most : int
+            How many rows are read at the same time.
+        """
+        own, firsts = replace(self, names=tuple(names)), range(0, self.count, most)
+        places = [1 + self.columns.index(name) for name in names]
+        there = sum(int((~np.isnan(self._rows(k, k + most)[:, places]).all(axis=1)).sum()) for k in firsts)
+        if there == self.count:
+            return own
+        return Spool.write(names, (own._block(k, k + most) for k in firsts), self.noise, own._noisy)
+
+    @property
+    def _noisy(self) -> tuple[str, ...]:
+        return tuple(name for name in self.noisy if name in self.names)
+
+    def _block(self, first: int, last: int) -> _Rows:
+        rows, noise = self._rows(first, last), {}
+        for name in self._noisy:
+            noise[name] = rows[:, 1 + len(self.columns) + self.noisy.index(name)]
+        return _Rows(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
+
+    def table(self, first: int, last: int) -> Array:
+        """Return some rows as they are: times, all columns, and those of noise.
+
+        Parameters
+        ----------
+        first, last : int
+            As in `read`.
+        """
+        return self._rows(first, last)
+
+    def samples(self, name: str, first: int, last: int) -> tuple[Array, Array]:
+        """Return times and values of some rows of a column; NaN where it is missing.
+
+        Parameters
+        ----------
+        name : str
+            Any column of the file.
+        first, last : int
+            As in `read`.
+        """
+        rows = self._rows(first, last)
+        return rows[:, 0].copy(), rows[:, 1 + self.columns.index(name)].copy()
 
     def time(self, number: int) -> float:
         """Return the time of a row."""

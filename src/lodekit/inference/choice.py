@@ -98,6 +98,9 @@ def choose(engine: str, case: Case) -> Choice:
             advice = f"; use engine='auto' or {names}" if able else ""
             raise LodekitError(f"engine={engine!r} cannot be used: {refusals[engine]}{advice}")
         return Choice(KINDS[engine], _describe(KINDS[engine], case, "asked for"))
+    if not able and case.disturbed:
+        # The only engine that takes disturbances says what to do; what others would need is beside the point.
+        raise LodekitError(f"disturbances are processes with states, and {refusals['markov']}")
     if not able:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
         raise LodekitError(f"no engine can take this: {reasons}")

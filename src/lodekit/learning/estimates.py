@@ -12,6 +12,7 @@ from scipy.special import ndtri, stdtrit
 
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.transforms import Layout, Transform
+from lodekit.rounding import format_number, format_uncertain
 
 __all__ = ["AT_BOUND", "NORMAL_95", "NOT_IDENTIFIED", "Estimate", "estimate_parameters", "find_quantile", "find_reach"]
 
@@ -45,6 +46,16 @@ class Estimate:
         Whether the data determine it; also true for a fixed parameter.
     note : str
         Why there is no interval, such as "fixed" or "at its bound"; empty otherwise.
+
+    Examples
+    --------
+    >>> found = Estimate(2.97161234567, 0.0421234567, (2.88911234567, 3.05411234567))
+    >>> found
+    Estimate(value=2.972, std_error=0.042, interval=(2.889, 3.054))
+    >>> print(found)
+    2.972 ± 0.042 (95 % interval: 2.889 to 3.054)
+    >>> found.value
+    2.97161234567
     """
 
     value: float
@@ -52,6 +63,24 @@ class Estimate:
     interval: tuple[float, float]
     identified: bool = True
     note: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval that data have told: not where it is fixed, at its bound, or not identified."""
+        return self.identified and self.std_error > 0.0 and math.isfinite(self.std_error)
+
+    def __repr__(self) -> str:
+        # Digits beyond the error say nothing; `value` has them all.
+        low, high = (format_number(edge, self.std_error) for edge in self.interval)
+        shown = f"value={format_number(self.value, self.std_error)}, std_error={self.std_error:.2g}"
+        more = f", note={self.note!r}" if self.note else ""
+        return f"Estimate({shown}, interval=({low}, {high}){more})"
+
+    def __str__(self) -> str:
+        if not self.has_interval:
+            return f"{self.value:.5g}" + (f" ({self.note})" if self.note else "")
+        low, high = (format_number(edge, self.std_error) for edge in self.interval)
+        return f"{format_uncertain(self.value, self.std_error)} (95 % interval: {low} to {high})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is infinite is None."""

@@ -15,6 +15,10 @@ from lodekit.data.observations import Series
 from lodekit.data.records import padded
 from lodekit.inference.engine import Posterior
 from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.markov.piecewise import PiecesPosterior
+from lodekit.inference.markov.posterior import MarkovPosterior
+from lodekit.inference.markov.turns import MarkovTurns
+from lodekit.inference.turns import Turns
 from lodekit.learning.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
@@ -55,6 +59,8 @@ class Evidence:
         The name of the engine.
     parts : dict of str to Evidence
         The same of each of several records, by name; empty where there is one.
+    last : MarkovPosterior, optional
+        Where the measurements are the last piece of a record on disk: the posterior there.
     """
 
     system: System
@@ -67,6 +73,7 @@ class Evidence:
     evidence_on: Callable[[Measurements], float]
     engine: str
     parts: Mapping[str, Evidence] = field(default_factory=dict)
+    last: MarkovPosterior | None = None
 
     @property
     def prior(self) -> Prior:
@@ -99,12 +106,16 @@ class Evidence:
         return is_unresolved(lengthscales, self.times)
 
     def checks(self) -> tuple[Check, ...]:
-        """Return what the residuals say; of sums over measurements only the share of the variance is known."""
+        """Return what the residuals say; of sums over measurements only the share of the variance is known.
+
+        Of rows on disk the last ones are looked at.
+        """
         if self.parts:
             found = ((name, part.checks()) for name, part in self.parts.items())
             return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
-            return tuple(self._summed(each) for each in self.measurements.summaries)
+            known = {check.name: check for check in self._checks_of_last_rows()}
+            return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
         series = self.measurements.series
         return tuple(
             check_residuals(
@@ -147,7 +158,10 @@ class Evidence:
         left: dict[str, float] = {}
         typical: dict[str, float] = {}
         for run in [every] if whole else runs_of(every):
-            turns = take_turns(self.engine, self.prior, run, hyper)
+            if self.last is not None:
+                turns: Turns | None = MarkovTurns(self.last.data, self.last.solved)
+            else:
+                turns = take_turns(self.engine, self.prior, run, hyper)
             if turns is None:
                 return None
             errors = turns.innovations * turns.deviations
@@ -164,9 +178,28 @@ class Evidence:
         joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
         return Innovations(own_times, joined, left, typical)
 
-    def _summed(self, item: Summary) -> Check:
+    @property
+    def looked_at(self) -> list[Series]:
+        """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
+        if not isinstance(self.posterior, PiecesPosterior):
+            return list(self.measurements.series)
+        pieces = self.posterior.engine
+        return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
+
+    def _checks_of_last_rows(self) -> tuple[Check, ...]:
+        """Return what the residuals of the last piece of rows on disk say; nothing where there are only sums."""
+        if not isinstance(self.posterior, PiecesPosterior):
+            return ()
+        kept = Measurements(self.looked_at, inputs=self.measurements.inputs)
+        last = self.posterior.piece(len(self.posterior.engine.starts) - 1)
+        return replace(self, measurements=kept, last=last).checks()
+
+    def _summed(self, item: Summary, last: Check | None) -> Check:
         level = self.level(item.observable)
         explained = 1.0 - (level / item.spread) ** 2 if item.spread > 0 else math.nan
+        if last is not None:
+            # What few rows show of an observable is no share of what all of them do.
+            return replace(last, count=item.count, explained=explained, expected=math.nan, predicted=math.nan)
         return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,12 +23,15 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
+from lodekit.system.remedies import find_alike
+from lodekit.system.roles import lonely_names
 from lodekit.system.system import System
 
 __all__ = [
     "MODES",
     "describe_hyperparameters",
     "describe_inputs",
+    "describe_slips",
     "find_warnings",
     "input_sentence",
     "near_degeneracies",
@@ -199,6 +203,34 @@ def find_warnings(
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
 
 
+def describe_slips(system: System, known: Sequence[str]) -> list[str]:
+    """Return what is to be said of channels that nobody measured, and that may be slips or undeclared constants.
+
+    Parameters
+    ----------
+    system : System
+    known : sequence of str
+        What was measured, and channels that were declared to be something else.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> (text,) = describe_slips(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
+    >>> print(text.partition(". ")[2])
+    Is T1 meant? If it is a constant, declare it as a parameter
+    """
+    measured = {word for text in known for word in re.findall(r"\w+", text)}
+    found = []
+    for name in lonely_names(system.written, system.plain_channels):
+        if name not in measured:
+            alike = find_alike(name, (*system.plain_channels, *system.parameters))
+            found.append(
+                f"{name} was not measured and stands once only in the equations: it is taken for an unknown function "
+                f"of time. {f'Is {alike} meant? ' if alike else ''}If it is a constant, declare it as a parameter"
+            )
+    return found
+
+
 def describe_inputs(measurements: Measurements, preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     """Return what is known of each input by name: its kind, how many samples it has, and how many were missing.
 
@@ -211,7 +243,9 @@ def describe_inputs(measurements: Measurements, preference: Mapping[str, float])
     found: dict[str, dict[str, Any]] = {}
     for name, signal in measurements.inputs.items():
         every = [part.inputs[name] for part in parts_of(measurements)]
-        samples, missing = sum(len(each.times) for each in every), sum(each.missing for each in every)
+        # On disk some samples may not be kept, as they change nothing.
+        told = [each for part in parts_of(measurements) for each in part.input_summaries if each.observable == name]
+        samples, missing = sum(each.count for each in told), sum(each.missing for each in every)
         found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
         if not any(part.inputs[name].changes(*part.window) for part in parts_of(measurements)):
             found[name]["changes"] = False

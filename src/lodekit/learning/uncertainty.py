@@ -254,6 +254,11 @@ class Uncertainty:
         numbers = 2.0 * self.roots.shape[1] * engine.size**2 if engine.is_threaded else 0.0
         return iter(self._kept_pairs) if numbers < _MOST_KEPT else self._make_pairs()
 
+    @property
+    def pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        """How far apart neighbouring posteriors are, and those above and below the optimum, for each column."""
+        return self._pairs()
+
     @cached_property
     def _kept_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
         return list(self._make_pairs())

@@ -11,12 +11,15 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from lodekit.errors import LodekitError
 
-__all__ = ["HIGH", "LOW", "check_rate", "run_length", "threshold_for", "update"]
+__all__ = ["HIGH", "LOW", "check_rate", "run_length", "span_of", "threshold_among", "threshold_for", "update"]
+
+Array = NDArray[np.float64]
 
 HIGH, LOW = "high", "low"
 #: The rates and the shifts that make sense: rarer alarms than these can be had by not looking.
@@ -24,6 +27,12 @@ _RAREST, _MOST_OFTEN = 1e-9, 0.1
 _SMALLEST, _LARGEST = 0.1, 6.0
 #: Nodes of the Gauss rule: the kernel is a normal density, and thresholds stay below some tens.
 _NODES = 96
+#: The share of h/k scores in which a sum goes up to its threshold, where it does so by chance.
+_CLIMB = 0.75
+#: Variances at which rates are computed, for a polynomial through their logarithms.
+_GRID = 7
+#: How far a threshold is looked for at a time, and how closely: a thousandth of it is a thousandth of the rate.
+_FURTHER, _CLOSE = 0.5, 1e-4
 
 
 def check_rate(false_alarms: object, shift: object) -> None:
@@ -38,6 +47,11 @@ def check_rate(false_alarms: object, shift: object) -> None:
     for name, (value, low, high) in bounds.items():
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
             raise LodekitError(f"expected {name} as a number between {low:g} and {high:g}, got {value!r}")
+
+
+@lru_cache(maxsize=1)
+def _rule() -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def run_length(threshold: float, reference: float) -> float:
@@ -55,7 +69,7 @@ def run_length(threshold: float, reference: float) -> float:
     >>> round(run_length(4.0, 0.5))
     335
     """
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes, weights = _rule()
     x, w = 0.5 * threshold * (nodes + 1.0), 0.5 * threshold * weights
     begin = np.append(0.0, x)
     kernel = np.empty((len(begin), len(begin)))
@@ -83,6 +97,57 @@ def threshold_for(rate: float, reference: float) -> float:
     while excess(high) < 0:
         high *= 2.0
     return float(brentq(excess, 0.0, high, xtol=1e-10)) if excess(0.0) < 0 else 0.0
+
+
+def span_of(threshold: float, reference: float) -> int:
+    """Return about how many scores a sum has gone up for when it crosses a threshold by chance.
+
+    Parameters
+    ----------
+    threshold, reference : float
+        h and k.
+    """
+    return max(1, round(_CLIMB * threshold / reference))
+
+
+def threshold_among(rate: float, reference: float, logs: Array) -> float:
+    """Return the threshold that is crossed at a rate on average, where scores have other variances than one.
+
+    Parameters
+    ----------
+    rate : float
+        Alarms for each score.
+    reference : float
+        k.
+    logs : array
+        Logarithms of variances, each as likely as any other.
+
+    Examples
+    --------
+    >>> sure, unsure = threshold_for(1e-3, 0.5), threshold_among(1e-3, 0.5, np.array([-0.1, 0.1]))
+    >>> round(sure, 2), round(unsure, 2)
+    (5.76, 5.87)
+    """
+    plain = threshold_for(rate, reference)
+    if not logs.size:
+        return plain
+    low, high = float(logs.min()), max(float(logs.max()), float(logs.min()) + 1e-6)
+    middle, half = 0.5 * (high + low), 0.5 * (high - low)
+    some = np.polynomial.chebyshev.chebpts1(_GRID)
+    scales = np.exp(0.5 * (middle + half * some))
+
+    def excess(threshold: float) -> float:
+        told = [math.log(run_length(threshold / scale, reference / scale)) for scale in scales]
+        series = np.polynomial.chebyshev.chebfit(some, told, _GRID - 1)
+        rates = np.exp(-np.polynomial.chebyshev.chebval((logs - middle) / half, series))
+        return math.log(2.0 * float(rates.mean()) / rate)
+
+    below, above = plain, plain
+    while excess(above) > 0:
+        above += _FURTHER
+    while below > 0 and excess(below) < 0:
+        below = max(0.0, below - _FURTHER)
+    return float(brentq(excess, below, above, xtol=_CLOSE)) if below < above else plain
 
 
 def update(sums: tuple[float, float], score: float, reference: float, threshold: float) -> tuple[float, float, str]:

@@ -20,6 +20,7 @@ from lodekit.version import __version__
 __all__ = ["load_moment", "save_moment"]
 
 _MARK, _FORMAT = "lodekit-stream", 1
+_WHAT = "the saved state of a lodekit stream"
 #: Arguments that say what the states are.
 _ARGUMENTS = ("latent", "prior", "inputs", "disturbances")
 
@@ -76,9 +77,11 @@ def load_moment(
     plant : Plant or None
         The response to known inputs.
     """
-    values, arrays, is_checked = unpack(path)
+    values, arrays, is_checked = unpack(path, _WHAT)
     if not isinstance(values, dict) or values.get("kind") != _MARK or not is_checked:
-        raise StorageError(f"{path} is not the saved state of a lodekit stream")
+        is_model = isinstance(values, dict) and values.get("kind") == "lodekit-model"
+        hint = "; it is a saved model, which goes in the place of MODEL" if is_model else ""
+        raise StorageError(f"{path} is not {_WHAT}{hint}")
     if values.get("format") != _FORMAT:
         raise StorageError(
             f"{path} has format {values.get('format')}, and this version of lodekit reads format {_FORMAT} of streams"

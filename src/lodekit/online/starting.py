@@ -9,14 +9,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
 from lodekit.data.records import padded
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
-from lodekit.inference.markov.ending import end_of
+from lodekit.inference.markov.ending import Ending, end_of, end_of_pieces
 from lodekit.inference.markov.engine import MarkovKind
+from lodekit.inference.markov.pieces import PiecesEngine
+from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.inference.markov.states import Space, make_space
 from lodekit.online.cusum import check_rate
 from lodekit.online.known import Plant, Samples
+from lodekit.online.learned import LATEST, find_threshold
 from lodekit.online.moment import Moment
 from lodekit.online.saving import load_moment
 from lodekit.online.stream import Stream
@@ -94,7 +99,19 @@ def _begin(fit: Fit, resume: str | Path | None, asked: Mapping[str, float], *, f
     check_rate(**alarms)
     if not all(np.isfinite(part).all() for part in (moment.mean, moment.root, moment.response)):
         raise LodekitError("the states are not finite where the stream begins; expected modes that grow more slowly")
-    return Stream(fit, space, plant, moment, **alarms)
+    return Stream(fit, space, plant, moment, **alarms, threshold=find_threshold(fit, _rows(fit), **alarms))
+
+
+def _rows(fit: Fit) -> list[Series]:
+    """Return the measurements of a record that are in memory, the last ones of those on disk; none of sums alone."""
+    names, spooled = fit.prior.noise.observables, fit.measurements.spooled
+    if not fit.measurements.is_summed:
+        return list(padded(fit.measurements, names).series)
+    if spooled is None:
+        return []
+    spool = spooled.spool
+    last = Measurements([item for item in spool.read(max(0, spool.count - LATEST), spool.count) if len(item.times)])
+    return list(padded(last, names).series)
 
 
 def _plant(fit: Fit) -> Plant | None:
@@ -116,18 +133,27 @@ def _new_record(fit: Fit, space: Space, plant: Plant | None) -> Moment:
 
 def _end(fit: Fit, plant: Plant | None) -> Moment:
     """Return the end of the record of the fit."""
-    if fit.measurements.is_summed:
-        raise LodekitError(
-            "the measurements were summed and not kept, so the end of the record is not known; expected fresh=True"
-        )
-    series = padded(fit.measurements, fit.prior.noise.observables).series
     with fit.setup.threads():
-        end = end_of(fit.prior, series, fit.hyperparameters)
+        end = _ending(fit)
     samples: dict[str, Samples] = {}
     response = np.zeros(0)
     if plant is not None:
         response, samples = plant.begin(fit.measurements.inputs, fit.prior.units.start, end.time)
     return Moment(end.time, end.mean, end.root, response, samples, _no_sums(fit))
+
+
+def _ending(fit: Fit) -> Ending:
+    """Return the states at the end of the record."""
+    if isinstance(fit.posterior, PiecesPosterior):
+        return end_of_pieces(fit.posterior)
+    if not fit.measurements.is_summed:
+        return end_of(fit.prior, _rows(fit), fit.hyperparameters)
+    spooled = fit.measurements.spooled
+    if spooled is None:
+        raise LodekitError(
+            "the measurements were summed and not kept, so the end of the record is not known; expected fresh=True"
+        )
+    return end_of_pieces(PiecesEngine(fit.prior, spooled.spool).posterior(fit.hyperparameters))
 
 
 def _no_sums(fit: Fit) -> list[tuple[float, float]]:

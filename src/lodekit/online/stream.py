@@ -48,13 +48,23 @@ class Stream:
         How often there is an alarm where the model holds, for each row.
     shift : float
         The change of scores that is found fastest.
+    threshold : float
+        Cumulative sums above it make an alarm.
     """
 
     def __init__(
-        self, fit: Fit, space: Space, plant: Plant | None, moment: Moment, false_alarms: float, shift: float
+        self,
+        fit: Fit,
+        space: Space,
+        plant: Plant | None,
+        moment: Moment,
+        *,
+        false_alarms: float,
+        shift: float,
+        threshold: float,
     ) -> None:
         self.fit, self.space, self.plant, self.moment = fit, space, plant, moment
-        self.false_alarms, self.shift = float(false_alarms), float(shift)
+        self.false_alarms, self.shift, self.threshold = float(false_alarms), float(shift), threshold
         self.observables = fit.prior.noise.observables
         self._measured = Readings.of(fit, space, plant, self.observables)
         self._measured.check_measured(self.observables)
@@ -66,10 +76,10 @@ class Stream:
         leaps, span = Leaps(space), fit.prior.units.span
         self._leaps: Remembered[Leap] = Remembered(lambda length: leaps.make(length / span))
         self._asked: dict[tuple[str, ...], Readings] = {}
-        self.threshold = cusum.threshold_for(self.false_alarms / len(self.observables), 0.5 * self.shift)
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.observables)}; {self.rows} rows, t = {self.time}, {self.alarms} alarms)"
+        counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((self.rows, "row"), (self.alarms, "alarm"))]
+        return f"Stream({', '.join(self.observables)}; {counts[0]}, t = {self.time}, {counts[1]})"
 
     @property
     def time(self) -> float | None:

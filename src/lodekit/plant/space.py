@@ -353,16 +353,18 @@ def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = Non
 
 
 def transfer_function(
-    fit: Fit, output: str, input: str, *, inputs: Mapping[str, str] | Iterable[str] | None = None
+    fit: Fit,
+    output: str | None = None,
+    input: str | None = None,
+    *,
+    inputs: Mapping[str, str] | Iterable[str] | None = None,
 ) -> TransferFunction:
     """Return how one channel responds to one input, with poles, zeros, gain and time constants and their errors.
 
     Parameters
     ----------
-    output : str
-        A channel that responds.
-    input : str
-        An input.
+    output, input : str, optional
+        A channel that responds, and an input; they may be left out where there is one of each only.
     inputs : sequence of str, or dict of str to str, optional
         All inputs, as in `state_space`; those of the fit, or else `input` alone.
 
@@ -378,6 +380,13 @@ def transfer_function(
     >>> [round(float(each.value.real), 1) for each in (found.gain, found.time_constants[0])]
     [3.0, 2.0]
     """
-    if inputs is None and not fit.measurements.inputs:
+    if inputs is None and not fit.measurements.inputs and input is not None:
         inputs = [input]
-    return state_space(fit, inputs).transfer_function(output, input)
+    found = state_space(fit, inputs)
+    channels = tuple(dict.fromkeys(found.exact.channels))
+    if (output is None and len(found.outputs) > 1) or (input is None and len(channels) > 1):
+        raise LodekitError(
+            f"expected transfer_function(output, input); outputs are {', '.join(found.outputs)}, inputs are "
+            f"{', '.join(channels)}"
+        )
+    return found.transfer_function(output or found.outputs[0], input or channels[0])

@@ -28,7 +28,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, group_of_each
 from lodekit.prior.observables import Observables
 
-__all__ = ["OpenModes"]
+__all__ = ["OpenModes", "some_of"]
 
 Array = NDArray[np.float64]
 #: How many times larger than the data modes may be: an input that is far from zero at the beginning, such as a pressure
@@ -42,13 +42,18 @@ _ALIKE = 1e-12
 _FASTEST = 1e15
 
 
-def _some(times: Array) -> tuple[Array, Array]:
-    """Return some times, closer to each other at the start, and for how many of all each stands."""
-    count = len(times)
+def some_of(count: int) -> tuple[NDArray[np.intp], Array]:
+    """Return the places of some times, closer to each other at the start, and for how many of all each stands.
+
+    Parameters
+    ----------
+    count : int
+        How many times there are.
+    """
     later = np.geomspace(_FIRST, max(count, _FIRST + 1), _OTHERS).astype(int)
     places = np.unique(np.concatenate([np.arange(min(count, _FIRST)), np.minimum(later, count - 1)]))
     edges = np.concatenate([[0.0], 0.5 * (places[1:] + places[:-1] + 1), [float(count)]])
-    return times[places], np.diff(edges)
+    return places, np.diff(edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,12 @@ class OpenModes:
 
     @classmethod
     def of(
-        cls, observables: Observables, groups: tuple[ModeGroup, ...], times: Sequence[Array], sizes: Array
+        cls,
+        observables: Observables,
+        groups: tuple[ModeGroup, ...],
+        times: Sequence[Array],
+        counts: Sequence[Array],
+        sizes: Array,
     ) -> OpenModes:
         """Return the deviations for what was measured at some times.
 
@@ -120,13 +130,14 @@ class OpenModes:
         observables : Observables
         groups : tuple of ModeGroup
         times : sequence of arrays
-            All different times of each record, scaled, from its start on, ascending.
+            Some times of each record, scaled, from its start on, ascending: at the places that `some_of` tells.
+        counts : sequence of arrays
+            For how many of all times each of them stands.
         sizes : array, shape (o,)
             Of the data, scaled.
         """
-        chosen = [_some(each) for each in times]
-        shares = tuple(counts / (counts.sum() * len(sizes) * sizes[:, None] ** 2) for _, counts in chosen)
-        return cls(observables, groups, tuple(some for some, _ in chosen), shares, sizes)
+        shares = tuple(each / (each.sum() * len(sizes) * sizes[:, None] ** 2) for each in counts)
+        return cls(observables, groups, tuple(times), shares, sizes)
 
     def allowance(self, theta: Array, errors: Array) -> float:
         """Return how much larger the log evidence of a record is if modes know as much as one measurement does.

@@ -10,7 +10,6 @@ from lodekit.certificate.sense import equations_with_values
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.learning.residuals import FEW
-from lodekit.mathml import equations_to_mathml
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
 from lodekit.prior.disturbed import WHITE
@@ -22,11 +21,14 @@ from lodekit.report.subject import Subject, Truth, read_span
 from lodekit.report.wording import count, digits, format_like, format_uncertain, join, sentence, show_share
 from lodekit.system.dimensions import derive_units
 from lodekit.system.display import sections
+from lodekit.system.mathml import equations_to_mathml
 
 __all__ = ["make_report"]
 
 #: So many records have sections of their own at most.
 _MOST = 12
+#: A note of so many characters stands in the place of an interval.
+_SHORT = 12
 
 
 def make_report(
@@ -154,7 +156,7 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
     roles = dict.fromkeys(subject.gp.disturbances_, "Disturbance")
     inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in subject.gp.fit_.input_notes]
-    for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes)):
+    for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes, *subject.gp.fit_.name_notes)):
         page.paragraph(note, "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
         page.paragraph(sentence(f"the data: {about}"), "note")
@@ -253,9 +255,11 @@ def _add_tables(page: Page, subject: Subject) -> None:
             low, high = found.interval
             true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
             shown = digits(found.value, found.std_error, 5)
-            row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to {high:.{shown}g}"]
-            row = row if learned else [row[0], "–", "–"]
-            rows.append([name, *row, subject.unit(name).strip(), *true, found.note])
+            # Where there is little room, an interval takes two lines, and a short note no column of its own.
+            row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
+            is_short = len(found.note) <= _SHORT
+            row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
+            rows.append([name, *row, subject.unit(name).strip(), *true, "" if is_short else found.note])
         _add_table(page, head, rows, text=("unit", "note"))
         what = subject.gp.fit_.setup.objective.described
         wider = max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lodekit.errors import EquationError, Place
+from lodekit.system.remedies import suggest_tangent
 from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, Negative, Number, Power, Product, Sum
 
 __all__ = [
@@ -325,10 +326,9 @@ class _Parser:
         opening = self._next()
         content = self._tokens[self._position : self._position + 2]
         if base.name.lower() in _OTHER_FUNCTIONS:
-            raise self._error(
-                f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if it is a channel",
-                opening,
-            )
+            tangent = suggest_tangent(base.name, self._line[opening.stop :].partition(")")[0])
+            what = f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if a channel"
+            raise self._error(f"{what}.{tangent}" if tangent else what, opening)
         if [token.text for token in content] == ["t", ")"]:
             self._position += 2
             return

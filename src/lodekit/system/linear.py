@@ -14,6 +14,7 @@ from lodekit.system.delays import delay_form
 from lodekit.system.forms import MAX_WAVES, LinearForm, check_size, check_sum
 from lodekit.system.functions import constant_of, wave_of
 from lodekit.system.grammar import MAX_ORDER
+from lodekit.system.remedies import find_alike, suggest_inverse, suggest_power, suggest_product, suggest_tangent
 from lodekit.system.roles import coefficient_names
 from lodekit.system.signals import Signal
 from lodekit.system.tree import (
@@ -176,9 +177,10 @@ class Reader:
             if Constant("pi") not in self.ring.constants:
                 raise MissingConstantError(Constant("pi"))
             return self._constant(self.ring.constant(Constant("pi")))
+        alike = find_alike(node.name, (*self.channels, *self.ring.parameters))
         raise EquationError(
             f"unknown name {node.name!r}; expected a channel ({', '.join(self.channels) or 'none'}) "
-            f"or a parameter ({', '.join(self.ring.parameters) or 'none'})",
+            f"or a parameter ({', '.join(self.ring.parameters) or 'none'}){f'. Is it {alike!r}?' if alike else ''}",
             node.place,
         )
 
@@ -210,9 +212,9 @@ class Reader:
             name = next(iter(form.channels))
             if name == "dt":
                 raise EquationError("write a derivative as x' or D(x), not as dx/dt", node.place)
+            remedy = self._declare([name]) or (suggest_inverse(name) if isinstance(node, Name) else "")
             raise EquationError(
-                f"channel {name!r} stands in a denominator: the equation is not linear.{self._declare([name])}",
-                node.place,
+                f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}", node.place
             )
         value = form.known.as_scalar()
         if value is None:
@@ -229,11 +231,11 @@ class Reader:
         if first.channels and second.channels:
             a, b = next(iter(first.channels)), next(iter(second.channels))
             names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
-            raise EquationError(
-                f"product of {names}: the equation is not linear.{self._declare([*first.channels, *second.channels])}",
-                node.place,
-                self._undeclared([*first.channels, *second.channels]),
-            )
+            both = [*first.channels, *second.channels]
+            undeclared = self._undeclared(both)
+            plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
+            remedy = self._declare(both) + (f".{suggest_product(a, b)}" if plain and not undeclared else "")
+            raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.known.terms) * len(second.known.terms) > MAX_WAVES:
                 raise EquationError("a product of functions of time is too large; expand or simplify it", node.place)
@@ -282,7 +284,7 @@ class Reader:
                 return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
             whole = number is not None and number > 0 and number.denominator == 1
-            hint = f"; for a derivative write {name}^({number})" if whole else ""
+            hint = f"; for a derivative write {name}^({number}){suggest_power(name, int(number or 0))}" if whole else ""
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(
@@ -338,9 +340,10 @@ class Reader:
         argument = self.form(node.arguments[0])
         if argument.channels:
             name = next(iter(argument.channels))
+            inner = node.arguments[0].place
+            remedy = self._declare([name]) or suggest_tangent(node.function, inner.line[inner.start : inner.stop])
             raise EquationError(
-                f"channel {name!r} stands inside {node.function}: the equation is not linear.{self._declare([name])}",
-                node.place,
+                f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}", node.place
             )
         line = argument.known.as_line()
         if line is None:

@@ -182,7 +182,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if self.prior is not None and not isinstance(self.prior, Normal | LogNormal):
-            raise ParameterError(f"expected prior=Normal(...) or LogNormal(...), got {self.prior!r}")
+            of_functions = "; a prior of functions of time goes with the model: LODEGP(system, prior='channels')"
+            remedy = of_functions if self.prior in ("latent", "channels") else ""
+            raise ParameterError(f"expected prior=Normal(...) or LogNormal(...), got {self.prior!r}{remedy}")
         if not isinstance(self.positive, bool):
             raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}")
         if self.bounds is not None:

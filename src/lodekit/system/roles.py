@@ -18,7 +18,7 @@ from lodekit.system.tree import (
     walk,
 )
 
-__all__ = ["coefficient_names", "find_channels"]
+__all__ = ["coefficient_names", "find_channels", "lonely_names"]
 
 
 def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
@@ -31,6 +31,29 @@ def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> l
                 if isinstance(node, Name) and node.name not in others:
                     found[node.name] = None
     return list(found)
+
+
+def lonely_names(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
+    """Return the `channels` that stand once only in the `equations`, and there undifferentiated beside a derivative.
+
+    A slip in a name makes one, and so does a constant that was not declared; an unknown input may be meant, too.
+    """
+    count, beside = dict.fromkeys(channels, 0), set[str]()
+    for equation in equations:
+        every = [node for side in (equation.left, equation.right) if side is not None for node in walk(side)]
+        names = [node.name for node in every if isinstance(node, Name) and node.name in count]
+        for name in names:
+            count[name] += 1
+        moved = [node for node in every if isinstance(node, Derivative) or _is_derivative(node)]
+        inside = {part.name for node in moved for part in walk(node) if isinstance(part, Name)}
+        beside |= set(names) - inside if moved else set()
+    return [name for name in channels if count[name] == 1 and name in beside]
+
+
+def _is_derivative(node: Expression) -> bool:
+    if isinstance(node, Power):
+        return node.grouped and isinstance(node.exponent, Number)
+    return isinstance(node, Call) and node.function in ("D", "diff")
 
 
 def coefficient_names(equations: Sequence[Equation], channels: Sequence[str]) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lodekit.cards import card, listed
 from lodekit.system import display, explanation
 from lodekit.system.facts import Facts
+from lodekit.system.mathml import equations_to_mathml
 
 __all__ = ["Shown"]
 
@@ -38,6 +40,11 @@ class Shown(Facts):
 
     def _repr_latex_(self) -> str:
         return f"$${display.latex_equations(self)}$$"
+
+    def _repr_html_(self) -> str:
+        names = f"parameters {', '.join(self.parameters)}" if self.parameters else "no parameters"
+        lead = f"channels {', '.join(self.channels)}; {names}"
+        return card("System", lead, [*equations_to_mathml(self), listed(explanation.sentences(self), "soft")])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole analysis as plain values, ready for JSON.

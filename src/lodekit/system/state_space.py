@@ -130,6 +130,36 @@ class StateSpace:
         entries = [scalar_to_sympy(value) for row in self.exact[name] for value in row]
         return sympy.ImmutableMatrix(*self.shapes[name], entries)
 
+    def transfer_function(self, output: str | None = None, input: str | None = None) -> sympy.Expr:
+        """Return how a channel responds to an input as an exact ratio of polynomials in s, dead time included.
+
+        Parameters
+        ----------
+        output, input : str, optional
+            A channel that responds, and an input; they may be left out where there is one of each only.
+
+        Examples
+        --------
+        >>> import lodekit as lk
+        >>> plant = lk.System("tau*y' + y - y0 = K*delay(u, T)", parameters=["tau", "y0", "K", "T"])
+        >>> plant.state_space(inputs=["u"]).transfer_function("y", "u")
+        K*exp(-T*s)/(s*tau + 1)
+        """
+        import sympy
+
+        row = self.outputs.index(_only(output, self.outputs, "output"))
+        channel = _only(input, tuple(dict.fromkeys(self.channels)), "input")
+        letter = next(name for name in ("s", "S", "s_") if name not in self.ring.parameters)
+        s = sympy.Symbol(letter)
+        inverse = (s * sympy.eye(len(self.states)) - self.F).inv(method="ADJ") if self.states else sympy.zeros(0)
+        total = sympy.Integer(0)
+        for column, (name, delay) in enumerate(zip(self.channels, self.delays, strict=True)):
+            if name == channel:
+                direct = self.D[row, column] + s * self.D1[row, column]
+                through = (self.H[row, :] * inverse * self.G[:, column])[0, 0] if self.states else 0
+                total += sympy.cancel(through + direct) * sympy.exp(-s * scalar_to_sympy(delay))
+        return total
+
     def __str__(self) -> str:
         names = _state_names(len(self.states), {*self.outputs, *self.inputs, *self.ring.parameters})
         lines = [f"{name} = {meaning}" for name, meaning in zip(names, self.states, strict=True)]
@@ -146,6 +176,15 @@ class StateSpace:
     def __repr__(self) -> str:
         count = len(self.states)
         return f"<StateSpace of {count} state{'' if count == 1 else 's'} from {', '.join(self.inputs) or 'nothing'}>"
+
+
+def _only(given: str | None, every: Sequence[str], role: str) -> str:
+    """Return what was asked for, or the only one there is."""
+    if given is None and len(every) == 1:
+        return every[0]
+    if given is None or given not in every:
+        raise EquationError(f"expected an {role}, one of {', '.join(every)}, got {given!r}")
+    return given
 
 
 def _state_names(count: int, taken: set[str]) -> list[str]:
@@ -228,7 +267,7 @@ def find_state_space(
 
 
 def check_inputs(
-    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any
+    operator: OperatorMatrix, forcing: Sequence[Signal], channels: Sequence[str], inputs: Any, *, are_all: bool = True
 ) -> list[str]:
     """Return the names of inputs that can be prescribed all at once, or say why they cannot.
 
@@ -242,9 +281,11 @@ def check_inputs(
         f.
     inputs : sequence of str, or dict of str to str
         Names of known channels, or kinds by name.
+    are_all : bool
+        Whether no others are known, so that all channels that are delayed have to be among them.
     """
     kinds = read_kinds(inputs, channels, INPUT_KINDS, "input")
-    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels)))
+    _reduce(operator, forcing, channels, list(_with_delays(kinds, channels) if are_all else kinds))
     return list(kinds)
 
 

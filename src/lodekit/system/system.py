@@ -330,7 +330,7 @@ class System(Shown):
                 f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
             ) from None
 
-    def given(self, inputs: Mapping[str, str] | Iterable[str]) -> System:
+    def given(self, inputs: Mapping[str, str] | Iterable[str], *, are_all: bool = True) -> System:
         """Return the system of the other channels where some are known, with zero in the place of these.
 
         Its solutions can be added to a response to inputs. It keeps parameters that stand before inputs only.
@@ -339,6 +339,8 @@ class System(Shown):
         ----------
         inputs : sequence of str, or dict of str to str
             Channels that are known, as in `state_space`.
+        are_all : bool
+            Whether no others are known: those that are delayed have to be among them then.
 
         Examples
         --------
@@ -346,7 +348,7 @@ class System(Shown):
         >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
         <System of 1 equation in y, parameters tau, y0, K>
         """
-        names = check_inputs(self._operator, self._forcing, self._channels, inputs)
+        names = check_inputs(self._operator, self._forcing, self._channels, inputs, are_all=are_all)
         equations, basis = without_inputs(self._equations, self._basis, names)
         rest = [name for name in self.plain_channels if name not in names]
         reduced = System._from_equations(equations, self._parameters, rest, self._notes)

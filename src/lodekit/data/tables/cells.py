@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date
+from lodekit.data.tables.decimals import read_decimals
 from lodekit.data.tables.places import Places
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
-__all__ = ["MISSING", "Numerals", "clean", "is_value", "read_numbers"]
+__all__ = ["MISSING", "Numerals", "clean", "is_missing", "is_value", "read_numbers"]
 
 Array = NDArray[np.float64]
+_Columns = Mapping[str, Texts]
+_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
+_SWAPPED = np.arange(256, dtype=np.uint8)
+_SWAPPED[[ord("."), ord(",")]] = ord(","), ord(".")
 #: Cells without a value, in small letters.
 MISSING = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
 _SAMPLE = 1000
@@ -35,13 +40,24 @@ def is_value(text: str) -> bool:
     """
     text = text.strip()
     number = _NUMBER.fullmatch(text) or _THOUSANDS.fullmatch(text)
-    return bool(number) or text.lower() in MISSING or is_date(text)
+    return bool(number) or is_missing(text) or is_date(text)
 
 
-def clean(column: Any) -> Any:
-    """Return the texts of a column without blanks around them, and null where they are missing."""
-    texts = column.str.strip_chars()
-    return texts.set(texts.str.to_lowercase().is_in(MISSING), None)
+def is_missing(text: str) -> bool:
+    """Return whether a cell says that its value is missing.
+
+    Examples
+    --------
+    >>> is_missing(" N/A"), is_missing("0")
+    (True, False)
+    """
+    return text.strip().lower() in MISSING
+
+
+def clean(column: Texts) -> Texts:
+    """Return the texts of a column without blanks around them, and empty where a word says that they are missing."""
+    texts = column.strip()
+    return texts.blank_where(texts.equals_any(MISSING))
 
 
 @dataclass(frozen=True)
@@ -115,14 +131,14 @@ class Numerals:
 
 
 def read_numbers(
-    columns: Mapping[str, Any], places: Places, separator: str, mark: str = ""
+    columns: Mapping[str, Texts], places: Places, separator: str, mark: str = ""
 ) -> tuple[dict[str, Array], Numerals]:
     """Return the numbers in columns of texts, NaN where they are missing, and how they are written.
 
     Parameters
     ----------
-    columns : dict of name to polars.Series
-        Texts; all of them have the same decimal mark.
+    columns : dict of name to Texts
+        All of them have the same decimal mark.
     places : Places
         Where the records stand.
     separator : str
@@ -130,29 +146,26 @@ def read_numbers(
     mark : str
         The decimal mark, where other parts of the table have told it.
     """
-    texts, numbers, mark = _find_numbers(columns, places, mark)
-    found, kinds = {}, {}
-    for name, series in numbers.items():
-        found[name] = np.array(series.fill_null(np.nan).to_numpy(), dtype=float)
-        if (infinite := np.isinf(found[name])).any():
+    texts, found, mark = _find_numbers(columns, places, mark)
+    kinds = {}
+    for name, numbers in found.items():
+        if (infinite := np.isinf(numbers)).any():
             record = int(np.argmax(infinite))
             raise DataError(
                 f"{places.name(record)}, column {name}: expected a finite number, got {texts[name][record]!r}; "
                 "leave the cell empty where the value is missing"
             )
-        if np.isfinite(found[name]).any():
+        if np.isfinite(numbers).any():
             kinds[name] = "truth" if _is_truth(texts[name]) else "number"
     marked = {name: column for name, column in texts.items() if _contains(column, mark)}
     where = {name: places.name(int(np.argmax(np.isfinite(found[name])))) for name in kinds}
     if marked:
-        where[""] = places.name(
-            min(column.str.contains(mark, literal=True).fill_null(False).arg_max() for column in marked.values())
-        )
+        where[""] = places.name(min(int(np.argmax(column.contains(mark))) for column in marked.values()))
     settled, doubtful = _find_thousands(texts, mark if marked else "", separator)
-    return found, Numerals(mark if marked else "", kinds, settled, doubtful, where)
+    return dict(found), Numerals(mark if marked else "", kinds, settled, doubtful, where)
 
 
-def _find_numbers(columns: Mapping[str, Any], places: Places, mark: str) -> tuple[Mapping[str, Any], Any, str]:
+def _find_numbers(columns: _Columns, places: Places, mark: str) -> tuple[_Columns, Mapping[str, Array], str]:
     """Return texts, their numbers, and the decimal mark with which all of them are numbers."""
     # The first records say which mark is likely; the other one is tried only where that fails.
     sample = {name: clean(texts.head(_SAMPLE)) for name, texts in columns.items()}
@@ -170,40 +183,44 @@ def _find_numbers(columns: Mapping[str, Any], places: Places, mark: str) -> tupl
     raise _bad_cell(cleaned, attempts[best], best, places)
 
 
-def _cast_all(columns: Mapping[str, Any], mark: str) -> dict[str, Any]:
+def _cast_all(columns: _Columns, mark: str) -> dict[str, Array]:
     return {name: _cast(texts, mark) for name, texts in columns.items()}
 
 
-def _cast(texts: Any, mark: str) -> Any:
-    """Return a column as numbers, null where that is impossible."""
-    import polars as pl
-
+def _cast(texts: Texts, mark: str) -> Array:
+    """Return a column as numbers, NaN where that is impossible."""
+    lines = texts.join()
     if mark == ",":
-        texts = texts.set(texts.str.contains(".", literal=True), None).str.replace(",", ".", literal=True)
-    numbers = texts.cast(pl.Float64, strict=False)
-    if len(texts) and numbers.null_count() == len(texts) > texts.null_count():
-        truth = texts.str.to_lowercase().replace_strict({"true": 1.0, "false": 0.0}, default=None)
-        return truth.cast(pl.Float64)
+        # What has a point is no number then, and of two commas one is too many.
+        lines = _SWAPPED[lines]
+    numbers, valid = read_decimals(lines)
+    if not valid.any() and not texts.is_missing.all():
+        numbers[texts.equals_any(("true",))] = 1.0
+        numbers[texts.equals_any(("false",))] = 0.0
     return numbers
 
 
-def _is_truth(texts: Any) -> bool:
-    return texts[texts.is_not_null().arg_max()].lower() in ("true", "false")
+def _is_truth(texts: Texts) -> bool:
+    return texts[int(np.argmin(texts.is_missing))].lower() in ("true", "false")
 
 
-def _contains(texts: Any, mark: str) -> bool:
+def _contains(texts: Texts, mark: str) -> bool:
     """Return whether some text has a mark; most columns tell at once."""
-    return any(part.str.contains(mark, literal=True).any() for part in (texts.head(_SAMPLE), texts))
+    return any(part.contains(mark).any() for part in (texts.head(_SAMPLE), texts))
 
 
-def _count_bad(columns: Mapping[str, Any], numbers: Mapping[str, Any]) -> int:
-    return sum(numbers[name].null_count() - texts.null_count() for name, texts in columns.items())
+def _find_bad(texts: Texts, numbers: Array) -> NDArray[np.bool_]:
+    return np.isnan(numbers) & ~texts.is_missing
 
 
-def _bad_cell(columns: Mapping[str, Any], numbers: Mapping[str, Any], mark: str, places: Places) -> DataError:
+def _count_bad(columns: _Columns, numbers: Mapping[str, Array]) -> int:
+    return sum(int(_find_bad(texts, numbers[name]).sum()) for name, texts in columns.items())
+
+
+def _bad_cell(columns: _Columns, numbers: Mapping[str, Array], mark: str, places: Places) -> DataError:
     """Return the error about the first cell that holds no number."""
-    bad = {name: (numbers[name].is_null() & texts.is_not_null()) for name, texts in columns.items()}
-    record, name = min((mask.arg_max(), name) for name, mask in bad.items() if mask.any())
+    bad = {name: _find_bad(texts, numbers[name]) for name, texts in columns.items()}
+    record, name = min((int(np.argmax(mask)), name) for name, mask in bad.items() if mask.any())
     cell = columns[name][record]
     if _THOUSANDS.fullmatch(cell):
         remedy = "separators between thousands are not read, remove them"
@@ -220,19 +237,33 @@ def _bad_cell(columns: Mapping[str, Any], numbers: Mapping[str, Any], mark: str,
     return DataError(f"{places.name(record)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")
 
 
-def _find_thousands(columns: Mapping[str, Any], mark: str, separator: str) -> tuple[bool, dict[str, tuple[str, bool]]]:
+def _find_thousands(columns: _Columns, mark: str, separator: str) -> tuple[bool, dict[str, tuple[str, bool]]]:
     """Return whether no cell can be thousands, and what may be: see `Numerals`."""
     if mark == "." and separator != ";":
         return True, {}
     if not mark:
-        return False, {name: ("", texts.null_count() < len(texts)) for name, texts in columns.items()}
-    grouped = rf"^[+-]?[1-9]\d{{0,2}}(?:\{mark}\d{{3}})+$"
+        return False, {name: ("", not texts.is_missing.all()) for name, texts in columns.items()}
     doubtful = {}
     for size in (_SAMPLE, None):  # most files settle it at once
         for name, texts in columns.items():
-            some = (texts if size is None else texts.head(size)).drop_nulls()
-            marked = some.filter(some.str.contains(mark, literal=True))
-            if not marked.str.contains(grouped).all():
+            some = texts if size is None else texts.head(size)
+            some = some.select(~some.is_missing)
+            marked = some.select(some.contains(mark))
+            if not _are_grouped(marked, mark):
                 return True, {}
             doubtful[name] = (marked[0] if len(marked) else "", len(marked) < len(some))
     return False, doubtful
+
+
+def _are_grouped(texts: Texts, mark: str) -> bool:
+    """Return whether all of some numbers look like 1,234: up to three digits, the mark, and three more."""
+    if not len(texts):
+        return True
+    data, places = texts.data, texts.find(mark)
+    signed = np.isin(data[texts.starts], list(b"+-"))
+    first = texts.starts + signed
+    before = places - first
+    fine = (texts.stops - places == 4) & (before >= 1) & (before <= 3) & (data[first] != ord("0"))
+    if not fine.all():
+        return False
+    return all((_DIGIT[data[places + offset]]).all() for offset in (1, 2, 3))

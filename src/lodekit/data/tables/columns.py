@@ -148,7 +148,7 @@ def find_columns(
     equal = {name: name for name in open_channels if name in names and name not in taken}
     averages = _averages(names, channels, taken | set(equal), wanted)
     taken |= {*equal, *averages.values()}
-    time_column = wanted.pop("t", None) or _find_time(names, taken, channels, advice)
+    time_column = wanted.pop("t", None) or _find_time(names, taken, channels, advice, wanted)
     similar = _similar(names, [name for name in open_channels if name not in equal], taken | {time_column}, advice)
     found = {**wanted, **equal, **similar, **averages}
     if not found and channels:
@@ -279,7 +279,9 @@ def _candidates(wanted: str, names: Iterable[str]) -> list[str]:
     return found or [name for name, text in plain.items() if text.casefold() == target.casefold()]
 
 
-def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str], advice: Advice) -> str:
+def _find_time(
+    names: Sequence[str], taken: set[str], channels: Sequence[str], advice: Advice, wanted: Mapping[str, str]
+) -> str:
     free = [name for name in names if name not in taken]
     if not channels and len(free) == 1:
         return free[0]
@@ -289,6 +291,13 @@ def _find_time(names: Sequence[str], taken: set[str], channels: Sequence[str], a
     if found:
         every = list_columns(found)
         raise DataError(f"the time may be in any of the columns {every}; try {advice.map({'t': found[0]})}")
+    for name, column in wanted.items():
+        if is_time_name(column):
+            raise DataError(
+                f"column {column} is said to hold {name}, and no other is called like a time (columns are counted from "
+                f"one). Expected another column for {name}, of {list_columns(names)}, or one for the time, "
+                f"{advice.map({'t': 'COLUMN'})}"
+            )
     if [*names] == [str(number) for number in range(1, len(names) + 1)]:
         name = channels[0] if channels else "CHANNEL"
         raise DataError(

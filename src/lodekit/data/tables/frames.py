@@ -1,29 +1,53 @@
-"""Tables whose columns have kinds: Parquet files, and the DataFrames of any library."""
+"""Tables in memory: the DataFrames of any library, and arrays with names."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from importlib import import_module
 from numbers import Integral
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.columns import is_time_name
-from lodekit.data.tables.dates import Lengths, Moments, is_date
+from lodekit.data.tables.dates import Lengths, is_date
+from lodekit.data.tables.kinds import TICKS, Content, Use, is_absent, make_moments
 from lodekit.data.tables.places import Places
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
-__all__ = ["Frame", "FrameBlock", "ParquetFile", "read_column", "with_index"]
+__all__ = ["BLOCK_RECORDS", "Frame", "FrameBlock", "Plain", "read_column", "with_index"]
 
-Array = NDArray[np.float64]
 #: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
 BLOCK_RECORDS = 1 << 19
-_TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Arrays of one length with names, taken for a DataFrame.
+
+    Parameters
+    ----------
+    content : dict of str to array, shape (n,)
+    """
+
+    content: Mapping[str, NDArray[Any]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names, in order."""
+        return list(self.content)
+
+    def __len__(self) -> int:
+        return max(map(len, self.content.values()), default=0)
+
+    def __getitem__(self, key: slice | tuple[slice, int]) -> Any:
+        if isinstance(key, tuple):
+            return self.content[self.columns[key[1]]][key[0]]
+        return Plain({name: values[key] for name, values in self.content.items()})
 
 
 @dataclass(frozen=True)
@@ -50,7 +74,7 @@ class FrameBlock:
     timed: bool = True
 
     def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
-        """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand.
+        """Return columns as arrays of floats, `Texts`, `Moments` or `Lengths`, and where the records stand.
 
         Parameters
         ----------
@@ -60,10 +84,11 @@ class FrameBlock:
         frame = _adopt(self.frame)
         labels = {str(label): label for label in frame.columns}
         places = Places(self.kind, np.arange(1, len(frame) + 1) + self.before)
-        found = {}
+        found: dict[str, Content] = {}
         for name in self.names:
-            column = _to_polars(frame[:, frame.columns.index(labels[name])])
-            found[name] = _plain_kind(column, name, places, is_time=name == self.time)
+            use = Use(name, places, is_time=name == self.time)
+            column = frame[:, frame.columns.index(labels[name])]
+            found[name] = use.read_array(column) if isinstance(frame, Plain) else _read_series(column, use)
         return found, places
 
     @property
@@ -100,6 +125,8 @@ class Frame:
     def has_numbers(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
         frame = _adopt(self.frame)
+        if isinstance(frame, Plain):
+            return frame.content[name].dtype.kind in "iuf"
         kind = frame.schema[frame.columns[self.names.index(name)]]
         return bool(kind.is_numeric())
 
@@ -123,103 +150,9 @@ class Frame:
             yield FrameBlock(frame[first : first + size], tuple(names), first)
 
 
-@dataclass(frozen=True)
-class ParquetFile:
-    """A Parquet file.
-
-    Parameters
-    ----------
-    source : str or file
-        A path, or a file in memory.
-    kinds : dict of str to polars.DataType
-        The columns, in order.
-    separator, notes
-        Nothing: those of text files.
-    """
-
-    source: str | IO[bytes]
-    kinds: Mapping[str, Any]
-    separator: str = ""
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def open(cls, source: str | IO[bytes]) -> ParquetFile:
-        """Read which columns a file has."""
-        with _reading() as polars:
-            return cls(source, dict(polars.read_parquet_schema(source)))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns, in order."""
-        return tuple(self.kinds)
-
-    def has_numbers(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers."""
-        return bool(self.kinds[name].is_numeric())
-
-    def count(self, limit: int) -> int:
-        """Return the number of records, which the file tells at its end."""
-        with _reading() as polars:
-            return int(self._scan(polars).select(polars.len()).collect().item())
-
-    def blocks(self, names: Sequence[str], *, whole: bool = False) -> Iterator[FrameBlock]:
-        """Yield the table in blocks, or as one.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that are read, the time first.
-        whole : bool
-            Whether the table is one block.
-        """
-        with _reading() as polars:
-            scanned, before = self._scan(polars).select(names), 0
-            frames = [scanned.collect()] if whole else scanned.collect_batches(chunk_size=BLOCK_RECORDS, lazy=True)
-            for frame in filter(len, frames):
-                yield FrameBlock(frame, tuple(names), before)
-                before += len(frame)
-
-    def span(self, name: str) -> tuple[float, float, int] | None:
-        """Return the least and the greatest number of a column, and the number of records, as the file's end tells.
-
-        None where it tells nothing, or something odd.
-
-        Parameters
-        ----------
-        name : str
-            The column.
-        """
-        if not self.has_numbers(name):
-            return None
-        try:
-            footer = import_module("pyarrow.parquet").read_metadata(self.source)
-            groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-            names = [groups[0].column(number).path_in_schema for number in range(footer.num_columns)]
-            kept = [(group.column(names.index(name)).statistics, group.num_rows) for group in groups]
-            spans = [(float(item.min), float(item.max), rows) for item, rows in kept if not item.null_count]
-            if len(spans) < len(groups) or not np.isfinite(spans).all():
-                return None
-        except (ImportError, OSError, ValueError, TypeError, IndexError, AttributeError):
-            return None
-        starts, stops, counts = zip(*spans, strict=True)
-        return min(starts), max(stops), sum(counts)
-
-    def _scan(self, polars: Any) -> Any:
-        options = {} if not isinstance(self.source, str) else {"glob": False}
-        return polars.scan_parquet(self.source, hive_partitioning=False, **options)
-
-
-@contextmanager
-def _reading() -> Iterator[Any]:
-    """Lend polars, and turn what goes wrong inside a file into an error of data."""
-    polars = import_module("polars")
-    try:
-        yield polars
-    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
-        raise DataError(f"cannot be read as Parquet, {[*str(error).splitlines(), ''][0]}") from None
-
-
 def _adopt(frame: Any) -> Any:
+    if isinstance(frame, Plain):
+        return frame
     narwhals = import_module("narwhals")
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         got = type(frame).__name__
@@ -276,8 +209,8 @@ def _is_time_index(index: Any) -> bool:
     return isinstance(first, date | timedelta) or (isinstance(first, str) and is_date(first))
 
 
-def read_column(column: Any, name: str) -> Any:
-    """Return a Series of any library as polars Series of floats or texts, as `Moments`, or as `Lengths`.
+def read_column(column: Any, name: str) -> Content:
+    """Return a Series of any library as floats, texts, moments, or lengths of time.
 
     Parameters
     ----------
@@ -286,78 +219,36 @@ def read_column(column: Any, name: str) -> Any:
     name : str
         What it is called in messages.
     """
+    own = import_module("narwhals").from_native(column, series_only=True)
+    return _read_series(own, Use(name, Places("row", np.arange(1, len(own) + 1)), is_time=True))
+
+
+def _read_series(column: Any, use: Use) -> Content:
+    """Return a column of any library as what it holds; other kinds cannot be used."""
     narwhals = import_module("narwhals")
-    own = narwhals.from_native(column, series_only=True)
-    return _plain_kind(_to_polars(own), name, Places("row", np.arange(1, len(own) + 1)), is_time=True)
-
-
-def _to_polars(column: Any) -> Any:
-    """Return a column of any library as a polars Series, or as `Moments` where it holds dates."""
-    narwhals, polars = import_module("narwhals"), import_module("polars")
-    if column.implementation.is_polars():
-        return column.to_native()
     kind = column.dtype
     if kind == narwhals.Boolean or kind.is_numeric():
-        return polars.Series(np.asarray(column.cast(narwhals.Float64).to_numpy(), dtype=float))
+        return np.asarray(column.cast(narwhals.Float64).to_numpy(), dtype=float)
+    if kind in (narwhals.Categorical, narwhals.Enum):
+        column = column.cast(narwhals.String)
+        kind = column.dtype
+    if kind == narwhals.String:
+        return Texts.of(None if is_absent(value) else value for value in column.to_list())
+    if kind not in (narwhals.Date, narwhals.Datetime, narwhals.Duration):
+        if kind in (narwhals.Object, narwhals.Unknown):
+            return use.read_objects(column.to_list())
+        raise use.refuse(str(kind))
+    got = "lengths of time" if kind == narwhals.Duration else "dates"
+    use.check_times(got, np.asarray(column.is_null().to_numpy(), dtype=bool))
+    if not len(column):
+        return np.empty(0)
+    if kind == narwhals.Duration:
+        return Lengths(np.asarray(column.dt.total_nanoseconds().to_numpy(), dtype=np.int64) / 10**9)
     if kind == narwhals.Date:
         column = column.cast(narwhals.Datetime("us"))
         kind = column.dtype
-    if kind == narwhals.Datetime and len(column) and not column.is_null().any():
-        unit = kind.time_unit if kind.time_unit in _TICKS else "ms"
-        first = column.head(1).to_list()[0]
-        fields = (first.year, first.month, first.day, first.hour, first.minute, first.second, first.microsecond)
-        ticks = np.asarray(column.dt.timestamp(unit).to_numpy(), dtype=np.int64)
-        return _moments(ticks, unit, datetime(*fields, tzinfo=first.tzinfo))
-    if kind == narwhals.Duration and not column.is_null().any():
-        nanoseconds = np.asarray(column.dt.total_nanoseconds().to_numpy(), dtype=np.int64)
-        return polars.Series(nanoseconds).cast(polars.Duration("ns"))
-    if kind in (narwhals.Categorical, narwhals.Enum):
-        column = column.cast(narwhals.String)
-    values = [None if _is_missing(value) else value for value in column.to_list()]
-    if any(isinstance(value, str) for value in values):
-        return polars.Series([None if value is None else str(value) for value in values], dtype=polars.String)
-    return polars.Series(values, strict=False)
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and value != value  # noqa: PLR0124
-
-
-def _name_objects(column: Any) -> str:
-    first = next((value for value in column.to_list() if value is not None), None)
-    return "complex numbers" if isinstance(first, complex) else f"objects such as {first!r}"[:80]
-
-
-def _moments(ticks: NDArray[np.int64], unit: str, first: datetime) -> Moments:
-    seconds, rest = np.divmod(ticks, _TICKS[unit])
-    return Moments(seconds, rest * (10**9 // _TICKS[unit]), first)
-
-
-def _plain_kind(column: Any, name: str, places: Places, *, is_time: bool) -> Any:
-    """Return a column as floats, as texts, or as moments; other kinds cannot be used."""
-    import polars as pl
-
-    if isinstance(column, Moments):
-        if not is_time:
-            raise DataError(f"expected numbers in column {name}, got dates")
-        return column
-    kind, expected = column.dtype, f"expected numbers {'or dates ' if is_time else ''}in column {name}"
-    if kind == pl.Object:
-        raise DataError(f"{expected}, got {_name_objects(column)}")
-    if kind in (pl.Boolean, pl.Null) or kind.is_numeric():
-        return column.cast(pl.Float64).fill_nan(None)
-    if kind in (pl.String, pl.Categorical, pl.Enum):
-        return column.cast(pl.String)
-    if not is_time or kind not in (pl.Date, pl.Datetime, pl.Duration):
-        got = "dates" if kind in (pl.Date, pl.Datetime) else "lengths of time" if kind == pl.Duration else kind
-        raise DataError(f"{expected}, got {got}")
-    if (missing := column.is_null()).any():
-        raise DataError(f"expected a time in every row, column {name} has none in {places.list(missing.to_numpy())}")
-    if not len(column):
-        return pl.Series([], dtype=pl.Float64)
-    if kind == pl.Date:
-        column = column.cast(pl.Datetime("us"))
-    ticks, unit = column.to_physical().to_numpy(), column.dtype.time_unit
-    return Lengths(ticks / _TICKS[unit]) if kind == pl.Duration else _moments(ticks, unit, column[0])
+    unit = kind.time_unit if kind.time_unit in TICKS else "ms"
+    first = column.head(1).to_list()[0]
+    fields = (first.year, first.month, first.day, first.hour, first.minute, first.second, first.microsecond)
+    ticks = np.asarray(column.dt.timestamp(unit).to_numpy(), dtype=np.int64)
+    return make_moments(ticks, unit, datetime(*fields, tzinfo=first.tzinfo))

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from lodekit.arguments import read_numbers
 from lodekit.data.tables.dates import Lengths, Moments, is_date, read_dates
-from lodekit.data.tables.frames import FrameBlock, read_column
+from lodekit.data.tables.frames import FrameBlock, Plain, read_column
+from lodekit.data.tables.kinds import Use
+from lodekit.data.tables.parquet import ParquetBlock
 from lodekit.data.tables.places import Places
 from lodekit.data.tables.table import Block, TableSource
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
 __all__ = ["SteppedTable", "make_frame", "read_instants"]
@@ -38,7 +41,7 @@ def read_instants(t: Any) -> Moments | Lengths | None:
     """
     if _are_numbers(t):  # the common case, without an import
         return None
-    polars, narwhals = import_module("polars"), import_module("narwhals")
+    narwhals = import_module("narwhals")
     if hasattr(t, "to_series") and not hasattr(t, "columns"):  # an index
         t = t.to_series()
     own = narwhals.from_native(t, series_only=True, pass_through=True)
@@ -46,7 +49,7 @@ def read_instants(t: Any) -> Moments | Lengths | None:
         found = read_column(t, "t")
         if isinstance(found, Moments | Lengths):
             return found
-        return _read_texts(found.to_list()) if found.dtype == polars.String else None
+        return _read_texts(found.to_list()) if isinstance(found, Texts) else None
     if isinstance(t, date | timedelta | np.datetime64 | np.timedelta64):
         t = [t]
     try:
@@ -59,21 +62,16 @@ def read_instants(t: Any) -> Moments | Lengths | None:
 
 
 def _read_array(array: NDArray[Any]) -> Moments | Lengths | None:
-    polars = import_module("polars")
+    use = Use("t", Places("row", np.arange(1, len(array) + 1)), is_time=True)
     if array.dtype.kind in "mM":
-        kind = array.dtype.name.partition("[")[0]
-        exact = array if np.datetime_data(array.dtype)[0] in ("ns", "us", "ms") else array.astype(f"{kind}[us]")
-        return _as_instants(read_column(polars.Series("t", exact), "t"))
+        return _as_instants(use.read_array(array))
     if array.dtype.kind == "U" or isinstance(array[0], str):
         return _read_texts(array.tolist())
     if array.dtype.kind != "O" or not isinstance(array[0], date | timedelta):
         return None
     if len({getattr(item, "tzinfo", None) is None for item in array.tolist()}) > 1:
         raise DataError("expected dates of one kind as times, got some with a time zone and some without")
-    try:
-        return _as_instants(read_column(polars.Series("t", array.tolist()), "t"))
-    except (TypeError, ValueError, polars.exceptions.PolarsError) as problem:
-        raise DataError(f"expected dates of one kind as times, got a mixture: {problem}") from None
+    return _as_instants(use.read_objects(array.tolist()))
 
 
 def _as_instants(found: Any) -> Moments | Lengths | None:
@@ -89,29 +87,43 @@ def _are_numbers(t: Any) -> bool:
 def _read_texts(texts: Sequence[Any]) -> Moments | None:
     if not texts or not all(isinstance(text, str) for text in texts) or not is_date(texts[0]):
         return None
-    return read_dates(import_module("polars").Series(texts), Places("row", np.arange(1, len(texts) + 1)))
+    return read_dates(Texts.of(texts), Places("row", np.arange(1, len(texts) + 1)))
 
 
-def make_frame(columns: Mapping[Any, Any]) -> Any:
+def make_frame(columns: Mapping[Any, Any]) -> Plain:
     """Return a table from columns by name: what a dict or a structured array holds.
 
     Parameters
     ----------
     columns : dict of str to array-like, shape (n,)
     """
-    polars = import_module("polars")
-    found, lengths = {}, {}
+    found: dict[str, NDArray[Any]] = {}
     for name, values in columns.items():
         own = read_numbers(str(name), values) if isinstance(values, np.ma.MaskedArray) else values
         try:
-            found[str(name)] = polars.Series(str(name), own if isinstance(own, np.ndarray) else list(own), strict=False)
-        except (TypeError, ValueError, polars.exceptions.PolarsError) as problem:
+            if hasattr(own, "to_list") and not isinstance(own, np.ndarray):  # a Series, with marks for what is missing
+                own = own.to_list()
+            array = own if isinstance(own, np.ndarray) else _as_array(list(own))
+        except (TypeError, ValueError) as problem:
             got = f"{type(values).__name__}: {problem}"
             raise DataError(f"expected a column of numbers or dates as {name!r}, got {got}") from None
-        lengths[str(name)] = len(found[str(name)])
+        if array.ndim != 1:
+            raise DataError(f"expected a column of numbers or dates as {name!r}, got an array of {array.ndim} axes")
+        found[str(name)] = array
+    lengths = {name: len(array) for name, array in found.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"expected columns of one length, got {', '.join(f'{n}: {k}' for n, k in lengths.items())}")
-    return polars.DataFrame(found)
+    return Plain(found)
+
+
+def _as_array(values: list[Any]) -> NDArray[Any]:
+    """Return a list as an array: of numbers where all items are some, else of the items themselves."""
+    if all(type(value) in (float, bool) or (type(value) is int and abs(value) < 1 << 63) for value in values):
+        return np.array(values, dtype=float)
+    found = np.empty(len(values), dtype=object)
+    for number, value in enumerate(values):
+        found[number] = value
+    return found
 
 
 @dataclass(frozen=True)
@@ -174,7 +186,7 @@ class SteppedTable:
         others = [name for name in names if name != self.time]
         block = next(self.table.blocks(others, whole=whole), None)
         if block is not None:
-            inner = replace(block, timed=False) if isinstance(block, FrameBlock) else block
+            inner = replace(block, timed=False) if isinstance(block, FrameBlock | ParquetBlock) else block
             yield _SteppedBlock(inner, self.time, self.step)
 
 
@@ -186,5 +198,4 @@ class _SteppedBlock:
 
     def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
         content, places = self.block.read([name for name in direct if name != self.time])
-        times = import_module("polars").Series(self.step * np.arange(len(places.numbers), dtype=float))
-        return {self.time: times, **content}, places
+        return {self.time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places

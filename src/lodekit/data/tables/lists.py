@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date, read_dates
 from lodekit.data.tables.places import Places
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
 __all__ = ["read_date", "read_list"]
@@ -34,11 +35,9 @@ def read_list(path: Path) -> tuple[Array, datetime | None] | None:
     if not rows:
         return None
     if is_date(rows[0]):
-        import polars as pl
-
         if not all(is_date(row) for row in rows):
             return None
-        moments = read_dates(pl.Series(rows), Places("line", np.arange(1, len(rows) + 1)))
+        moments = read_dates(Texts.of(rows), Places("line", np.arange(1, len(rows) + 1)))
         return moments.since(moments.first), moments.first
     numbers = [_read_number(row) for row in rows]
     if any(number is None for number in numbers):
@@ -57,11 +56,9 @@ def read_date(text: str) -> datetime | None:
     >>> read_date("01.03.2026 12:00"), read_date("soon")
     (datetime.datetime(2026, 3, 1, 12, 0), None)
     """
-    import polars as pl
-
     if not is_date(text):
         return None
-    return read_dates(pl.Series([text]), Places("line", np.ones(1, dtype=int))).first
+    return read_dates(Texts.of([text]), Places("line", np.ones(1, dtype=int))).first
 
 
 def _read_number(text: str) -> float | None:

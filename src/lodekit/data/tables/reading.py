@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from lodekit.data.tables.cells import Numerals, clean, read_numbers
 from lodekit.data.tables.columns import Columns, find_columns, list_columns
 from lodekit.data.tables.dates import Lengths, Moments, find_date_form, read_dates
-from lodekit.data.tables.frames import ParquetFile
 from lodekit.data.tables.lines import Opener, read_pipe, reading
+from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.places import Places
 from lodekit.data.tables.table import Block, Plan, Records, Table, TableSource
 from lodekit.data.tables.text import TextFile
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 from lodekit.intervals import read_interval
 from lodekit.quantities import Conversion
@@ -101,7 +102,7 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
             return replace(plan, time_unit="s"), None
         if isinstance(columns[name], Moments):
             return replace(plan, time_unit="s"), columns[name].first
-        if not _is_text(columns[name]):
+        if not isinstance(columns[name], Texts):
             return plan, None
         try:
             form = find_date_form(clean(part.read()[0][name]) for part in chain([block], blocks))
@@ -153,7 +154,9 @@ def read_block(block: Block, plan: Plan) -> Records:
         numbers[columns.time] = _read_dates(content[columns.time], places, plan).since(plan.origin)
     elif isinstance(content[columns.time], Lengths):
         numbers[columns.time] = content[columns.time].seconds
-    texts = {name: content[name] for name in columns.numbers if name not in numbers and _is_text(content[name])}
+    texts = {
+        name: content[name] for name in columns.numbers if name not in numbers and isinstance(content[name], Texts)
+    }
     if texts:
         found, numerals = read_numbers(texts, places, plan.separator, plan.mark)
         numbers |= found
@@ -185,7 +188,7 @@ def _finish(records: Records, plan: Plan) -> Records:
 
 def _read_labels(column: Any, name: str, places: Places) -> NDArray[Any]:
     """Return the names of records that a column holds, one for each line; whole numbers without a decimal point."""
-    texts = clean(column).to_list() if _is_text(column) else column.to_list()
+    texts = clean(column).to_list() if isinstance(column, Texts) else column.tolist()
     absent = np.array([cell is None or str(cell) in ("nan", "") for cell in texts], dtype=bool)
     if absent.any():
         raise DataError(f"expected a record in every row, column {name} has none in {places.list(absent)}")
@@ -328,17 +331,11 @@ def describe_columns(
     return notes
 
 
-def _is_text(column: Any) -> bool:
-    import polars as pl
-
-    return not isinstance(column, Moments | Lengths) and bool(column.dtype == pl.String)
-
-
 def _read_dates(column: Any, places: Places, plan: Plan) -> Moments:
     if isinstance(column, Moments):
         return column
     texts = clean(column)
-    _check_every_time(texts.is_null().to_numpy(), plan.columns.time, places)
+    _check_every_time(texts.is_missing, plan.columns.time, places)
     try:
         return read_dates(texts, places, plan.form)
     except DataError as problem:
@@ -351,7 +348,7 @@ def _check_every_time(missing: NDArray[np.bool_], name: str, places: Places) -> 
 
 
 def _finite(column: Any, name: str, places: Places) -> Array:
-    numbers = np.array(column.fill_null(np.nan).to_numpy(), dtype=float)
+    numbers = np.array(column, dtype=float)
     if (infinite := np.isinf(numbers)).any():
         record = int(np.argmax(infinite))
         raise DataError(f"{places.name(record)}, column {name}: expected a finite number, got {numbers[record]}")

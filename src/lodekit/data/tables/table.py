@@ -25,7 +25,7 @@ class Block(Protocol):
     """Some records of a table."""
 
     def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
-        """Return columns as polars Series of floats or texts, or as `Moments`, and where the records stand.
+        """Return columns as arrays of floats, `Texts`, `Moments` or `Lengths`, and where the records stand.
 
         Columns that hold numbers with a decimal point, as far as is known, may be parsed directly.
         """

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.tables.cells import is_missing
+from lodekit.data.tables.decimals import read_decimals
 from lodekit.data.tables.dialect import (
     Dialect,
     content_lines,
@@ -21,6 +23,7 @@ from lodekit.data.tables.dialect import (
 )
 from lodekit.data.tables.lines import SAMPLE, Opener, read_lines
 from lodekit.data.tables.places import Places
+from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
 __all__ = ["TextBlock", "TextFile"]
@@ -31,7 +34,9 @@ BLOCK_BYTES = 1 << 24
 LARGE_BYTES = 1 << 27
 #: Comments are told from cells by what a line begins with.
 _COMMENT = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
-_Cells = tuple[Any, NDArray[np.int64]]  # texts in columns called "1", "2", ...; the line of each record
+_Cells = tuple[dict[int, Any], NDArray[np.int64]]  # columns by number, counted from zero; the line of each record
+_Plain = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
+_NEWLINE = 10
 _Item = TypeVar("_Item")
 
 
@@ -162,16 +167,18 @@ class TextBlock:
     is_last: bool = True
 
     def read(self, direct: Collection[str] = ()) -> tuple[dict[str, Any], Places]:
-        """Return the chosen columns as polars Series of texts, and where the records stand.
+        """Return the chosen columns as `Texts`, and where the records stand.
 
         Parameters
         ----------
         direct : collection of str
             Columns that hold numbers with a decimal point, as far as is known: they come as floats where all do.
         """
-        frame, lines = (direct and _read_fast(self, direct)) or _read_fast(self) or self._careful[:2]
-        names = self.dialect.names
-        return {names[k]: frame[str(k + 1)] for k in self.chosen}, Places("line", lines)
+        if (plain := _find_cells(self)) is None:
+            columns, lines = self._careful[:2]
+        else:
+            columns, lines = (direct and _read_numbers(self, plain, direct)) or _read_texts(self, plain)
+        return {self.dialect.names[k]: columns[k] for k in self.chosen}, Places("line", lines)
 
     @property
     def end(self) -> int:
@@ -179,10 +186,8 @@ class TextBlock:
         return self._careful[2]
 
     @cached_property
-    def _careful(self) -> tuple[Any, NDArray[np.int64], int]:
+    def _careful(self) -> tuple[dict[int, Any], NDArray[np.int64], int]:
         """The cells of any block, record by record, and where it ends; or the first line that does not fit."""
-        import polars as pl
-
         width, separator = len(self.dialect.names), self.dialect.separator
         rows: list[list[str]] = []
         numbers: list[int] = []
@@ -204,10 +209,9 @@ class TextBlock:
             if not blank:
                 rows.append(cells)
                 numbers.append(number)
-        columns = zip(*rows, strict=True) if rows else [()] * width
-        frame = {str(place): pl.Series(cells, dtype=pl.String) for place, cells in enumerate(columns, 1)}
+        columns = {k: Texts.of(row[k] for row in rows) for k in self.chosen}
         end = _line_start(self.data, last - self.before) if is_open else len(self.data)
-        return pl.DataFrame(frame), np.array(numbers, dtype=np.int64), end
+        return columns, np.array(numbers, dtype=np.int64), end
 
 
 def _mark_last(items: Iterable[_Item]) -> Iterator[tuple[_Item, bool]]:
@@ -235,71 +239,77 @@ def _line_start(data: bytes, lines: int) -> int:
     return position
 
 
-def _read_fast(block: TextBlock, direct: Collection[str] = ()) -> _Cells | None:
-    """Return the cells of a block without quotes, comments, gaps and ragged lines; None where it is not so plain.
-
-    Columns of numbers are parsed at once where each of their cells is a number or empty, and there are no gaps.
-    """
-    import polars as pl
-
+def _find_cells(block: TextBlock) -> _Plain | None:
+    """Return where the cells of a block are; None where it has quotes, comments, gaps or ragged lines."""
     data, width, separator = block.data, len(block.dialect.names), block.dialect.separator
     if not data or width < 2 or b'"' in data or _has_comments(data):
         return None
     if separator == " ":
         data, separator = _single_tabs(data), "\t"
-    times_alone = bool(direct) and len(block.chosen) == 1
-    if (count := _count_records(data, width, separator, block.chosen, times_alone)) is None:
+    characters = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", dtype=np.uint8)
+    is_end = characters == _NEWLINE
+    count = int(np.count_nonzero(is_end))
+    found = np.flatnonzero(is_end | (characters == ord(separator)))
+    if len(found) != count * width:
         return None
+    stops = found.reshape(count, width)
+    # As many cells as there should be; where one line has too few, another has too many.
+    return (characters, stops) if (characters[stops[:, -1]] == _NEWLINE).all() else None
 
-    def read(chosen: Sequence[int]) -> Any:
-        kinds = (pl.Float64 if name in direct else pl.String for name in block.dialect.names)
-        schema = {str(number): kind for number, kind in enumerate(kinds, 1)}
-        options = {"has_header": False, "separator": separator, "quote_char": None, "schema": schema}
-        return pl.read_csv(data, columns=list(chosen), **options)
 
-    try:
-        frame = read(block.chosen)
-        if len(frame) != count:
-            return None
-        lines = np.arange(count, dtype=np.int64) + block.before + 1
-        if direct:
-            return (frame, lines) if not frame[str(block.chosen[0] + 1)].null_count() else None
-        if _is_blank(frame[str(block.chosen[0] + 1)]).any():  # spreadsheets leave records of separators behind
-            everything = read(range(width))
-            empty = everything.select(pl.all_horizontal(pl.all().str.strip_chars().fill_null("") == ""))[:, 0]
-            frame, lines = frame.filter(~empty), lines[~empty.to_numpy()]
-    except pl.exceptions.PolarsError:
+def _column(plain: _Plain, number: int) -> Texts:
+    characters, stops = plain
+    if number:
+        return Texts(characters, stops[:, number - 1] + 1, stops[:, number])
+    return Texts(characters, np.concatenate(([0], stops[:-1, -1] + 1)), stops[:, 0])
+
+
+def _read_texts(block: TextBlock, plain: _Plain) -> _Cells:
+    """Return the chosen columns as texts."""
+    columns = {number: _column(plain, number) for number in block.chosen}
+    lines = np.arange(len(plain[1]), dtype=np.int64) + block.before + 1
+    empty = columns[block.chosen[0]].strip().is_missing
+    if empty.any():  # spreadsheets leave records of separators behind
+        for number in range(len(block.dialect.names)):
+            empty = empty & _column(plain, number).strip().is_missing
+        columns = {number: texts.select(~empty) for number, texts in columns.items()}
+        lines = lines[~empty]
+    return columns, lines
+
+
+def _read_numbers(block: TextBlock, plain: _Plain, direct: Collection[str]) -> _Cells | None:
+    """Return the chosen columns, numbers as floats; None unless their cells are numbers or missing, and no time is."""
+    characters, stops = plain
+    columns: dict[int, Any] = {number: _column(plain, number) for number in block.chosen}
+    if columns[block.chosen[0]].is_missing.any():
         return None
-    return frame, lines
-
-
-def _is_blank(texts: Any) -> Any:
-    return texts.str.strip_chars().fill_null("").eq("")
+    lines = np.arange(len(stops), dtype=np.int64) + block.before + 1
+    wanted = [number for number in sorted(columns) if block.dialect.names[number] in direct]
+    if not wanted:
+        return columns, lines
+    # All of these columns at once: one number on each line, in the order of the file.
+    ends = stops.ravel()
+    if len(wanted) < stops.shape[1]:
+        kept = np.isin(np.arange(stops.shape[1]), wanted)
+        lengths = np.diff(ends, prepend=-1)
+        characters = characters[np.repeat(np.tile(kept, len(stops)), lengths)]
+        ends = np.cumsum(lengths.reshape(stops.shape)[:, kept].ravel()) - 1
+    separator = "\t" if block.dialect.separator == " " else block.dialect.separator
+    content = characters.tobytes().replace(separator.encode(), b"\n")
+    numbers, valid = read_decimals(np.frombuffer(content, dtype=np.uint8), ends)
+    if not valid.all():
+        lengths = np.diff(ends, prepend=-1)
+        for place in np.flatnonzero(~valid & (lengths > 1)).tolist():
+            record, column = divmod(place, len(wanted))
+            if not is_missing(columns[wanted[column]][record]) or wanted[column] == block.chosen[0]:
+                return None
+    return columns | dict(zip(wanted, numbers.reshape(len(stops), len(wanted)).T, strict=True)), lines
 
 
 def _has_comments(data: bytes) -> bool:
     if b"#" not in data and b"%" not in data:
         return False
     return not data.isascii() or _COMMENT.search(data) is not None
-
-
-def _count_records(data: bytes, width: int, separator: str, chosen: Sequence[int], times_alone: bool) -> int | None:
-    """Return the number of lines; None unless each of them has the same number of cells.
-
-    A cell too few among the times is a gap, and one too many does no harm there: the sums will see them.
-    """
-    characters = np.frombuffer(data, dtype=np.uint8)
-    is_end, is_separator = characters == 10, characters == ord(separator)
-    lines = int(np.count_nonzero(is_end)) + (not data.endswith(b"\n"))
-    if times_alone:
-        return lines
-    if np.count_nonzero(is_separator) != lines * (width - 1):
-        return None
-    if width - 1 in chosen:
-        # Where one line has too few, another has too many, which polars notices when it reads the last column.
-        return lines
-    ends = characters[is_end | is_separator] == 10
-    return lines if ends[width - 1 :: width].all() else None
 
 
 def _single_tabs(body: bytes) -> bytes:

@@ -3,7 +3,8 @@
 A block says of the state x at its start what ``c = R x + noise`` says, with noise of unit variance, and moves it by
 ``T x + g + noise``. Covariances are kept as roots: noise may be a millionth of the signal, and states without noise
 have singular covariances. Backward go the derivative r of the log evidence in the mean of a state, and the
-information N that all later data have of it; both are sums without subtractions.
+information N that all later data have of it; both are sums without subtractions. What these say of a state by
+themselves, whatever was known before, is kept as a root as well: with it covariances given everything are squares.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Border", "Carried", "Smoothed", "carry", "inform", "smooth"]
+__all__ = ["Border", "Carried", "Smoothed", "carry", "inform", "look_back", "smooth"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -35,13 +36,16 @@ class Border:
     score : array, shape (s, 1), optional
         The derivative of the log evidence in the mean of the state at the end; zeros where nobody says.
     information : array, shape (s, s), optional
-        What all that follows knows of that state; zeros where nobody says.
+        What all that follows knows of that state beyond all before; zeros where nobody says.
+    later : array, shape (s, s), optional
+        A root B of what all that follows says of that state by itself, ``B'B``; zeros where nobody says.
     """
 
     root: Array | None = None
     mean: Array | None = None
     score: Array | None = None
     information: Array | None = None
+    later: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -94,16 +98,18 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
     roots, which = np.empty((blocks, size, size)), np.zeros(blocks, dtype=np.intp)
     now, last, settled, count = start, -1, False, 0
     stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
-    unit, upper, turned = np.eye(size), np.triu(np.ones((size, size))), V.swapaxes(-1, -2)
+    unit, upper = np.eye(size), np.asfortranarray(np.triu(np.ones((size, size))))
+    # What is said and where it goes are one product, and noises stand as they are needed.
+    both, turned = np.concatenate([R, T], axis=1), V.swapaxes(-1, -2)
     for b, u in enumerate(patterns.tolist() if size else ()):
         settled = settled and u == last
         if not settled:
             roots[count] = now
             count += 1
-            stacked[:size], stacked[size:] = R[u] @ now, unit
+            product = both[u].dot(now)
+            stacked[:size], stacked[size:] = product[:size], unit
             factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
-            later = lapack.dtrtrs(factor[:size], now.T, trans=1)[0].T
-            moved[:size], moved[size:] = (T[u] @ later).T, turned[u]
+            moved[:size], moved[size:] = lapack.dtrtrs(factor[:size], product[size:].T, trans=1)[0], turned[u]
             following = (lapack.dgeqrf(moved, overwrite_a=1)[0][:size] * upper).T
             settled = u == last and _is_same(following, now)
             now, last = following, u
@@ -183,27 +189,25 @@ def smooth(
     """
     border = border or Border()
     blocks, size, count = c.shape
-    seen, updated = np.empty(c.shape), np.empty(c.shape)
-    mean = np.zeros((size, count)) if border.mean is None else border.mean
-    own_R, own_T, gain = list(R), list(T), carried.gain
-    for b, u in enumerate(patterns.tolist()):
-        d = c[b] - own_R[u] @ mean
-        after = mean + gain[b] @ d
-        seen[b], updated[b] = d, after
-        mean = own_T[u] @ after + g[b]
+    own_R, own_T, closed = R[patterns], T[patterns], carried.closed
+    path = np.empty((blocks + 1, size, count))
+    path[0] = 0.0 if border.mean is None else border.mean
+    path[1:] = own_T @ (carried.gain @ c) + g
+    for b in range(blocks):
+        path[b + 1] += closed[b].dot(path[b])
+    seen = c - own_R @ path[:-1]
+    updated = path[:-1] + carried.gain @ seen
     weighed = carried.unseen @ (carried.unseen.swapaxes(-1, -2) @ seen)
-    told = R[patterns].swapaxes(-1, -2) @ weighed
-    scores = np.zeros((blocks + 1, size, count))
-    if border.score is not None:
-        scores[blocks] = border.score
-    back = carried.closed.swapaxes(-1, -2)
+    scores = np.empty((blocks + 1, size, count))
+    scores[:-1] = own_R.swapaxes(-1, -2) @ weighed
+    scores[-1] = 0.0 if border.score is None else border.score
     for b in range(blocks - 1, -1, -1):
-        scores[b] = told[b] + back[b] @ scores[b + 1]
-    ahead = T[patterns].swapaxes(-1, -2) @ scores[1:]
+        scores[b] += closed[b].T.dot(scores[b + 1])
+    ahead = own_T.swapaxes(-1, -2) @ scores[1:]
     changes = carried.later.swapaxes(-1, -2) @ ahead
     # Small numbers that differences of values and means would not have: noise may be far below both.
     means, told = updated + carried.later @ changes, weighed - carried.share @ changes
-    return Smoothed(seen, updated, scores, means, told, mean)
+    return Smoothed(seen, updated, scores, means, told, path[-1])
 
 
 def inform(carried: Carried, patterns: Numbers, R: Array, border: Border | None = None) -> Array:
@@ -219,11 +223,44 @@ def inform(carried: Carried, patterns: Numbers, R: Array, border: Border | None 
     """
     blocks, size = len(patterns), R.shape[-1]
     half = carried.unseen.swapaxes(-1, -2) @ R[patterns]
-    own = half.swapaxes(-1, -2) @ half
-    found = np.zeros((blocks + 1, size, size))
-    if border is not None and border.information is not None:
-        found[blocks] = border.information
+    found = np.empty((blocks + 1, size, size))
+    found[:-1] = half.swapaxes(-1, -2) @ half
+    found[-1] = 0.0 if border is None or border.information is None else border.information
     closed = carried.closed
     for b in range(blocks - 1, -1, -1):
-        found[b] = own[b] + closed[b].T @ found[b + 1] @ closed[b]
+        found[b] += closed[b].T.dot(found[b + 1]).dot(closed[b])
+    return found
+
+
+def look_back(patterns: Numbers, R: Array, T: Array, V: Array, border: Border | None = None) -> Array:
+    """Return what each block and all after it say of the state at its start, as roots B of ``B'B``, (b + 1, s, s).
+
+    Parameters
+    ----------
+    patterns, R, T, V
+        As in `carry`.
+    border : Border, optional
+        What is said at both ends.
+    """
+    blocks, size = len(patterns), R.shape[-1]
+    found = np.zeros((blocks + 1, size, size))
+    if border is not None and border.later is not None:
+        found[-1] = border.later
+    if not size:
+        return found
+    both, stacked = np.concatenate([V, T], axis=2), np.zeros((2 * size, size), order="F")
+    through, upper = np.zeros((2 * size, 2 * size), order="F"), np.asfortranarray(np.triu(np.ones((size, size))))
+    now, last, settled = found[-1], -1, False
+    for b in range(blocks - 1, -1, -1):
+        u = int(patterns[b])
+        settled = settled and u == last
+        if not settled:
+            # Said of the next state, and the noise on the way there, which is eliminated.
+            through[:size], through[size:, :size], through[size:, size:] = now.dot(both[u]), np.eye(size), 0.0
+            stacked[:size] = R[u]
+            stacked[size:] = lapack.dgeqrf(through, overwrite_a=1)[0][size:, size:] * upper
+            before = lapack.dgeqrf(stacked, overwrite_a=1)[0][:size] * upper
+            settled = u == last and _is_same(before.T, now.T)
+            now, last = before, u
+        found[b] = now
     return found

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.online import Leaps, take
+from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 
-__all__ = ["Ending", "end_of"]
+__all__ = ["Ending", "end_of", "end_of_pieces"]
 
 Array = NDArray[np.float64]
 
@@ -50,7 +52,22 @@ def end_of(prior: Prior, series: Sequence[Series], hyper: Hyperparameters) -> En
     hyper : Hyperparameters
     """
     data = MarkovData.of(prior, series)
-    solved = MarkovEngine(data).posterior(hyper).solved
+    return _walk(data, MarkovEngine(data).posterior(hyper).solved)
+
+
+def end_of_pieces(posterior: PiecesPosterior) -> Ending:
+    """Return the states at the last time of a record on disk.
+
+    Parameters
+    ----------
+    posterior : PiecesPosterior
+    """
+    last = posterior.piece(len(posterior.borders) - 1)
+    return _walk(last.data, last.solved)
+
+
+def _walk(data: MarkovData, solved: Solved) -> Ending:
+    """Return the states at the last time: through the last block row by row."""
     own, last = solved.filter, solved.filter.layout.blocks - 1
     layout, space, carried, smoothed = own.layout, own.space, own.carried, solved.smoothed
     root = carried.root[last]

@@ -196,5 +196,5 @@ class MarkovKind:
             The same in short.
         """
         if measurements.is_summed and measurements.spooled is not None:
-            return PiecesEngine(prior, measurements.spooled.spool)
+            return PiecesEngine(prior, measurements.spooled.spool, left_out=measurements.spooled.left_out)
         return MarkovEngine(MarkovData.of(prior, measurements.series))

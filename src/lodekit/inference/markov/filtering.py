@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.between import Border, Carried, Smoothed, carry, inform, smooth
+from lodekit.inference.markov.between import Border, Carried, Smoothed, carry, inform, look_back, smooth
 from lodekit.inference.markov.layout import Chunk, Layout
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
@@ -49,6 +49,7 @@ class Filter:
     variance: Array
     told: Array
     moved: Array
+    noise: Array
     half_logs: Array
     carried: Carried
     kept: dict[int, White]
@@ -71,6 +72,10 @@ class Filter:
     def inform(self) -> Array:
         """Return what all later data know of the state at the start of each block, shape (b + 1, s, s)."""
         return inform(self.carried, self.layout.patterns, self.told, self.border)
+
+    def look_back(self) -> Array:
+        """Return roots of what each block and all after it say of the state at its start, shape (b + 1, s, s)."""
+        return look_back(self.layout.patterns, self.told, self.moved, self.noise, self.border)
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a chunk."""
@@ -145,7 +150,8 @@ class Projected:
         self.said[blocks] = own.said
         self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, own.told.shape[-1]].T[:, :, None]
         self.rest[blocks] = np.sum(own.left**2, axis=1)
-        self.lost += float(np.sum((own.left[:, : own.z.shape[1]] * own.z) ** 2))
+        z = own.z
+        self.lost += float(np.sum((own.left[:, : z.shape[1]] * z) ** 2))
         self.doubt += own.swept.doubt
 
     def add(self, chunk: Chunk, white: White, values: Array) -> None:
@@ -230,7 +236,7 @@ def make_filter(
     if not parts.is_finite:
         return None
     carried = carry(start, layout.patterns, parts.told, parts.moved, parts.noise)
-    known = space, layout, variance, parts.told, parts.moved, parts.half_logs
+    known = space, layout, variance, parts.told, parts.moved, parts.noise, parts.half_logs
     return Filter(*known, carried, kept, alone, parts.basis, border), projected
 
 
@@ -247,7 +253,7 @@ class _Patterns:
     @classmethod
     def empty(cls, space: Space, layout: Layout, *, looking: bool) -> _Patterns:
         count, size = int(layout.patterns.max()) + 1, space.size
-        length = max(layout.places * layout.observed.shape[2], size)
+        length = max(layout.places * layout.observed.shape[2], size + 1)
         basis = np.zeros((count, length, size)) if looking else None
         told, moved, noise = np.zeros((3, count, size, size))
         return cls(told, moved, noise, np.zeros(count), basis)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.frames import Cuts, Frames, Series, make_frames
+from lodekit.inference.markov.frames import Cuts, Frames, make_frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
 from lodekit.inference.markov.states import Space
 
@@ -22,7 +22,7 @@ __all__ = ["Framed", "sweep_framed"]
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Places that are worked on together.
-_GROUP = 16
+_GROUP = 8
 #: So many measurements tell how much noise they have.
 _SOME = 2000
 
@@ -95,43 +95,45 @@ class Framed:
             Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
         """
         places, width, count = self.observed.shape
-        series, found = self.frames.series, np.zeros((2, places, width, count))
-        in_terms = np.zeros_like(series.rows), np.zeros_like(series.noises)
+        in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
+        found = np.zeros((2, places, width, count))
         way = _Way.of(self, in_last, in_quiet)
         self._pull_change(places, way)
         for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
             stop = min(start + _GROUP, places)
             part, observed = self.frames.part(start, stop), self.observed[start:stop]
             # Numbers that were used make room for derivatives in them.
-            rows, noises = part.readings(observed), part.noises()
+            rows = part.readings(observed)
             for i in range(stop - 1, start - 1, -1):
                 for j in range(width - 1, -1, -1):
-                    found[:, i, j] = self._pull_measured((i, j), rows[j, :, i - start], in_white[i, j], way)
-                way.take_back(series, noises[:, i - start])
+                    found[:, i, j] = self._pull_measured((i, j), rows[j][:, i - start], in_white[i, j], way)
                 self._pull_change(i, way)
-            part.pull(in_terms, rows, noises, observed)
+            part.pull(in_terms, rows, observed)
         self._add_changes(total, way)
-        total.add_parts(*series.pull(*in_terms))
+        total.add_parts(*self.frames.pull(in_terms))
         return found
 
     def _pull_measured(self, place: tuple[int, int], row: Array, in_white: Array, way: _Way) -> tuple[Array, Array]:
         """Go back over a measurement; return derivatives in its value and variance, those in its row in its place."""
-        n, s = self.space.noisy, self.space.size + 1
-        h, xi, sigma, D = row.copy(), self.white[place], self.deviations[place], way.D
+        n, s, column = self.space.noisy, self.space.size + 1, self.frames.columns[place[1]]
+        states, first = column.states, column.states.stop - column.states.start
+        behind = first + s - 1 - n
+        h, xi, sigma, D = row[:behind].copy(), self.white[place], self.deviations[place], way.D
         way.known += np.multiply(xi[s:, None], xi, out=way.update)
         in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
         np.negative(in_xi, out=in_xi)
         in_xi[:s] += in_white
         in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
-        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0) / sigma**2
-        in_xi /= sigma
-        in_value = in_xi[s - 1].copy()
-        in_xi[s:] += in_variance * h[:n]
-        row[:n] = np.einsum("ikb,kb->ib", way.known, in_xi) + (in_variance * sigma) * xi[s:]
-        D += np.multiply(h[:n, None], in_xi, out=way.update)
+        in_xi *= 1.0 / sigma
+        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0 / sigma) / sigma
+        in_value, in_mixed = in_xi[s - 1].copy(), in_xi[s:]
+        in_mixed[states] += in_variance * h[:first]
+        row[:first] = np.einsum("ikb,kb->ib", way.known[states], in_xi) + (in_variance * sigma) * xi[s:][states]
+        D[states] += np.multiply(h[:first, None], in_xi, out=way.update[:first])
         if len(way.A):
-            row[n:] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
-            way.A = way.A + h[n:, None] * in_xi[n : s - 1]
+            row[first:behind] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
+            way.A = way.A + h[first:, None] * in_xi[n : s - 1]
+        row[behind:] = in_mixed[column.noise]
         return in_value, in_variance
 
     def _pull_change(self, place: int, way: _Way) -> None:
@@ -151,22 +153,20 @@ class Framed:
         way.known[..., blocks] = before
         if len(way.A):
             moved, own = _last(motion.quiet.transitions[cuts.gone]), way.A[..., blocks]
-            way.in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, self.quiet[place - 1][..., blocks])
+            # The first change is that from the start of the block.
+            known = self.quiet[place - 1][..., blocks] if place else np.eye(len(own))[:, :, None] + np.zeros(own.shape)
+            way.in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, known)
             way.A = way.A.copy()
             way.A[..., blocks] = np.einsum("jib,jkb->ikb", moved, own)
 
     def _add_changes(self, total: Total, way: _Way) -> None:
-        frames, inner = self.frames, InsideSlopes.of(self.frames.motion)
-        gone = np.concatenate([cuts.gone for cuts in frames.cuts])
+        inner = InsideSlopes.of(self.frames.motion)
+        gone = np.concatenate([cuts.gone for cuts in self.frames.cuts])
         add_to(inner.noisy, gone, way.in_steps[0])
+        add_to(inner.noises, gone, way.in_steps[1])
         if way.in_others.size:
             add_to(inner.quiet, gone, way.in_others)
-        total.add(frames.motion, inner)
-        in_noises = np.zeros_like(frames.steps.noises)
-        add_to(in_noises, np.concatenate([cuts.last for cuts in frames.cuts]), way.in_steps[1])
-        in_matrix, in_density = frames.steps.pull(np.zeros_like(in_noises), in_noises)
-        total.matrix[: len(in_matrix), : len(in_matrix)] += in_matrix
-        total.density += in_density
+        total.add(self.frames.motion, inner)
 
 
 @dataclass
@@ -205,21 +205,6 @@ class _Way:
         steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
         return cls(in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last), steps, others)
 
-    def take_back(self, series: Series, noises: Array) -> None:
-        """Take away noise from what is known: in a frame nothing else happens on the way to a place.
-
-        Parameters
-        ----------
-        series : Series
-        noises : array, shape (e, u)
-            They are replaced by derivatives in them.
-        """
-        s = self.D.shape[1] - len(self.D)
-        for (row, start, stop), first in zip(series.ranges, series.edges, strict=False):
-            own = noises[first : first + stop - start]
-            self.known[row, s + start : s + stop] -= own
-            own[:] = self.D[row, s + start : s + stop]
-
 
 def _last(values: Array) -> Array:
     """Return the first dimension as the last one."""
@@ -255,8 +240,9 @@ def sweep_framed(
     count, places, width = observed.shape
     n, size = space.noisy, space.size
     s = size + 1
-    frames = make_frames(space, lengths, steps, _quiet(observed, variance, len(space.readings)))
+    quietest = _quiet(observed, variance, len(space.readings))
     observed = np.ascontiguousarray(np.where(observed >= 0, observed, len(space.readings)).transpose(1, 2, 0))
+    frames = make_frames(space, lengths, steps, observed, quietest)
     y, R = _last(values), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
@@ -267,33 +253,33 @@ def sweep_framed(
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
             part = frames.part(group.start, group.stop)
-            H, noises, variances = part.readings(observed[group]), part.noises(), np.zeros((group.stop - i, n, count))
+            H = part.readings(observed[group])
         past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
         A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
         at = i - group.start
-        _add_noise(frames.series, noises[:, at], D[:, s:])
-        variances[at] = diagonal
-        for j in range(width):
-            h, hq = H[j, :n, at], H[j, n:, at]
+        variances = np.abs(diagonal) if at == 0 else None
+        for j, column in enumerate(frames.columns):
+            first = column.states.stop - column.states.start
+            h, hq, noise = H[j][:first, at], H[j][first : first + size - n, at], H[j][first + size - n :, at]
             # How a measurement follows from the state at the start, its value, and its covariance with the state.
-            row = np.einsum("ib,ikb->kb", h, D, out=white[i, j])
+            row = np.einsum("ib,ikb->kb", h, D[column.states], out=white[i, j])
             if len(hq):
                 row[n:size] += np.einsum("ib,ikb->kb", hq, A)
             row[size] += y[i, j]
-            squares[i, j] = np.einsum("ib,ib->b", h, row[s:]) + R[i, j]
-            row /= np.sqrt(squares[i, j])
+            mixed = row[s:]
+            mixed[column.noise] += noise
+            squares[i, j] = np.einsum("ib,ib->b", h, mixed[column.states]) + R[i, j]
+            row *= 1.0 / np.sqrt(squares[i, j])
             D -= np.multiply(row[s:, None], row, out=update)
-        if i + 1 == group.stop:
-            doubt += _doubt(H[:, :n], variances, squares[group], largest)
+            if variances is not None:
+                # Entries of covariances err as the deviations are large, and these grow through a frame.
+                signal = np.einsum("ib,ib->b", np.abs(h), np.sqrt(variances[column.states])) ** 2
+                np.maximum(signal, largest[j], out=largest[j])
+                doubt += (group.stop - group.start) * float(np.sum(largest[j] / squares[i, j]))
     return Framed(space, frames, observed, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
-
-
-def _add_noise(series: Series, noises: Array, S: Array) -> None:
-    for (row, start, stop), first in zip(series.ranges, series.edges, strict=False):
-        S[row, start:stop] += noises[first : first + stop - start]
 
 
 def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
@@ -306,24 +292,6 @@ def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
     return found
 
 
-def _doubt(rows: Array, variances: Array, squares: Array, largest: Array) -> float:
-    """Return what relative errors of covariances do to the log evidence: entries err as the deviations are large.
-
-    Parameters
-    ----------
-    rows, variances, squares : arrays, shapes (w, n, p, u), (p, n, u) and (p, w, u)
-        Of measurements at some places, of states, and of measurements.
-    largest : array, shape (w, u)
-        The largest variance so far; grows.
-    """
-    deviations = np.sqrt(np.maximum(variances, 0.0))
-    signal = np.einsum("wipb,pib->pwb", np.abs(rows), deviations) ** 2
-    np.maximum(signal[0], largest, out=signal[0])
-    np.maximum.accumulate(signal, axis=0, out=signal)
-    largest[:] = signal[-1]
-    return float(np.sum(signal / squares))
-
-
 def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
     """Move what is known of states to new frames, for some blocks; return A."""
     if not len(cuts.blocks):
@@ -333,7 +301,7 @@ def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
     Phi = _last(motion.noisy.transitions[cuts.gone])
     moved = _mul(Phi, D[..., blocks])
     moved[:, s:] = np.einsum("ijb,kjb->ikb", moved[:, s:], Phi)
-    moved[:, s:] += _last(frames.steps.noises[cuts.last])
+    moved[:, s:] += _last(motion.noisy.noises[cuts.gone])
     D[..., blocks] = moved
     if len(A):
         A = A.copy()

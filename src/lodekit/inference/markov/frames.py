@@ -1,14 +1,16 @@
 """States seen from a time nearby: in such a frame nothing moves, and a step costs no product of matrices.
 
 With ``y(t) = e^(-F (t - o)) x(t)`` a measurement reads ``H e^(F (t - o)) y``, and noise adds up to
-``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. Both are Taylor's series in the time since the origin o of the
-frame, whose terms serve all times. Where a frame would become so long that these matrices are large, or steps are, the
-state is moved to a new frame by its transition, for those blocks that need it.
+``C(t - o) = int_0^(t - o) e^(-F s) B e^(-F' s) ds``. What a frame carries is the covariance of y without C, which
+measurements alone change, and which is moved to another origin as a covariance is moved in time. So all that is needed
+at a place are ``H e^(F (t - o))`` and its product with C: Taylor's series in the time since the origin, whose terms
+serve all times. Origins stand in the middle of what is seen from them. Where a frame would become so long that these
+matrices are large, or steps are, the next one begins, for those blocks that need it soon.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -17,44 +19,38 @@ from scipy.linalg import matrix_balance
 
 from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.states import Space
-from lodekit.inference.markov.steps import NoisySteps
 
-__all__ = ["Cuts", "Frames", "Part", "Series", "make_frames"]
+__all__ = ["Column", "Cuts", "Frames", "Part", "Series", "make_frames"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
-Mask = NDArray[np.bool_]
-#: How long a frame may be in units of the norm of F, at most and at least: so far transitions and their inverses are of
-#: moderate size.
+#: How far a frame may reach from its origin in units of the norm of F, at most and at least: so far transitions and
+#: their inverses are of moderate size.
 _LONGEST, _SHORTEST = 3.0, 0.01
-#: How large what noise does until the end of a frame may be, seen from its start, beside the noise of measurements:
-#: rounding is in proportion to the first, and what is computed to the second.
+#: Blocks that have come so far through a frame change it where another block has to: few changes cost as much as many.
+_SOON = 0.7
+#: How large what noise does from the origin of a frame to its ends may be beside the noise of measurements: rounding is
+#: in proportion to the first, and what is computed to the second.
 _LOUD = 300.0
-#: The most terms of a series, and what the first one that is left out may be.
-_TERMS, _SMALL = 60, 1e-17
+#: The most terms of a series, what those that are left out may be, and how many such ones have to follow each other.
+_TERMS, _SMALL, _IN_A_ROW = 60, 1e-17, 3
 
 
 class Series:
-    """Rows of observables and noises in a frame, as series in the time since its origin.
+    """Rows of observables, and these times the noise in a frame, as series in the time since its origin.
 
     Parameters
     ----------
     space : Space
     longest : float
-        The longest time since an origin.
+        The longest time from an origin.
     norm : float
         Of F.
 
     Attributes
     ----------
-    rows : array, shape (k, o + 1, s)
-        Terms of the rows of all observables, and of a row of zeros.
-    ranges : tuple of tuples of int
-        For each row of the noise its number, and from where on and up to where it may have entries that are not zero.
-    edges : list of int
-        Where those of each row begin in `noises`.
-    noises : array, shape (e, k)
-        Terms of these entries.
+    rows : array, shape (k, o + 1, s + n)
+        Terms of the rows of all observables, and of their products with the noise; those of a row of zeros are last.
     """
 
     def __init__(self, space: Space, longest: float, norm: float) -> None:
@@ -62,32 +58,29 @@ class Series:
         self._norm, self._noisy = norm, n
         self._F = np.zeros((size, size))
         self._F[:n, :n], self._F[n:, n:] = space.matrix[:n, :n] / norm, space.matrix[n:, n:] / norm
-        own, readings = self._F[:n, :n], np.concatenate([space.readings, np.zeros((1, size))])
-        rows, noises = [readings], [space.density / norm]
-        largest = [np.abs(rows[0]), np.abs(noises[0])]
+        self._B = space.density / norm
+        own, self._H = self._F[:n, :n], np.concatenate([space.readings, np.zeros((1, size))])
+        # The derivatives at zero of e^(F t) C(t), and the powers of minus F transposed, which have B before them there.
+        rows, noises, powers = [self._H], [np.zeros((n, n))], [np.eye(n)]
+        terms = [np.concatenate([rows[0], np.zeros((len(self._H), n))], axis=1)]
+        largest = np.abs(terms[0])
         weight, small = 1.0, 0
         # Terms matter in proportion to the entry that they are added to: these begin with different powers.
-        while len(noises) < _TERMS and small < 3:
+        while len(terms) < _TERMS and small < _IN_A_ROW:
             rows.append(rows[-1] @ self._F)
-            half = own @ noises[-1]
-            noises.append(-(half + half.T))
-            weight *= longest * norm / len(rows)
-            parts = weight * np.abs(rows[-1]), weight * np.abs(noises[-1])
-            is_small = all((part <= _SMALL * most).all() for part, most in zip(parts, largest, strict=True))
-            small = small + 1 if is_small else 0
-            largest = [np.maximum(part, most) for part, most in zip(parts, largest, strict=True)]
-        self.count = len(noises)
-        self.rows = np.stack(rows)
-        self._all_noises = np.stack(noises)
-        there = np.any(self._all_noises != 0, axis=0)
-        ranges = [(row, np.flatnonzero(own)) for row, own in enumerate(there) if own.any()]
-        self.ranges = tuple((row, int(own[0]), int(own[-1]) + 1) for row, own in ranges)
-        self.edges = np.cumsum([0, *(stop - start for _, start, stop in self.ranges)]).tolist()
-        entries = [self._all_noises[:, row, start:stop] for row, start, stop in self.ranges]
-        self.noises = np.ascontiguousarray(np.concatenate(entries, axis=1).T) if entries else np.zeros((0, self.count))
+            noises.append(own @ noises[-1] + self._B @ powers[-1])
+            powers.append(-powers[-1] @ own.T)
+            weight *= 1.0 / len(terms)
+            terms.append(weight * np.concatenate([rows[-1], self._H[:, :n] @ noises[-1]], axis=1))
+            part = np.abs(terms[-1]) * (longest * norm) ** (len(terms) - 1)
+            small = small + 1 if (part <= _SMALL * largest).all() and len(terms) > 2 else 0
+            largest = np.maximum(part, largest)
+        self.count = max(1, len(terms) - small)
+        self.rows = np.stack(terms[: self.count])
+        self._rows, self._noises, self._powers = rows[: self.count], noises[: self.count], powers[: self.count]
 
     def weights(self, times: Array) -> Array:
-        """Return powers of times since the origin, divided by factorials, from the zeroth on, shape (k + 1, ...).
+        """Return powers of times since the origin, from the zeroth on, shape (k, ...).
 
         Parameters
         ----------
@@ -98,16 +91,21 @@ class Series:
         found[0] = 1.0
         for k in range(1, self.count):
             np.multiply(found[k - 1], x, out=found[k])
-            found[k] /= k
         return found
 
-    def numbers(self, seen: Numbers) -> list[int]:
-        """Return which observables were seen."""
-        count = self.rows.shape[1]
-        return np.flatnonzero(np.bincount(seen.ravel(), minlength=count)[: count - 1]).tolist()
+    def column(self, seen: Numbers) -> Column:
+        """Return what all measurements of a column have in common."""
+        count, n, size = self.rows.shape[1], self._noisy, len(self._F)
+        often = np.bincount(seen.ravel(), minlength=count)
+        numbers = np.flatnonzero(often[: count - 1])
+        there = self.rows[:, numbers].any(axis=(0, 1))
+        own, noise = _range(there[:n]), _range(there[size:])
+        parts = self.rows[..., own], self.rows[..., n:size], self.rows[..., size:][..., noise]
+        is_plain = bool(len(numbers) == 1 and often[numbers[0]] == seen.size)
+        return Column(tuple(numbers.tolist()), own, noise, np.concatenate(parts, axis=2), is_plain)
 
-    def length(self, variance: Array) -> float:
-        """Return how long frames may be.
+    def reach(self, variance: Array) -> float:
+        """Return how far frames may reach from their origins.
 
         Parameters
         ----------
@@ -115,42 +113,65 @@ class Series:
             Of the noise of the measurements of each observable; infinite where there are none.
         """
         tried = np.geomspace(_LONGEST, _SHORTEST, 24) / self._norm
-        weights, n = self.weights(tried), self._noisy
-        diagonal = np.einsum("kii->ki", self._all_noises)[:-1]
-        deviations = np.sqrt(np.maximum(diagonal.T @ weights[1:], 0.0))
-        rows = np.abs(np.einsum("koi,kt->oit", self.rows[:, :-1, :n], weights))
-        loud = np.einsum("oit,it->ot", rows, deviations) ** 2 / variance[:, None]
+        n = self._noisy
+        both = np.einsum("koi,kst->osit", self.rows[:, :-1], self.weights(np.stack([tried, -tried])))
+        # What noise does to a measurement is what its row says of its covariances with all states.
+        rows, noises = np.abs(both[..., :n, :]), np.abs(both[..., self._F.shape[0] :, :])
+        loud = np.einsum("osit,osit->ost", rows, noises) / variance[:, None, None]
         # Numbers that are not finite are not quiet.
-        quiet = np.flatnonzero((loud <= _LOUD).all(axis=0))
+        quiet = np.flatnonzero((loud <= _LOUD).all(axis=(0, 1)))
         return float(tried[quiet[0]] if len(quiet) else tried[-1])
 
-    def pull(self, in_readings: Array, in_noises: Array) -> tuple[Array, Array, Array]:
+    def pull(self, in_rows: Array) -> tuple[Array, Array, Array]:
         """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
 
         Parameters
         ----------
-        in_readings : array, shape (k, o + 1, s)
-            Those in `Series.rows`.
-        in_noises : array, shape (e, k)
-            Those in `noises`.
+        in_rows : array, shape (k, o + 1, s + n)
+            Those in `rows`.
         """
-        n, in_F = self._noisy, np.zeros_like(self._F)
-        slope = in_readings[-1]
+        n, size, in_F, in_B = self._noisy, len(self._F), np.zeros_like(self._F), np.zeros_like(self._B)
+        own, H = self._F[:n, :n], self._H[:, :n]
+        scaled = in_rows / np.cumprod([1.0, *range(1, self.count)])[:, None, None]
+        in_plain, in_mixed = scaled[..., :size], scaled[..., size:]
+        slope, in_noise, in_power = in_plain[-1], H.T @ in_mixed[-1], np.zeros((n, n))
+        in_H = in_mixed[-1] @ self._noises[-1].T
         for k in range(self.count - 1, 0, -1):
-            in_F += self.rows[k - 1].T @ slope
-            slope = slope @ self._F.T + in_readings[k - 1]
-        first_readings = slope
-        parts = np.zeros((self.count, n, n))
-        for (row, start, stop), first in zip(self.ranges, self.edges, strict=False):
-            parts[:, row, start:stop] = in_noises[first : first + stop - start].T
-        parts = 0.5 * (parts + parts.swapaxes(-1, -2))
-        own, slope = self._F[:n, :n], parts[-1]
-        for k in range(self.count - 1, 0, -1):
-            in_F[:n, :n] -= 2.0 * slope @ self._all_noises[k - 1]
-            half = own.T @ slope
-            slope = parts[k - 1] - (half + half.T)
+            in_F += self._rows[k - 1].T @ slope
+            slope = slope @ self._F.T + in_plain[k - 1]
+            # The noise's k-th derivative is F times the one before, and B times a power.
+            in_F[:n, :n] += in_noise @ self._noises[k - 1].T
+            in_B += in_noise @ self._powers[k - 1].T
+            in_F[:n, :n] -= in_power.T @ self._powers[k - 1]
+            in_power = self._B.T @ in_noise - in_power @ own
+            in_noise = own.T @ in_noise + H.T @ in_mixed[k - 1]
+            in_H += in_mixed[k - 1] @ self._noises[k - 1].T
+        slope[:, :n] += in_H
         # Whatever F and the density were divided by, times were multiplied by: nothing depends on it.
-        return in_F / self._norm, slope / self._norm, first_readings
+        return in_F / self._norm, 0.5 * (in_B + in_B.T) / self._norm, slope
+
+
+@dataclass(frozen=True)
+class Column:
+    """Measurements of which there is one at each place: what they read, without all that is always zero.
+
+    Parameters
+    ----------
+    numbers : tuple of int
+        Of the observables.
+    states, noise : slices
+        Among the states that noise drives, those that are read, and those with which noise makes a covariance.
+    terms : array, shape (k, o + 1, r)
+        Terms for these states, for all that nothing drives, and for these covariances.
+    is_plain : bool
+        Whether all measurements are of the same observable.
+    """
+
+    numbers: tuple[int, ...]
+    states: slice
+    noise: slice
+    terms: Array
+    is_plain: bool
 
 
 @dataclass(frozen=True)
@@ -161,15 +182,14 @@ class Cuts:
     ----------
     blocks : array of int, shape (c,)
         Their numbers in the chunk.
-    gone, last : arrays of int, shape (c,)
-        Numbers of lengths: in `Frames.motion` of the time since the origin, in `Frames.steps` of the last step alone.
+    gone : array of int, shape (c,)
+        Numbers of lengths in `Frames.motion`: of the time from one origin to the next.
     start : int
         How many such changes come before.
     """
 
     blocks: Numbers
     gone: Numbers
-    last: Numbers
     start: int
 
     @property
@@ -186,23 +206,21 @@ class Frames:
     ----------
     series : Series
     motion : Motion
-        Over the times at whose end frames change, without noise.
-    steps : NoisySteps
-        Of the states that noise drives, over the last steps before frames change.
+        Over the times from origin to origin.
     cuts : tuple of Cuts
-        For each place, that behind the last one included.
+        For each place, that behind the last one included: where the first frame begins, and where the last one ends,
+        all blocks change.
     since : array, shape (p, u)
         Times since the origins.
-    stays : array of bool, shape (p, u)
-        Whether the frame is that of the place before.
+    columns : tuple of Column
+        Of the measurements at each place.
     """
 
     series: Series
     motion: Motion
-    steps: NoisySteps
     cuts: tuple[Cuts, ...]
     since: Array
-    stays: Mask
+    columns: tuple[Column, ...]
 
     def part(self, start: int, stop: int) -> Part:
         """Return some consecutive places.
@@ -212,9 +230,22 @@ class Frames:
         start, stop : int
             The first of them, and the first behind them.
         """
-        before = max(start - 1, 0)
-        weights = self.series.weights(self.since[[before, *range(start, stop)]])
-        return Part(self.series, weights, self.stays[start:stop])
+        return Part(self.columns, self.series.weights(self.since[start:stop]))
+
+    def pull(self, in_terms: list[Array]) -> tuple[Array, Array, Array]:
+        """Return derivatives as `Series.pull` does, from those in the terms of each column.
+
+        Parameters
+        ----------
+        in_terms : list of arrays, shapes (k, o + 1, r)
+        """
+        n, size, found = self.motion.space.noisy, self.motion.space.size, np.zeros_like(self.series.rows)
+        for column, own in zip(self.columns, in_terms, strict=True):
+            first = column.states.stop - column.states.start
+            found[..., column.states] += own[..., :first]
+            found[..., n:size] += own[..., first : first + size - n]
+            found[..., size:][..., column.noise] += own[..., first + size - n :]
+        return self.series.pull(found)
 
 
 @dataclass(frozen=True)
@@ -223,70 +254,53 @@ class Part:
 
     Parameters
     ----------
-    series : Series
-    weights : array, shape (k, p + 1, u)
-        Powers of the times since the origins, at the place before them and at all of them.
-    stays : array of bool, shape (p, u)
-        Whether the frame is that of the place before.
+    columns : tuple of Column
+    weights : array, shape (k, p, u)
+        Powers of the times since the origins.
     """
 
-    series: Series
+    columns: tuple[Column, ...]
     weights: Array
-    stays: Mask
 
-    def noises(self) -> Array:
-        """Return what noise adds to covariances until each place, in the order of the series, shape (e, p, u)."""
-        # The noise begins with the first power of time.
-        powers = self.weights[1:]
-        sums = (self.series.noises[:, :-1] @ powers.reshape(len(powers), -1)).reshape(-1, *powers.shape[1:])
-        found = sums[:, 1:] - sums[:, :-1]
-        found *= self.stays
-        return np.asarray(found)
-
-    def readings(self, observed: Numbers) -> Array:
-        """Return the rows of measurements in the frames of their places, shape (w, s, p, u).
+    def readings(self, observed: Numbers) -> list[Array]:
+        """Return what each column reads in the frames of its places, shapes (r, p, u).
 
         Parameters
         ----------
         observed : array of int, shape (p, w, u)
             The numbers of the observables; that of the row of zeros for none.
         """
-        places, width, count = observed.shape
-        size, weights = self.series.rows.shape[2], self.weights[:, 1:].reshape(len(self.weights), -1)
-        found = np.zeros((width, size, places, count))
-        for own, seen in zip(found, observed.swapaxes(0, 1), strict=True):
-            for number in self.series.numbers(seen):
-                rows, mask = self.series.rows[:, number].T @ weights, seen == number
-                np.copyto(own, rows.reshape(own.shape), where=True if mask.all() else mask)
+        weights, shape = self.weights.reshape(len(self.weights), -1), self.weights.shape[1:]
+        found = []
+        for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
+            parts = [(column.terms[:, number].T @ weights).reshape(-1, *shape) for number in column.numbers]
+            if not column.is_plain:
+                own = np.zeros((column.terms.shape[2], *shape))
+                for number, rows in zip(column.numbers, parts, strict=True):
+                    np.copyto(own, rows, where=seen == number)
+                parts = [own]
+            found += parts
         return found
 
-    def pull(self, in_terms: tuple[Array, Array], in_readings: Array, in_noises: Array, observed: Numbers) -> None:
-        """Add derivatives in the terms of rows and of noises, from those in rows and noises.
+    def pull(self, in_terms: list[Array], in_readings: list[Array], observed: Numbers) -> None:
+        """Add derivatives in the terms of each column, from those in `readings`.
 
         Parameters
         ----------
-        in_terms : tuple of arrays, shapes (k, o + 1, s) and (e, k)
+        in_terms : list of arrays, shapes (k, o + 1, r)
             They grow.
-        in_readings, in_noises : arrays
-            Those in what has the same name.
+        in_readings : list of arrays, shapes (r, p, u)
         observed : array of int, shape (p, w, u)
             As in `readings`.
         """
-        weights = self.weights[:, 1:].reshape(len(self.weights), -1)
-        for own, seen in zip(in_readings, observed.swapaxes(0, 1), strict=True):
-            for number in self.series.numbers(seen):
-                mask = seen == number
-                part = own if mask.all() else own * mask
-                in_terms[0][:, number] += weights @ part.reshape(len(own), -1).T
-        slopes = in_noises * self.stays
-        in_sums = np.zeros((len(slopes), slopes.shape[1] + 1, slopes.shape[2]))
-        in_sums[:, 1:] = slopes
-        in_sums[:, :-1] -= slopes
-        powers = self.weights[1:]
-        in_terms[1][:, :-1] += in_sums.reshape(len(slopes), powers[0].size) @ powers.reshape(len(powers), -1).T
+        weights, seen = self.weights.reshape(len(self.weights), -1), observed.swapaxes(0, 1)
+        for column, slopes, own, which in zip(self.columns, in_terms, in_readings, seen, strict=True):
+            for number in column.numbers:
+                part = own if column.is_plain else own * (which == number)
+                slopes[:, number] += weights @ part.reshape(len(own), -1).T
 
 
-def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -> Frames:
+def make_frames(space: Space, lengths: Array, steps: Numbers, observed: Numbers, variance: Array) -> Frames:
     """Return the frames of the blocks of a chunk.
 
     Parameters
@@ -296,31 +310,51 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, variance: Array) -
         All different lengths of steps.
     steps : array of int, shape (u, p + 1)
         The numbers of the steps, that to the following block included.
+    observed : array of int, shape (p, w, u)
+        The numbers of the observables; that of the row of zeros for none.
     variance : array, shape (o,)
         Of the noise of the measurements of each observable; infinite where there are none.
     """
-    h = lengths[steps.T]
-    places = len(h) - 1
+    times = np.cumsum(lengths[steps.T], axis=0)
+    places, count = len(times) - 1, times.shape[1]
     norm = _norm_of(space)
-    series = Series(space, _LONGEST / norm, norm)
-    long = series.length(variance)
-    since, gone, cut = np.zeros_like(h), np.zeros_like(h), np.zeros(h.shape, dtype=bool)
-    for i in range(1, places + 1):
-        np.add(since[i - 1], h[i], out=gone[i])
-        cut[i] = gone[i] > long if i < places else True
-        since[i] = np.where(cut[i], 0.0, gone[i])
-    where, blocks = np.nonzero(cut)
-    whole, first = np.unique(gone[where, blocks], return_inverse=True)
-    single, second = np.unique(h[where, blocks], return_inverse=True)
+    cut = _cut(times[:-1], 2.0 * Series(space, _LONGEST / norm, norm).reach(variance))
+    # One frame after the other, block by block.
+    blocks, where = np.nonzero(cut.T)
+    is_last = np.append(blocks[1:] != blocks[:-1], True)
+    until = np.where(is_last, places, np.append(where[1:], places)) - 1
+    origins = 0.5 * (times[where, blocks] + times[until, blocks])
+    numbers = (np.cumsum(cut, axis=0) - 1) + np.flatnonzero(np.append(True, is_last[:-1]))
+    since = times[:-1] - origins[numbers]
+    is_first = np.append(True, is_last[:-1])
+    gone = np.concatenate([origins - np.where(is_first, 0.0, np.roll(origins, 1)), times[-1] - origins[is_last]])
+    where, blocks = np.concatenate([where, np.full(count, places)]), np.concatenate([blocks, np.arange(count)])
+    order = np.argsort(where, kind="stable")
+    whole, which = np.unique(gone[order], return_inverse=True)
+    where, blocks = where[order], blocks[order]
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
-    cuts = tuple(Cuts(blocks[a:b], first[a:b], second[a:b], a) for a, b in pairwise(edges))
-    since = since[:-1]
-    series = Series(space, float(since.max(initial=0.0)), norm)
-    stays = ~cut[:-1]
-    stays[0] = False
-    n = space.noisy
-    motion = Motion(replace(space, density=np.zeros_like(space.density)), whole)
-    return Frames(series, motion, NoisySteps(space.matrix[:n, :n], space.density, single), cuts, since, stays)
+    cuts = tuple(Cuts(blocks[a:b], which[a:b], a) for a, b in pairwise(edges))
+    series = Series(space, float(np.abs(since).max(initial=0.0)), norm)
+    columns = tuple(series.column(seen) for seen in observed.swapaxes(0, 1))
+    return Frames(series, Motion(space, whole), cuts, since, columns)
+
+
+def _cut(times: Array, long: float) -> NDArray[np.bool_]:
+    """Return where new frames begin, shape (p, u)."""
+    found, first = np.zeros(times.shape, dtype=bool), times[0]
+    found[0] = True
+    for own, now in zip(found[1:], times[1:], strict=True):
+        gone = now - first
+        if gone.max(initial=0.0) > long:
+            np.greater(gone, _SOON * long, out=own)
+            first = np.where(own, now, first)
+    return found
+
+
+def _range(there: NDArray[np.bool_]) -> slice:
+    """Return from where on and up to where something is there."""
+    own = np.flatnonzero(there)
+    return slice(int(own[0]), int(own[-1]) + 1) if len(own) else slice(0, 0)
 
 
 def _norm_of(space: Space) -> float:

@@ -29,14 +29,15 @@ _USUAL, _ASKED = 128, 48
 #: Of a short record fewer: so many rows at least, and so many times the root of all rows, where the ways through a
 #: block and from block to block cost about the same.
 _LEAST, _ROOT = 12, 0.6
-#: Where blocks share nothing their length is nothing to the cost of each: longer ones, as soon as there are so many.
-_LONGER, _MANY = 2, 1000
+#: Where blocks share nothing their length is nothing to the cost of each: longer ones, up to so many times, as long as
+#: there are so many.
+_LONGER, _MANY = 4, 700
 #: Blocks that are no more often than this share nothing, and are worked on by themselves.
 _RARE = 3
 #: So few are worked on as those that share matrices: a filter inside them would cost as much as for hundreds.
 _FEW = 8
 #: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
-_TOGETHER, _AT_ONCE = 2_000_000, 640
+_TOGETHER, _AT_ONCE = 2_000_000, 1000
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
 _FULL = 0.5
 
@@ -312,8 +313,8 @@ class MarkovData(Measured):
         if wanted not in self._layouts:
             found = self._make(wanted, np.zeros(0))[0]
             rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
-            if not (length or self.length) and rare >= _MANY:
-                found = self._make(_LONGER * wanted, np.zeros(0))[0]
+            if not (length or self.length) and rare >= 2 * _MANY:
+                found = self._make(min(_LONGER, rare // _MANY) * wanted, np.zeros(0))[0]
             self._layouts[wanted] = found
         return self._layouts[wanted]
 

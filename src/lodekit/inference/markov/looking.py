@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from lodekit.inference.markov.between import Border, Smoothed
 from lodekit.inference.markov.filtering import Filter, Projected
@@ -23,6 +24,8 @@ __all__ = ["Look", "Seen"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: Noise of less than this, in units of states, is rounding.
+_NOTHING = 1e-15
 #: Numbers that covariances of states in blocks which are worked on together may have.
 _TOGETHER = 2_000_000
 
@@ -40,15 +43,42 @@ class Seen:
         How they follow from the state at the start of the block, given its measurements.
     end : array, shape (a, s, s)
         Their covariance with the state at its end, given these and all before.
-    covariance : array, shape (a, s, a, s)
-        Given everything.
+    roots : array, shape (a, s, r)
+        Of their covariance given everything, but for what noise between the ends of the block does.
+    rest : array, shape (a, n, a, n)
+        The covariance that this adds, given both ends and the measurements.
     """
 
     block: int
     asked: Numbers
     start: Array
     end: Array
-    covariance: Array
+    roots: Array
+    rest: Array
+
+    def covariance(self, readings: Array) -> Array:
+        """Return the covariance of rows of numbers, given everything, shape (a, o, a, o).
+
+        Parameters
+        ----------
+        readings : array, shape (a, o, s)
+            At each place.
+        """
+        own, noisy = readings @ self.roots, readings[..., : self.rest.shape[1]]
+        found = np.einsum("aor,bpr->aobp", own, own)
+        return np.asarray(found + np.einsum("aoi,aibj,bpj->aobp", noisy, self.rest, noisy))
+
+    def variance(self, readings: Array) -> Array:
+        """Return the variance of rows of numbers, given everything, shape (a, o): rows come first, squares last.
+
+        Parameters
+        ----------
+        readings : array, shape (a, o, s)
+            At each place.
+        """
+        noisy = readings[..., : self.rest.shape[1]]
+        rest = np.einsum("aoi,aiaj,aoj->ao", noisy, self.rest, noisy)
+        return np.asarray(np.sum((readings @ self.roots) ** 2, axis=2) + np.maximum(rest, 0.0))
 
 
 @dataclass(frozen=True)
@@ -76,6 +106,11 @@ class Look:
     def information(self) -> Array:
         """What all later data know of the state at the start of each block, shape (b + 1, s, s)."""
         return self.filter.inform()
+
+    @cached_property
+    def later(self) -> Array:
+        """Roots of what each block and all after it say of the state at its start, shape (b + 1, s, s)."""
+        return self.filter.look_back()
 
     @cached_property
     def _asked(self) -> list[tuple[Numbers, list[Numbers], list[Numbers]]]:
@@ -178,20 +213,32 @@ class Look:
             # Of the states at all places, and at the end, with all measurements: whitened.
             with_y = np.einsum("uajb,ujwb->uajw", joint[..., :-1, :].reshape(count, (places + 1) * n, places, n), rows)
             cross = with_y.reshape(count, places + 1, n, places * width) @ white.inverse[:, None].swapaxes(-1, -2)
+            later = own.carried.later[blocks]
+            moved, V = white.moved @ later, white.noise[:, :, :n]
+            # What later blocks say of the state at the start, and of the noise at the end.
+            said = self.later[blocks + 1] @ np.concatenate([moved, V], axis=2)
+            unit = np.broadcast_to(np.eye(size + n), (count, size + n, size + n))
+            U = np.linalg.qr(np.concatenate([said, unit], axis=1), mode="r") if size else unit
+            back = _invert(V[:, :n])
             for row, (block, here, which) in enumerate(zip(blocks.tolist(), inner, asked, strict=True)):
                 A = np.zeros((len(here), size, size))
                 A[:, :n, :n], A[:, n:, n:] = inside.carried[row, here, :, :n], inside.quiet[row, here]
                 C = cross[row, here]
                 start = A.copy()
                 start[:, :n] -= C @ white.design[row]
-                later = own.carried.later[block]
-                spread = start @ later
-                end = spread @ (white.moved[row] @ later).T
-                end[:, :n, :n] += joint[row, here][:, :, -1] - C @ white.gain[row].T
-                after = self.information[block + 1]
-                total = np.einsum("aik,bjk->aibj", spread, spread) - np.einsum("aik,kl,bjl->aibj", end, after, end)
-                total[:, :n, :, :n] += joint[row, here][:, :, here] - np.einsum("aim,bjm->aibj", C, C)
-                yield Seen(block, which, start, end, total)
+                roots = np.zeros((len(here), size, size + n))
+                roots[:, :, :size] = start @ later[row]
+                end = roots[:, :, :size] @ moved[row].T
+                with_end = joint[row, here][:, :, -1] - C @ white.gain[row].T
+                end[:, :n, :n] += with_end
+                rest = joint[row, here][:, :, here] - np.einsum("aim,bjm->aibj", C, C)
+                if rest.any():
+                    roots[:, :n, size:] = with_end @ back[row].T
+                    rest -= np.einsum("aim,bjm->aibj", roots[:, :n, size:], roots[:, :n, size:])
+                if size:
+                    flat = roots.reshape(-1, size + n).T
+                    roots = lapack.dtrtrs(U[row], flat, trans=1)[0].T.reshape(roots.shape)
+                yield Seen(block, which, start, end, roots, rest)
 
     def _joint(self, white: White) -> Array:
         """Return the covariance of states at all places and the end, given the start, (u, p + 1, n, p + 1, n)."""
@@ -264,3 +311,19 @@ class Look:
         seen = (motion.readings[observed] @ path[:, :-1]).reshape(count, -1, size)
         flat = path[:, :-1].reshape(count * places, s, size)
         return layout.gather(seen, len(own.variance)), flat[self.places], start
+
+
+def _invert(roots: Array) -> Array:
+    """Return inverses of roots as `roots_of` makes them, shape (u, n, n); directions without noise stay without.
+
+    Parameters
+    ----------
+    roots : array, shape (u, n, n)
+    """
+    scales = np.sqrt(np.sum(roots**2, axis=2, keepdims=True))
+    safe = np.where(scales > 0, scales, 1.0)
+    # Columns are orthogonal in units of the states.
+    own = roots / safe
+    values = np.sum(own**2, axis=1)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > _NOTHING)
+    return np.asarray(inverse[:, :, None] * (own / safe).swapaxes(-1, -2))

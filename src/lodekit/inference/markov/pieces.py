@@ -7,32 +7,31 @@ its start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
-from lodekit.data.spool import Spool
+from lodekit.data.spool import Head, LeftOut, Spool
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import Evidence, SearchLimits
 from lodekit.inference.markov.between import Border
 from lodekit.inference.markov.evaluation import Pulled, Solved, pull_start, residual_of, solve
 from lodekit.inference.markov.inside import Total
 from lodekit.inference.markov.layout import MarkovData
-from lodekit.inference.markov.posterior import MarkovPosterior
+from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
+from lodekit.prior.relayed import Relay
 
-__all__ = ["PIECE", "PiecesEngine", "PiecesPosterior"]
+__all__ = ["PIECE", "PiecesEngine"]
 
 Array = NDArray[np.float64]
-Numbers = NDArray[np.intp]
 #: Rows that are in memory at the same time; irregular ones take about a kilobyte each.
 PIECE = 100_000
 #: So many times tell how large modes are on average.
@@ -40,8 +39,6 @@ _SOME = 400
 #: An error of the log evidence, relative to itself or to the number of measurements, for which blocks are cut shorter,
 #: and by how much.
 _FINE, _SHORTER = 1e-10, 4
-#: So many functions are drawn at the same time.
-_DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -56,11 +53,14 @@ class PiecesEngine:
         The rows.
     most : int
         How many of them are a piece.
+    left_out : LeftOut, optional
+        Where these are the end of longer rows: what is known of those before them.
     """
 
     prior: Prior
     spool: Spool
     most: int = field(default_factory=lambda: PIECE)
+    left_out: LeftOut | None = None
     _last: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,12 +74,28 @@ class PiecesEngine:
     @cached_property
     def size(self) -> int:
         """The number of measurements."""
-        return int(self._squares[0].sum())
+        return int(self._squares[0].sum()) + (self.left_out.size if self.left_out else 0)
 
     @cached_property
     def starts(self) -> Array:
         """The time of the first row of each piece, in the user's unit."""
         return np.array([self.spool.time(row) for row in range(0, self.spool.count, self.most)])
+
+    @cached_property
+    def _relay(self) -> Relay | None:
+        """What the response to known inputs hands from piece to piece; None where there are none."""
+        driven = self.prior.observables.driven
+        if driven is None:
+            return None
+        if self.left_out is None:
+            return Relay(driven.drive, driven.signals, [driven.start, *self.starts[1:].tolist()])
+        theta = len(self.prior.observables.compiled.parameters)
+        known = [(driven.evaluate(head.point[:theta])[0], head.response) for head in self.left_out.heads]
+
+        def first(table: Array) -> Array:
+            return next(state for own, state in known if _is_same(own, table))
+
+        return Relay(driven.drive, driven.signals, self.starts.tolist(), first)
 
     @property
     def limits(self) -> SearchLimits:
@@ -92,8 +108,8 @@ class PiecesEngine:
         """Whether several threads pay: never, its matrices are small."""
         return False
 
-    def piece(self, number: int) -> MarkovData:
-        """Return a piece of the record, read from disk.
+    def series(self, number: int) -> list[Series]:
+        """Return the measurements in a piece of the record, one series for each observable of the prior.
 
         Parameters
         ----------
@@ -101,11 +117,22 @@ class PiecesEngine:
         """
         known = {item.observable: item for item in self.spool.read(number * self.most, (number + 1) * self.most)}
         names, nothing = self.prior.noise.observables, np.zeros(0)
-        series = [known.get(name, Series(name, nothing, nothing, nothing)) for name in names]
-        data = MarkovData.of(self.prior, series)
+        return [known.get(name, Series(name, nothing, nothing, nothing)) for name in names]
+
+    def piece(self, number: int) -> MarkovData:
+        """Return a piece of the record, read from disk.
+
+        Parameters
+        ----------
+        number : int
+        """
+        series, prior = self.series(number), self.prior
+        if self._relay is not None:
+            prior = replace(prior, observables=replace(prior.observables, driven=self._relay.piece(number)))
+        data = MarkovData.of(prior, series)
         after = self.starts[number + 1 : number + 2]
         until = float(self.prior.units.scaled_times(after)[0]) if len(after) else None
-        return replace(data, until=until, goes_on=number > 0)
+        return replace(data, until=until, goes_on=number > 0 or self.left_out is not None)
 
     def solve(self, data: MarkovData, hyper: Hyperparameters, border: Border, *, keep: bool = False) -> Solved | None:
         """Return the log evidence of a piece; None where something is not finite.
@@ -124,7 +151,8 @@ class PiecesEngine:
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
-        found = self._forward(hyper)
+        # A gradient needs all rows.
+        found = None if self.left_out is not None else self._forward(hyper)
         if found is None:
             return Evidence.impossible(hyper)
         noise, theta, total, last = np.zeros(len(hyper.noise)), np.zeros(len(hyper.theta)), None, None
@@ -147,6 +175,8 @@ class PiecesEngine:
 
     def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        if self.left_out is not None and self._head(hyper) is None:
+            return -np.inf, 0.0
         found = self._forward(hyper)
         return (-np.inf, 0.0) if found is None else (found.value, found.error)
 
@@ -199,7 +229,7 @@ class PiecesEngine:
     def _forward(self, hyper: Hyperparameters) -> _Forward | None:
         """Return the log evidence, and what goes from piece to piece; None where something is not finite."""
         while True:
-            found, places, width = _Forward(), 1, 1
+            found, places, width = self._begin(hyper), 1, 1
             for number in range(len(self.starts)):
                 data = self.piece(number)
                 solved = self.solve(data, hyper, found.borders[-1])
@@ -213,18 +243,57 @@ class PiecesEngine:
             # A covariance inside a block loses digits where noise is small against what the block may do.
             self._last["length"] = max(1, places // _SHORTER) * width
 
+    def _head(self, hyper: Hyperparameters) -> Head | None:
+        """Return what rows that were left out say; None where nobody has kept that."""
+        heads, point = self.left_out.heads if self.left_out else (), np.concatenate(hyper.parts)
+        return next((head for head in heads if _is_same(head.point, point)), None)
+
+    def _begin(self, hyper: Hyperparameters) -> _Forward:
+        """Return what is known before the first row."""
+        if self.left_out is None:
+            return _Forward()
+        head = self._head(hyper)
+        if head is None:
+            raise LodekitError(
+                "this model was saved without most of its rows, which are too many, and with them other values of what "
+                "was learned cannot be tried; fit again with the file"
+            )
+        return _Forward(head.value, head.error, [Border(head.root, head.mean)])
+
+    def tail(self, posterior: PiecesPosterior, first: int) -> tuple[float, float, Border, Array]:
+        """Return log evidence and error of all pieces before one, what is said at its start, and the response there.
+
+        Parameters
+        ----------
+        posterior : PiecesPosterior
+            Of this engine.
+        first : int
+            The piece.
+        """
+        hyper, value, error = posterior.hyper, posterior.value, posterior.error
+        for number in range(first, len(self.starts)):
+            solved = self.solve(self.piece(number), hyper, posterior.borders[number])
+            if solved is not None:
+                value, error = value - solved.value, error - solved.error
+        response = np.zeros(0)
+        if self._relay is not None and self.prior.observables.driven is not None:
+            response = self._relay.begin(first, self.prior.observables.driven.evaluate(hyper.theta))
+        return value, max(error, 0.0), posterior.borders[first], response
+
     def _backward(
         self, hyper: Hyperparameters, borders: list[Border], *, keep: bool = False
     ) -> Iterator[tuple[MarkovData, Solved]]:
         """Yield pieces, from the last one to the first, with all that is said at both ends."""
-        score = information = None
+        score = information = later = None
         for number in range(len(self.starts) - 1, -1, -1):
             data, start = self.piece(number), borders[number]
-            solved = self.solve(data, hyper, replace(start, score=score, information=information), keep=keep)
+            border = replace(start, score=score, information=information, later=later)
+            solved = self.solve(data, hyper, border, keep=keep)
             if solved is None:
                 return
             yield data, solved
             score, information = solved.smoothed.scores[0], solved.filter.inform()[0]
+            later = None if keep else solved.filter.look_back()[0]
 
 
 @dataclass
@@ -243,141 +312,6 @@ class _Forward:
     borders: list[Border] = field(default_factory=lambda: [Border()])
 
 
-@dataclass(frozen=True)
-class PiecesPosterior:
-    """The posterior of rows on disk; pieces in which something is asked for are read again.
-
-    Parameters
-    ----------
-    engine : PiecesEngine
-    hyper : Hyperparameters
-    borders : tuple of Border
-        What is said at both ends of each piece.
-    value, error : float
-        The log evidence in the user's units, and about how large an error rounding makes in it.
-    """
-
-    engine: PiecesEngine
-    hyper: Hyperparameters
-    borders: tuple[Border, ...]
-    value: float
-    error: float
-    _kept: dict[int, MarkovPosterior] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": {}}
-
-    @property
-    def rounding(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data: states do not cancel."""
-        return float(np.finfo(float).eps)
-
-    def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
-        return []
-
-    def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met, in any piece."""
-        for number in range(len(self.borders)):
-            if self.engine.piece(number).noise.exact.any():
-                self._piece(number).check_exact_values()
-
-    def mean(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior mean of `observables` at `times`, in the user's units, shape (n, o)."""
-        return self._ask(observables, times, lambda own, some: own.mean(observables, some))
-
-    def variance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        return self._ask(observables, times, lambda own, some: own.variance(observables, some))
-
-    def covariance(self, observables: Observables, times: Array) -> Array:
-        """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o).
-
-        Times have to be in one piece of the record.
-        """
-        numbers = np.unique(self._numbers(observables, times))
-        if len(numbers) > 1:
-            _refuse("covariances of times that are far apart")
-        count = observables.count
-        if not len(numbers):
-            return np.zeros((0, count, 0, count))
-        return self._piece(int(numbers[0])).covariance(observables, times)
-
-    def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
-
-        Draws from the prior go through all pieces; on the way back each piece makes its own again, to correct them.
-
-        Parameters
-        ----------
-        observables, times
-            As in `mean`.
-        size : int
-            How many functions.
-        generator : numpy.random.Generator
-        """
-        numbers = self._numbers(observables, times)
-        found = np.zeros((size, len(times), observables.count))
-        for first in range(0, size, _DRAWS):
-            count = min(_DRAWS, size - first)
-            for own, drawn in self._draw(observables, times, numbers, generator.integers(1 << 62, size=2), count):
-                found[first : first + count, own] = drawn
-        return found
-
-    def _draw(
-        self, observables: Observables, times: Array, numbers: Numbers, seed: Numbers, count: int
-    ) -> Iterator[tuple[Numbers, Array]]:
-        """Yield which times are in a piece, and draws there, shape (k, a, o), from the last piece to the first."""
-        starts: list[tuple[Array | None, Array | None]] = [(None, None)]
-        score = None
-        last = len(self.borders) - 1
-        for number in (*range(last), *range(last, -1, -1)):
-            own = np.flatnonzero(numbers == number)
-            piece, (state, mean) = self._piece(number), starts[number]
-            look, rows = piece.look_at_once(observables, times[own])
-            # The same numbers on the way there and back.
-            generator = np.random.default_rng([*seed.tolist(), number])
-            seen, states, end = look.draw(count, generator, state)
-            variance = piece.data.noise.variance(self.hyper.noise)
-            noise = np.sqrt(variance)[:, None] * generator.standard_normal(seen.shape)
-            ahead = len(starts) == number + 1 and number < last
-            border = Border(mean=mean, score=None if ahead else score)
-            y, smoothed = look.smooth(piece.solved.residual[:, None] - seen - noise, border)
-            if ahead:
-                starts.append((end, smoothed.last))
-                continue
-            score = smoothed.scores[0]
-            every = states + look.follow(y, smoothed)
-            yield own, piece.combine(observables, times[own], rows, every).transpose(2, 0, 1)
-
-    def _numbers(self, observables: Observables, times: Array) -> Numbers:
-        """Return the piece that each time is in."""
-        if observables.windows is not None:
-            _refuse("means and totals over intervals")
-        return np.maximum(np.searchsorted(self.engine.starts, times, side="right") - 1, 0)
-
-    def _ask(
-        self, observables: Observables, times: Array, question: Callable[[MarkovPosterior, Array], Array]
-    ) -> Array:
-        found, numbers = np.zeros((len(times), observables.count)), self._numbers(observables, times)
-        for number in np.unique(numbers).tolist():
-            found[numbers == number] = question(self._piece(number), times[numbers == number])
-        return found
-
-    def _piece(self, number: int) -> MarkovPosterior:
-        """Return the posterior in one piece; the last one is kept."""
-        if number not in self._kept:
-            data = self.engine.piece(number)
-            solved = self.engine.solve(data, self.hyper, self.borders[number])
-            if solved is None:
-                raise AccuracyError("the states are not finite at these values; check units and starting values")
-            self._kept.clear()
-            self._kept[number] = MarkovPosterior(data, self.hyper, solved, self.engine.length)
-        return self._kept[number]
-
-
-def _refuse(what: str) -> NoReturn:
-    raise LodekitError(
-        f"the rows of this fit are on disk, as they are too many for memory, and {what} are not made of them; fit a "
-        "piece of the record, or ask for means and deviations at some times"
-    )
+def _is_same(first: Array, second: Array) -> bool:
+    """Return whether two points are the same to rounding."""
+    return first.shape == second.shape and bool(np.allclose(first, second, rtol=1e-9, atol=0.0, equal_nan=True))

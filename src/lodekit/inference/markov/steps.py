@@ -41,6 +41,11 @@ class NoisySteps:
     """
 
     def __init__(self, F: Array, B: Array, lengths: Array) -> None:
+        self.transitions = self.noises = np.zeros((len(lengths), 0, 0))
+        if len(F):
+            self._make(F, B, lengths)
+
+    def _make(self, F: Array, B: Array, lengths: Array) -> None:
         self._norm = float(np.abs(F).sum(axis=1).max(initial=0.0)) or 1.0
         self._F, self._B = F / self._norm, B / self._norm
         sizes = lengths * self._norm
@@ -84,7 +89,9 @@ class NoisySteps:
             Those in the noises are symmetric; where nothing drives the states, they are zeros.
         """
         in_grown, in_noise = in_transitions.copy(), in_noises.copy()
-        size = len(self._F)
+        size = in_grown.shape[-1]
+        if not size:
+            return np.zeros((0, 0)), np.zeros((0, 0))
         for active, E, Q in reversed(self._past):
             G, across = in_grown[active], E.swapaxes(-1, -2)
             in_grown[active] = 2.0 * G + G @ across + across @ G

@@ -268,7 +268,7 @@ class _Walk:
         self._motion, self._steps = layout.motion(own.space, numbers), which.reshape(count, -1)
         observed = layout.observed[first]
         variance = np.append(own.variance, 1.0)[layout.numbers[first]]
-        self._swept: Swept = sweep(self._motion, self._steps, observed, np.zeros(observed.shape), variance, keep=True)
+        self._swept: Swept = sweep(self._motion, self._steps, observed, variance)
         self._values = values[chunk.blocks].reshape(count, often, layout.places, -1)
         self._means = means[chunk.blocks]
         pairs = np.stack([np.repeat(np.arange(count), often), groups[chunk.blocks].ravel()], axis=1)
@@ -296,7 +296,7 @@ class _Walk:
             errors, deviations = np.zeros((2, count, often, width))
             for j in range(width):
                 white = swept.white[i, j].T
-                sigma, W, add = swept.deviations[i, j], white[:, :size], white[:, size + 1 :]
+                sigma, W, add = swept.deviations[i, j], white[:, :size], white[:, size:]
                 z = (self._values[:, :, i, j] - np.einsum("ukn,un->uk", rest, H[:, i, j])) / sigma[:, None]
                 rest = rest + z[:, :, None] * add[:, None]
                 known = known - add[:, :, None] * white[:, None]
@@ -311,4 +311,4 @@ class _Walk:
                 errors[:, :, j] = e * sigma[:, None]
                 deviations[:, :, j] = size_of[self._groups] * sigma[:, None]
             A[:, :n], A[:, n:, n:] = known[:, :, :size], swept.quiet[i].transpose(2, 0, 1)
-            yield _Place(i, errors, deviations, A, rest, known[:, :, size + 1 :], means, roots, self._groups)
+            yield _Place(i, errors, deviations, A, rest, known[:, :, size:], means, roots, self._groups)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from lodekit.inference.markov.framed import Framed, sweep_framed
 from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
@@ -88,10 +89,15 @@ def _project(basis: Array, z: Array) -> tuple[Array, Array]:
     return own + more, left - basis @ more
 
 
+def _length(rows: int, size: int) -> int:
+    """Return how many rows a basis has: one more than columns at least, for what is left of values."""
+    return max(rows, size + 1)
+
+
 def _basis_of(design: Array) -> tuple[Array, Array]:
     """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R."""
     count, rows, size = design.shape
-    padded = np.zeros((count, max(rows, size), size))
+    padded = np.zeros((count, _length(rows, size), size))
     padded[:, :rows] = design
     if not size:
         return padded, np.zeros((count, 0, 0))
@@ -108,21 +114,26 @@ class Alone:
     swept : Framed
     basis, told : arrays, shapes (u, m, s) and (u, s, s)
         As in `White`.
-    z, said, left : arrays, shapes (u, m, 1), (u, s, 1) and (u, m, 1)
-        Whitened measurements, these in the basis, and what is left of them.
+    said, left : arrays, shapes (u, s, 1) and (u, m, 1)
+        Whitened measurements in the basis, and what is left of them.
     """
 
     swept: Framed
     basis: Array
     told: Array
-    z: Array
     said: Array
     left: Array
 
     @property
+    def z(self) -> Array:
+        """The whitened measurements, shape (u, m, 1)."""
+        own = self.swept.white[:, :, self.told.shape[-1]]
+        return own.reshape(-1, own.shape[-1]).T[:, :, None]
+
+    @property
     def count(self) -> int:
         """About how many numbers it has."""
-        return self.basis.size + 2 * self.z.size + self.swept.count
+        return self.basis.size + self.left.size + self.swept.count
 
     @classmethod
     def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array) -> Alone:
@@ -143,11 +154,32 @@ class Alone:
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
         own_values = values[blocks].reshape(observed.shape)
         swept = sweep_framed(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
-        size = space.size + 1
-        white = swept.white[:, :, :size].transpose(3, 0, 1, 2).reshape(len(blocks), -1, size)
-        basis, told = _basis_of(white[..., :-1])
-        z = white[..., -1:]
-        return cls(swept, basis, told, z, *_project(basis, z))
+        return cls(swept, *_split(swept.white[:, :, : space.size + 1]))
+
+
+def _split(white: Array) -> tuple[Array, Array, Array, Array]:
+    """Return the basis of designs, these in it, values in it, and what is left of them, as `Alone` has them.
+
+    Parameters
+    ----------
+    white : array, shape (p, w, s + 1, u)
+        Designs and values.
+    """
+    places, width, size, count = white.shape
+    rows = places * width
+    length = _length(rows, size - 1)
+    # Columns that are a power of two apart would push each other out of the cache.
+    own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
+    own[:, :, :rows] = white.reshape(rows, size, count).transpose(2, 1, 0)
+    R = np.zeros((count, size, size))
+    for found, inner in zip(own, R, strict=True):
+        # In place: what is left of values, when the design is taken out of them, is the last column of Q.
+        factor, tau, _, _ = lapack.dgeqrf(found.T, overwrite_a=1)
+        inner[:] = factor[:size]
+        lapack.dorgqr(factor, tau, overwrite_a=1)
+    R *= np.triu(np.ones((size, size)))
+    basis, left = own[:, :-1].swapaxes(1, 2), own[:, -1] * R[:, -1:, -1]
+    return basis, R[:, :-1, :-1], R[:, :-1, -1:], left[:, :, None]
 
 
 def together(values: Array, chunk: Chunk) -> Array:

@@ -75,7 +75,7 @@ class ResponsePlan:
             self._laid = (key, laid)
         return self._laid[1]
 
-    def respond(self, matrices: StateMatrices, delays: ArrayLike | None = None) -> Response:
+    def respond(self, matrices: StateMatrices, delays: ArrayLike | None = None, begin: Array | None = None) -> Response:
         """Return the response at given numbers.
 
         Parameters
@@ -83,20 +83,24 @@ class ResponsePlan:
         matrices : StateMatrices
         delays : array, shape (m,), optional
             How much later each input acts; none where not given.
+        begin : array, shape (s,), optional
+            The states at the start; zero where not given.
         """
         later = np.zeros(len(self.signals)) if delays is None else np.asarray(delays, dtype=float)
-        return Response(self, matrices, later)
+        return Response(self, matrices, later, begin)
 
 
 class _Part:
     """The motion on one side of the start, in states of like size."""
 
-    def __init__(self, schedule: Schedule, steps: Steps) -> None:
+    def __init__(self, schedule: Schedule, steps: Steps, begin: Array | None = None) -> None:
         self.schedule, self.steps = schedule, steps
         self.table = Table(steps, schedule.steps)
         self.lags = Table(steps, schedule.events.lags)
         self.transitions: Array = self.table.matrices[:, :, : steps.states]
         states = np.zeros((len(schedule.steps.which) + 1, steps.states))
+        if begin is not None:
+            states[0] = begin
         even = schedule.even_inputs
         if even is None:
             states[1:] = self.force(self.table.matrices, self.lags.matrices)
@@ -111,7 +115,7 @@ class _Part:
         self.states = states
 
     def _run(self, states: Array) -> None:
-        """Replace what is added in each step by the states, shape (k, n + 1, s), zero at the start."""
+        """Replace what is added in each step by the states, shape (k, n + 1, s), from those at the start."""
         factors = self.transitions.swapaxes(1, 2)
         run_through(factors, self.schedule.steps.which, states[:, 1:], states[:, 0])
 
@@ -167,10 +171,15 @@ class _Part:
             self._add(forcing, kicks)
         return -schedule.sign * forcing
 
-    def pull_back(self, weights: Array, H: Array, with_delays: bool) -> tuple[Array, Array, Array]:
-        """Return the derivatives of ``sum weights * (H states[at])`` in F, G and the delays, zero where not asked."""
+    def pull_back(
+        self, weights: Array, H: Array, with_delays: bool, end: Array | None = None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return the derivatives of ``sum weights * (H states[at])`` in F, G, delays and the states at the start.
+
+        Those in the delays are zero where nobody asks; `end` is what the states at the end are worth beside.
+        """
         schedule, s, m = self.schedule, self.steps.states, self.steps.inputs
-        worth = self._find_worth(weights, H)
+        worth = self._find_worth(weights, H, end)
         of_steps = np.empty((s, self.steps.width, len(schedule.steps.distinct))).transpose(2, 0, 1)
         of_steps[:, :, :s] = schedule.steps.collect(worth, self.states[:-1])
         events, of_lags, even = schedule.events, np.zeros(self.lags.matrices.shape), schedule.even_inputs
@@ -197,15 +206,23 @@ class _Part:
             if self.steps.orders == 2:
                 for found, table in ((of_steps, self.table), (of_lags, self.lags)):
                     of_delays += np.einsum("ujm,ujm->m", found[:, :, s + m :], table.matrices[:, :, s : s + m])
-        return of_F, of_G, -schedule.sign * of_delays
+        return of_F, of_G, -schedule.sign * of_delays, self._worth_of_start(weights, H, worth, end)
 
-    def _find_worth(self, weights: Array, H: Array) -> Array:
+    def _worth_of_start(self, weights: Array, H: Array, worth: Array, end: Array | None) -> Array:
+        """Return what the states at the start are worth, shape (s,)."""
+        at = np.arange(len(self.states))[self.schedule.at]
+        found = np.asarray(weights[:, at == 0].sum(axis=1) @ H)
+        if len(worth):
+            return np.asarray(found + worth[0] @ self.transitions[self.schedule.steps.which[0]])
+        return found if end is None else found + end
+
+    def _find_worth(self, weights: Array, H: Array, end: Array | None = None) -> Array:
         """Return what the state after each step is worth, shape (n, s), where ``H states[at]`` has weights, (q, n)."""
         schedule, which = self.schedule, self.schedule.steps.which
         if isinstance(schedule.at, slice) and len(schedule.steps.distinct) == 1 and len(weights) < len(H.T):
             own = np.ascontiguousarray(weights[:, 1 - (schedule.at.start or 0) :].T)
             worth = np.empty((len(which), len(H.T)))
-            worth[-1] = own[-1] @ H
+            worth[-1] = own[-1] @ H + (0.0 if end is None else end)
             drive_through(self.transitions[0], H, own[None, :-1], worth[-1:], worth[None, :-1], backwards=True)
             return worth
         worth = np.zeros(self.states.shape)
@@ -213,6 +230,8 @@ class _Part:
             worth[schedule.at] = weights.T @ H
         else:
             np.add.at(worth, schedule.at, weights.T @ H)
+        if end is not None:
+            worth[-1] += end
         worth = worth[1:]
         if len(which) > 1:
             run_through(self.transitions, which[1:], worth[None, :-1], worth[-1:], backwards=True)
@@ -227,9 +246,11 @@ class Response:
     plan : ResponsePlan
     matrices : StateMatrices
     delays : array, shape (m,)
+    begin : array, shape (s,), optional
+        The states at the start; zero where not given.
     """
 
-    def __init__(self, plan: ResponsePlan, matrices: StateMatrices, delays: Array) -> None:
+    def __init__(self, plan: ResponsePlan, matrices: StateMatrices, delays: Array, begin: Array | None = None) -> None:
         self.plan, self.matrices = plan, matrices
         self._is_finite = matrices.is_finite and bool(np.isfinite(delays).all())
         self._parts: list[tuple[slice, _Part]] = []
@@ -240,7 +261,8 @@ class Response:
             for part, schedule in plan.schedules(delays):
                 F, G = self._to_scales(matrices.F), matrices.G / self._scales[:, None]
                 steps = Steps(schedule.sign * F, schedule.sign * G, plan.orders)
-                self._parts.append((part, _Part(schedule, steps)))
+                own = None if begin is None else begin / self._scales
+                self._parts.append((part, _Part(schedule, steps, own)))
 
     def _to_scales(self, F: Array) -> Array:
         return np.asarray(F * self._scales / self._scales[:, None])
@@ -260,6 +282,13 @@ class Response:
                     own += D1 @ feed[1]
                 found[:, part] = own
         return found
+
+    @property
+    def end(self) -> Array:
+        """The states at the last time, shape (s,); NaN where they are not finite, zero where there is none."""
+        if not self._is_finite:
+            return np.full(len(self._scales), np.nan)
+        return np.asarray(self._parts[0][1].states[-1] * self._scales)
 
     def jacobian(self, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
         """Return the derivatives of the values in p parameters, shape (p, q, n).
@@ -285,25 +314,33 @@ class Response:
                 found[:, :, part] = change
         return found
 
-    def pull_back(self, weights: Array, *, with_delays: bool = True) -> tuple[StateMatrices, Array]:
-        """Return the derivatives of ``sum weights * values`` in all matrices, and in the delays, shape (m,).
+    def pull_back(
+        self, weights: Array, *, with_delays: bool = True, end: Array | None = None
+    ) -> tuple[StateMatrices, Array, Array]:
+        """Return the derivatives of ``sum weights * values`` in all matrices, the delays, (m,), and the start, (s,).
 
         Parameters
         ----------
         weights : array, shape (q, n)
         with_delays : bool
             Whether those in the delays are wanted; they are zero otherwise.
+        end : array, shape (s,), optional
+            What the states at the last time are worth beside; nothing where not given.
         """
         matrices = self.matrices
         of_F, of_G, of_H, of_D, of_D1 = (np.zeros(a.shape) for a in vars(matrices).values())
-        of_delays = np.zeros(len(self.plan.signals))
+        of_delays, of_start = np.zeros(len(self.plan.signals)), np.zeros(len(self._scales))
         if not self._is_finite:
             nan = (np.full(a.shape, np.nan) for a in (of_F, of_G, of_H, of_D, of_D1))
-            return StateMatrices(*nan), np.full(len(of_delays), np.nan)
+            return StateMatrices(*nan), np.full(len(of_delays), np.nan), np.full(len(of_start), np.nan)
+        later = None if end is None else end * self._scales
         with np.errstate(over="ignore", invalid="ignore"):
             for part, motion in self._parts:
                 own, feed, sign = weights[:, part], motion.schedule.feed, motion.schedule.sign
-                d_F, d_G, d_delays = motion.pull_back(own, matrices.H * self._scales, with_delays)
+                d_F, d_G, d_delays, d_start = motion.pull_back(
+                    own, matrices.H * self._scales, with_delays, later if sign > 0 else None
+                )
+                of_start += d_start / self._scales
                 of_F += sign * self._to_scales(d_F)
                 of_G += sign * d_G / self._scales[:, None]
                 of_H += own @ motion.states[motion.schedule.at] * self._scales
@@ -313,7 +350,7 @@ class Response:
                     of_slopes = own @ feed[1].T
                     of_D1 += of_slopes
                     of_delays -= (matrices.D * of_slopes).sum(0) if with_delays else 0.0
-        return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays
+        return StateMatrices(of_F, of_G, of_H, of_D, of_D1), of_delays, of_start
 
     def gradient(self, weights: Array, slopes: StateMatrices, d_delays: Array | None = None) -> Array:
         """Return the derivatives of ``sum weights * values`` in p parameters, shape (p,).
@@ -326,6 +363,6 @@ class Response:
         d_delays : array, shape (p, m), optional
             Derivatives of the delays; none where not given.
         """
-        of_matrices, of_delays = self.pull_back(weights, with_delays=d_delays is not None)
+        of_matrices, of_delays, _ = self.pull_back(weights, with_delays=d_delays is not None)
         found = of_matrices.contract(slopes)
         return found if d_delays is None else found + d_delays @ of_delays

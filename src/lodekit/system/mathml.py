@@ -8,8 +8,8 @@ from fractions import Fraction
 from html import escape
 
 from lodekit.system.display import GREEK, split_name
+from lodekit.system.facts import Facts
 from lodekit.system.grammar import parse_equations
-from lodekit.system.system import System
 from lodekit.system.tree import Call, Derivative, Expression, Name, Negative, Number, Power, Product, Sum, walk
 
 __all__ = ["equations_to_mathml", "name_to_mathml"]
@@ -20,7 +20,7 @@ _TIMES = "<mo>·</mo>"
 _MINUS = "<mo>−</mo>"
 
 
-def equations_to_mathml(system: System) -> list[str]:
+def equations_to_mathml(system: Facts) -> list[str]:
     """Return the equations of a system as MathML, one each, as the user has written them.
 
     Channels and parameters carry these words as their class, so that a style can tell them apart.

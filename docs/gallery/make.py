@@ -1,0 +1,212 @@
+"""The gallery: every script of `examples/` is run, and becomes a page with its story, code, output and figure.
+
+    python docs/gallery/make.py [NAME ...] [--data FOLDER]
+
+Pages and figures are part of the project, so that the site shows real records though these are not. A page whose record
+is not there stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import os
+import runpy
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES, GALLERY = ROOT / "examples", ROOT / "docs" / "gallery"
+#: What follows these words stands below the figure.
+SEE = "What to see: "
+GROUPS = {
+    "The systems of the paper": ("bipendulum", "heating", "three_tank"),
+    "Oscillators and masses": (
+        "free_decay",
+        "spring_mass_damper",
+        "shaken_oscillator",
+        "two_mass",
+        "mass_chain",
+        "cart_pendulum",
+        "quarter_car",
+    ),
+    "Circuits, tanks, rooms and drugs": ("rlc_circuit", "dc_motor", "coupled_tanks", "compartments", "two_room"),
+    "Real records": ("tclab", "lamp", "school"),
+}
+NAMES = tuple(name for names in GROUPS.values() for name in names)
+#: Of the figure on a page, and of the small one in the index.
+DPI, SMALL_WIDTH = 120, 360
+COLUMNS = 3
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script of `examples/`, taken apart.
+
+    Parameters
+    ----------
+    title, story, see : str
+        The first line of its docstring, what follows, and what to see in its figure.
+    code : str
+        What comes after the docstring.
+    """
+
+    title: str
+    story: str
+    see: str
+    code: str
+
+
+def read_script(name: str) -> Script:
+    """Return the parts of a script.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, without its ending.
+    """
+    text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    title, _, rest = (ast.get_docstring(tree) or "").partition("\n")
+    story, _, see = rest.partition(SEE)
+    code = "\n".join(text.splitlines()[tree.body[0].end_lineno :])
+    return Script(title.removesuffix("."), story.strip(), see.strip(), code.strip())
+
+
+def run_script(name: str, folder: Path, data: Path | None = None, dpi: int = DPI) -> str:
+    """Return what a script prints; its figure lies in the folder.
+
+    Parameters
+    ----------
+    name : str
+    folder : Path
+        Where it runs.
+    data : Path, optional
+        Where real records are; scripts that need none do not ask.
+    dpi : int
+        Of its figure.
+    """
+    import matplotlib as mpl
+
+    printed, arguments, here = io.StringIO(), sys.argv, Path.cwd()
+    script = str(EXAMPLES / f"{name}.py")
+    try:
+        sys.argv = [script] if data is None else [script, str(data)]
+        os.chdir(folder)
+        with contextlib.redirect_stdout(printed), mpl.rc_context({"savefig.dpi": dpi}):
+            runpy.run_path(script, run_name="__main__")
+    finally:
+        sys.argv = arguments
+        os.chdir(here)
+    return printed.getvalue()
+
+
+def make_page(name: str, output: str) -> str:
+    """Return the page of a script as Markdown.
+
+    Parameters
+    ----------
+    name, output : str
+        The script, and what it printed.
+    """
+    script, shown = read_script(name), describe_system(name)
+    return (
+        f"<!-- made by docs/gallery/make.py from examples/{name}.py -->\n\n# {script.title}\n\n{script.story}\n\n"
+        f"{shown}"
+        f"![{script.title}](figures/{name}.png)\n\n{SEE}{script.see}\n\n"
+        f"## How it was made\n\n`python examples/{name}.py`:\n\n```python\n{script.code}\n```\n\n"
+        f"It prints:\n\n```text\n{output.rstrip()}\n```\n"
+    )
+
+
+def describe_system(name: str) -> str:
+    """Return the equations of a system of the catalog, and what they imply; nothing for a real record.
+
+    Parameters
+    ----------
+    name : str
+    """
+    import lodekit as lk
+
+    example = lk.catalog.find_example(name)
+    if example is None:
+        return ""
+    equations = "\n".join(example.system.equations)
+    return f"Its equations, `lk.catalog.{name}()`:\n\n```text\n{equations}\n```\n\n{example.system.explain()}\n\n"
+
+
+def make_index() -> str:
+    """Return the first page: a small figure of each, in groups."""
+    lines = [
+        "<!-- made by docs/gallery/make.py -->",
+        "",
+        "# Gallery",
+        "",
+        "Every system of the catalog, and every real record, fitted by a short script that you can run:",
+        "`examples/NAME.py` in the repository. All pages read alike. Black points are measurements, the blue",
+        "line is the mean with its 95 % band, dashed red is the truth where it is known, and grey is where",
+        "nothing was measured. The suite runs every script, and compares what it prints with what the pages",
+        "say.",
+        "",
+    ]
+    for title, names in GROUPS.items():
+        lines += [f"## {title}", ""]
+        for start in range(0, len(names), COLUMNS):
+            row = names[start : start + COLUMNS]
+            pictures = [f"[![{read_script(n).title}](figures/{n}-small.png)]({n}.md)" for n in row]
+            blanks = [""] * (COLUMNS - len(row))
+            lines += [] if start else ["| " + " | ".join([" "] * COLUMNS) + " |", "|" + " --- |" * COLUMNS]
+            lines += ["| " + " | ".join(cells) + " |" for cells in (pictures + blanks, _titles(row) + blanks)]
+        lines.append("")
+    return "\n".join([*lines, "```{toctree}", ":hidden:", "", *NAMES, "```", ""])
+
+
+def _titles(names: tuple[str, ...]) -> list[str]:
+    return [f"[{read_script(name).title}]({name}.md)" for name in names]
+
+
+def save_pictures(name: str, made: Path) -> None:
+    """Write the figure of a script in few colours, and a small one.
+
+    Parameters
+    ----------
+    name : str
+    made : Path
+        The figure as the script has drawn it.
+    """
+    from PIL import Image
+
+    with Image.open(made) as opened:
+        picture = opened.convert("RGB")
+    picture.quantize(64, dither=Image.Dither.NONE).save(GALLERY / "figures" / f"{name}.png", optimize=True)
+    small = picture.copy()
+    small.thumbnail((SMALL_WIDTH, round(0.75 * SMALL_WIDTH)), Image.Resampling.LANCZOS)
+    small.quantize(48, dither=Image.Dither.NONE).save(GALLERY / "figures" / f"{name}-small.png", optimize=True)
+
+
+def main() -> None:
+    """Run the scripts, and write their pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which scripts; all by default")
+    default = Path(os.environ.get("LODEKIT_DATA", ROOT.parent / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=default, help="where real records are")
+    given = parser.parse_args()
+    for name in given.names or NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                output = run_script(name, Path(folder), given.data.resolve())
+            except SystemExit as stop:
+                print(f"{name}: left as it is, {stop}")
+                continue
+            save_pictures(name, Path(folder, f"{name}.png"))
+        (GALLERY / f"{name}.md").write_text(make_page(name, output), encoding="utf-8")
+        print(f"{name}: {(GALLERY / 'figures' / f'{name}.png').stat().st_size // 1000} kB")
+    (GALLERY / "index.md").write_text(make_index(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

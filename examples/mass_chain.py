@@ -1,0 +1,31 @@
+"""A chain of masses, seen at its ends.
+
+Four masses between springs, pushed at the first by a force that nobody records. Only the first and the last mass have
+a sensor. The two in between, and the force, follow from the equations.
+
+What to see: one free function moves everything, so two sensors are more than enough: one would leave only initial
+states open.
+"""
+
+import numpy as np
+
+import lodekit as lk
+
+example = lk.catalog.mass_chain(4)
+print(example.system.explain())
+
+t = np.linspace(0, 20, 50)
+exact = example.solution_at(t)
+noise = 0.1 * np.random.default_rng(0).standard_normal((50, 2))
+gp = lk.LODEGP(example.system, random_state=0).fit(
+    t, {"x1": exact[:, 0] + noise[:, 0], "x4": exact[:, 3] + noise[:, 1]}
+)
+
+mean, std = gp.predict(t, return_std=True)
+for j, name in enumerate(example.system.channels):
+    seen = "measured" if name in ("x1", "x4") else "never measured"
+    off = np.sqrt(np.mean((mean - exact)[:, j] ** 2))
+    print(f"{name}: off by {off:.4f}, says {np.sqrt(np.mean(std[:, j] ** 2)):.4f} ({seen})")
+
+figure = gp.plot(np.linspace(0, 20, 300), truth=example.solution_at)
+figure.savefig("mass_chain.png")

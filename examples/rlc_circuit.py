@@ -1,0 +1,31 @@
+"""A circuit, and the charge that no instrument shows.
+
+Resistor, coil and capacitor in series. Voltage V and current i are on the oscilloscope; the charge q of the capacitor
+is not. The coil has its inductance printed on it; resistance and capacitance are learned.
+
+What to see: q' = i leaves the charge open by a constant, and the second equation closes it, because the voltage at
+the capacitor is q/C.
+"""
+
+import numpy as np
+
+import lodekit as lk
+
+example = lk.catalog.rlc_circuit()
+parts = {"L": lk.Parameter(fixed=0.5), "R": lk.Parameter(positive=True), "C": lk.Parameter(positive=True)}
+system = lk.System(example.system.equations, parameters=parts)
+
+t = np.linspace(0, 4, 40)
+exact = dict(zip(system.channels, example.solution_at(t).T, strict=True))
+noise = np.random.default_rng(0)
+seen = {name: exact[name] + 0.01 * noise.standard_normal(40) for name in ("i", "V")}
+gp = lk.LODEGP(system, random_state=0).fit(t, seen)
+
+for name in ("R", "C"):
+    found = gp.parameters_[name]
+    print(f"{name} = {found.value:.3f} +- {found.std_error:.3f} (truth: {float(example.values[name]):g})")
+charge, std = gp.predict(t, "q", return_std=True)
+print(f"q: off by {np.sqrt(np.mean((charge - exact['q']) ** 2)):.4f}, says {np.sqrt(np.mean(std**2)):.4f}")
+
+figure = gp.plot(truth=example.solution_at, units={"t": "s", "q": "C", "i": "A", "V": "V"})
+figure.savefig("rlc_circuit.png")

@@ -1,0 +1,30 @@
+"""The force that nobody measured.
+
+Two masses on two springs; a force F pulls the second. Masses and stiffnesses are known from the drawing, both
+positions are filmed, and the force is wanted. That is a problem of input estimation: F is a free function of the
+system, never measured, and comes out with a band.
+
+What to see: F is as far from the measurements as a fourth derivative, so its band is wider than those of the
+positions. It is widest at the ends, where only one side has data.
+"""
+
+import numpy as np
+
+import lodekit as lk
+
+example = lk.catalog.two_mass()
+print(example.system.explain().splitlines()[0])
+
+t = np.linspace(0, 20, 60)
+exact = example.solution_at(t)
+seen = exact[:, :2] + 0.1 * np.random.default_rng(0).standard_normal((60, 2))
+gp = lk.LODEGP(example.system.substitute(example.values), random_state=0).fit(t, {"x1": seen[:, 0], "x2": seen[:, 1]})
+
+force, std = gp.predict(t, "F", return_std=True)
+print(f"F runs from {exact[:, 2].min():.1f} to {exact[:, 2].max():.1f}")
+print(f"off by {np.sqrt(np.mean((force - exact[:, 2]) ** 2)):.2f}, and says {np.sqrt(np.mean(std**2)):.2f}")
+inner = slice(6, -6)
+print(f"off by {np.sqrt(np.mean((force - exact[:, 2])[inner] ** 2)):.3f} away from the ends")
+
+figure = gp.plot(np.linspace(0, 20, 300), truth=example.solution_at, units={"t": "s", "x1": "m", "x2": "m", "F": "N"})
+figure.savefig("two_mass.png")

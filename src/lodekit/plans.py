@@ -1,0 +1,255 @@
+"""Plans of experiments: from what is assumed, or was learned, to the errors that parameters will have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lodekit.arguments import check_count, check_finite, check_positive, check_seed, read_times
+from lodekit.data.inputs import InputSignal
+from lodekit.data.units import Units
+from lodekit.errors import LodekitError
+from lodekit.experiment import Assumed, Experiment
+from lodekit.fitted import Fit
+from lodekit.prior.draws import draw_solutions, natural_hyperparameters
+from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.modes import mode_groups
+from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.settings import Arguments
+from lodekit.simulation import find_value
+from lodekit.system.system import System
+
+__all__ = ["plan_experiment", "plan_next"]
+
+Array = NDArray[np.float64]
+
+
+def plan_experiment(
+    system: System,
+    t: ArrayLike | Mapping[str, ArrayLike],
+    values: Mapping[str, float] | None = None,
+    *,
+    noise: Mapping[str, float],
+    inputs: Mapping[str, Any] | None = None,
+    start: Mapping[str, float] | None = None,
+    latent: str = "se",
+    lengthscale: float | None = None,
+    amplitude: float = 1.0,
+    draws: int = 31,
+    random_state: int = 0,
+) -> Experiment:
+    """Return how well parameters will be known from measurements that nobody has made yet.
+
+    The standard errors are those of the information in such measurements at the assumed values, with initial states,
+    and lengthscales and deviations of free functions, unknown: how fits will scatter, and about what each will say.
+
+    Parameters
+    ----------
+    system : System
+    t : array-like, shape (n,), or dict of observable to array-like
+        When measurements would be made: all at the same times, or each observable at its own.
+    values : dict of str to float
+        The parameters, as far as they can be guessed; fixed and start values of the system stand in for others.
+    noise : dict of observable to float
+        What would be measured, and the standard deviation of its noise.
+    inputs : dict of channel to (times, values), values at the times `t`, number, or InputSignal, optional
+        What would be set, and held between samples.
+    start : dict of observable to float, optional
+        Where the system starts, at the first of all times; from rest by default.
+    latent, lengthscale, amplitude : str, float, float
+        Where functions of time remain free: their covariance, how long they take to change (a fifth of the whole time
+        by default), and about how large motions are, in the units of what is measured.
+    draws, random_state : int
+        How many such motions are looked at, with which seed; errors are what fits to all of them would scatter by.
+
+    Examples
+    --------
+    Heat for ten minutes and let it cool; is one thermometer enough to know the time constant to 1 %?
+
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> plant = lk.System("tau*T' + T - Ta = K*Q", parameters=["tau", "K", "Ta"])
+    >>> assumed = {"tau": 80.0, "K": 0.5, "Ta": 20.0}
+    >>> found = lk.plan_experiment(
+    ...     plant, np.arange(0, 1200, 5.0), assumed, noise={"T": 0.2}, inputs={"Q": ([0, 60, 660], [0, 60, 0])}
+    ... )
+    >>> found.relative["tau"] < 0.01, found.duration(0.01, ["tau"]) < 1200
+    (True, True)
+    """
+    _check_values(system, values or {})
+    reader, times, levels = _read_question(system, t, noise, inputs)
+    arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
+    units, hyper = _assume_values(reader, arguments, values or {}, times, levels, lengthscale, amplitude)
+    return _assume(reader, arguments, hyper, units, levels, times, start, draws, random_state)
+
+
+def _check_values(system: System, values: Mapping[str, float]) -> None:
+    if not isinstance(system, System):
+        raise LodekitError(f"expected a System, got {type(system).__name__}")
+    for name in values:
+        if name not in system.parameters:
+            raise LodekitError(f"unknown parameter {name!r}; expected some of {', '.join(system.parameters) or 'none'}")
+
+
+def _assume_values(
+    reader: ObservableReader,
+    arguments: Arguments,
+    values: Mapping[str, float],
+    times: Mapping[str, Array],
+    noise: Mapping[str, float],
+    lengthscale: float | None,
+    amplitude: float,
+) -> tuple[Units, Hyperparameters]:
+    """Return the unit of time, and all values that are assumed."""
+    arguments.check()
+    first = min(float(own.min()) for own in times.values())
+    span = max(float(own.max()) for own in times.values()) - first or 1.0
+    units = Units(first, span, np.ones(len(noise)))
+    observables = reader.compile(list(noise), units)
+    theta = np.array([find_value(reader.system, name, values) for name in observables.compiled.parameters])
+    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    hyper = natural_hyperparameters(observables, arguments.latents(reader.reduced), theta, length / span)
+    size = check_positive("amplitude", amplitude)
+    return units, replace(hyper, deviations=size * hyper.deviations, mode_deviations=size * hyper.mode_deviations)
+
+
+def plan_next(
+    fit: Fit,
+    t: ArrayLike | Mapping[str, ArrayLike],
+    *,
+    noise: Mapping[str, float] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    start: Mapping[str, float] | None = None,
+    draws: int = 31,
+    random_state: int = 0,
+) -> Experiment:
+    """Return how well parameters will be known from one more experiment alone, if all is as this fit has learned it.
+
+    Parameters
+    ----------
+    t, inputs, start, draws, random_state
+        As in `lodekit.plan_experiment`; what was an input is one again, and does between samples what it did.
+    noise : dict of observable to float, optional
+        What would be measured, and its noise; by default what was measured, with the noise that was learned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> decay = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> t = np.arange(0.0, 10.0)
+    >>> gp = lk.LODEGP(decay, random_state=0).fit(t, np.exp(-0.3 * t) + 0.01 * np.cos(9 * t))
+    >>> denser = gp.plan_experiment(np.linspace(0, 9, 91), start={"x": 1.0})
+    >>> denser.std_errors["a"] < 0.5 * gp.bse["a"]
+    True
+    """
+    fit = fit.parts[0]
+    if fit.prior.channels is not None or fit.prior.disturbances:
+        raise LodekitError("plans need prior='latent' and no disturbances; try lk.plan_experiment(system, ...)")
+    if missing := [name for name in fit.measurements.inputs if name not in (inputs or {})]:
+        raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
+    known = {name: fit.typical_noise(name) for name in fit.measurements.names} if noise is None else noise
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    reader, times, known = _read_question(fit.system, t, known, inputs, kinds)
+    units = replace(fit.prior.units.plain(len(known)), start=min(float(own.min()) for own in times.values()))
+    return _assume(reader, fit.arguments, fit.hyperparameters, units, known, times, start, draws, random_state)
+
+
+def _read_question(
+    system: System, t: Any, noise: Any, inputs: Any, kinds: Mapping[str, str] | None = None
+) -> tuple[ObservableReader, dict[str, Array], dict[str, float]]:
+    """Return a reader that knows the inputs, times and noise of each observable, from what the user gave."""
+    if not isinstance(noise, Mapping) or not noise:
+        raise LodekitError(
+            f"expected noise as a dict of what would be measured, such as noise={{'{system.plain_channels[0]}': 0.1}}, "
+            f"got {noise!r}"
+        )
+    levels = {str(name): check_positive(f"the noise of {name}", level) for name, level in noise.items()}
+    times = {name: read_times(t[name] if isinstance(t, Mapping) else t) for name in levels}
+    if not all(len(own) for own in times.values()):
+        raise LodekitError("expected at least one time, got none")
+    at = None if isinstance(t, Mapping) else read_times(t)
+    signals = {
+        name: _signal(name, given, (kinds or {}).get(name, "hold"), at) for name, given in (inputs or {}).items()
+    }
+    Arguments(inputs={name: own.kind for name, own in signals.items()} or None).known_inputs(system)
+    return ObservableReader(system, signals), times, levels
+
+
+def _signal(name: str, given: Any, kind: str, at: Array | None) -> InputSignal:
+    """Return an input from what the user gave."""
+    if isinstance(given, InputSignal):
+        return given
+    if isinstance(given, Real):
+        return InputSignal([0.0], [float(given)], kind)  # type: ignore[arg-type]
+    if at is not None and isinstance(given, np.ndarray | list) and np.ndim(given) == 1 and len(given) == len(at) > 2:
+        return InputSignal(at, given, kind)  # type: ignore[arg-type]
+    if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
+        what = "(times, values), values at the times t, or a number"
+        raise LodekitError(f"expected {what} for the input {name}, got {type(given).__name__}")
+    return InputSignal(given[0], given[1], kind)  # type: ignore[arg-type]
+
+
+def _assume(
+    reader: ObservableReader,
+    arguments: Arguments,
+    hyper: Hyperparameters,
+    units: Units,
+    noise: Mapping[str, float],
+    times: Mapping[str, Array],
+    start: Mapping[str, float] | None,
+    draws: int,
+    random_state: int,
+) -> Experiment:
+    """Return the experiment with what would be measured in it."""
+    check_count("draws", draws)
+    check_seed(random_state)
+    latents = arguments.latents(reader.reduced)
+    every = np.unique(np.concatenate(list(times.values())))
+    observables = reader.compile_plain(list(noise), units)
+    if not latents:
+        # Initial states are told by the data alone, as in fits to known inputs.
+        arguments = replace(arguments, mode_deviation="open")
+        drawn = _follow(reader, observables, hyper, units, every, start)[None]
+    elif start is not None:
+        raise LodekitError("functions of time remain free here, and their start with them; leave start out")
+    else:
+        generator = np.random.default_rng(random_state)
+        with np.errstate(all="ignore"):
+            drawn = draw_solutions(observables, latents, hyper, every, draws, generator)
+        drawn = drawn + generator.standard_normal(drawn.shape) * np.array(list(noise.values()))
+    check_finite(drawn.transpose(1, 0, 2), every)
+    curves = [
+        {name: own[np.searchsorted(every, times[name]), place] for place, name in enumerate(noise)} for own in drawn
+    ]
+    assumed = Assumed(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves)
+    return assumed.look(list(noise))
+
+
+def _follow(
+    reader: ObservableReader,
+    observables: Observables,
+    hyper: Hyperparameters,
+    units: Units,
+    times: Array,
+    start: Mapping[str, float] | None,
+) -> Array:
+    """Return what observables do from rest, or from values at the start, shape (n, o)."""
+    if not reader.inputs and not start:
+        raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
+    own, groups = observables.evaluate(hyper.theta), mode_groups(observables.compiled)
+    curves: Array = np.stack(observables.means(own, times, slopes=False)[0], axis=1)
+    if not start or not groups:
+        return curves
+    given, at = reader.compile_plain(list(start), units), np.array([units.start])
+    there = given.evaluate(hyper.theta)
+    known = np.concatenate(given.means(there, at, slopes=False)[0])
+    design = np.concatenate(given.mode_basis(there, groups, given.units.scaled_times(at), slopes=False)[0])
+    weights = np.linalg.lstsq(design, np.array([float(value) for value in start.values()]) - known, rcond=None)[0]
+    modes, _ = observables.mode_basis(own, groups, units.scaled_times(times), slopes=False)
+    return np.asarray(curves + np.stack([part @ weights for part in modes], axis=1))

@@ -1,0 +1,51 @@
+"""Thresholds that make up for what learning errs by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.online.cusum import run_length, span_of, threshold_among, threshold_for
+from lodekit.online.learned import draw_log_variances, find_threshold
+
+
+def test_the_rate_is_right_on_average_over_variances() -> None:
+    """Streams of scores with a variance of their own: 4000 alarms are expected, and the plain threshold has more."""
+    generator, rate, streams, rows = np.random.default_rng(0), 5e-3, 400, 2000
+    logs = 0.15 * generator.standard_normal(streams)
+    counts = []
+    for threshold in (threshold_among(rate, 0.5, logs), threshold_for(rate, 0.5)):
+        high, low, alarms = np.zeros(streams), np.zeros(streams), 0
+        for row in np.random.default_rng(1).standard_normal((rows, streams)) * np.exp(0.5 * logs):
+            high, low = np.maximum(0.0, high + row - 0.5), np.maximum(0.0, low - row - 0.5)
+            crossed = (high > threshold) | (low > threshold)
+            high[crossed] = low[crossed] = 0.0
+            alarms += int(crossed.sum())
+        counts.append(alarms / (rows * streams))
+    assert counts[0] == pytest.approx(rate, rel=0.05)
+    assert counts[1] > 1.08 * rate
+
+
+def test_thresholds_without_doubt_are_the_plain_ones() -> None:
+    for logs in (np.zeros((0, 2)), np.zeros(5)):
+        assert threshold_among(1e-4, 0.5, logs) == pytest.approx(threshold_for(1e-4, 0.5), abs=2e-4)
+    # All scores a tenth larger: as if threshold and reference were smaller.
+    scale = 1.1
+    found = threshold_among(1e-3, 0.5, np.full(3, 2.0 * np.log(scale)))
+    assert 2.0 / run_length(found / scale, 0.5 / scale) == pytest.approx(1e-3, rel=1e-3)
+    assert span_of(6.0, 0.5) == 9
+
+
+def test_a_level_of_noise_is_known_as_well_as_its_measurements_tell() -> None:
+    """The logarithm of a variance that n values tell has the variance 2/n; with known noise nothing is in doubt."""
+    times = np.linspace(0.0, 5.0, 200)
+    values = np.exp(-times) + 0.1 * np.random.default_rng(0).standard_normal(200)
+    system = lk.System("x' = -x")
+    learned = lk.LODEGP(system, random_state=0).fit(times, values).fit_
+    logs = draw_log_variances(learned, learned.measurements.series, 1)
+    assert logs.std() == pytest.approx(np.sqrt(2.0 / 200), rel=0.1)
+    plain = threshold_for(1e-4, 0.5)
+    assert find_threshold(learned, learned.measurements.series, 1e-4, 1.0) > plain + 0.05
+    given = lk.LODEGP(system, mode_deviation=1.0).fit(times, values, 0.1)
+    assert given.stream().threshold == plain

@@ -1,0 +1,353 @@
+"""The studio without its page: what is typed, matched, written, kept and saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lodekit as lk
+from lodekit.data.looking import look_at
+from lodekit.errors import DataError, LodekitError, ParameterError
+from lodekit.studio.companion import LOST, Companion, Company
+from lodekit.studio.desk import Desk
+from lodekit.studio.drawing import draw_exponents, draw_record, on_ground
+from lodekit.studio.fits import begin_fit, collect, read_fit
+from lodekit.studio.reading import LONGEST, read_equations
+from lodekit.studio.recording import match_columns, open_recording
+from lodekit.studio.replies import ASKED
+from lodekit.studio.saving import pack_session, safe_name, unpack_session
+from lodekit.studio.session import Assignment, Entry, Session, read_session
+from lodekit.studio.shelf import Room, Shelf
+from lodekit.studio.simulating import Wish, make_data
+from lodekit.studio.sliders import Warm
+from lodekit.studio.words import analyse, exponents_at
+from lodekit.studio.work import Workshop, hide_folder
+from lodekit.studio.worker import RESULT, run
+from lodekit.studio.writing import write_python, write_shell
+from lodekit.system.catalog import examples
+from lodekit.system.files import read_system_file
+from lodekit.workflow import MODEL
+
+EXAMPLES = {example.name: example for example in examples()}
+
+
+class Present(Companion):
+    """A companion without a process."""
+
+    is_free = True
+    pid = 1
+
+    def __init__(self) -> None:
+        self.is_dismissed, self.asked = False, 3.0
+
+    def ask(self, name: str, *arguments: object, limit: float = 1.0) -> object:
+        return ASKED[name](*arguments)
+
+    def dismiss(self) -> None:
+        self.is_dismissed = True
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The heating system of the catalog with simulated data, a part of them held out."""
+    room = Room("token", tmp_path)
+    found = Desk(room, Workshop())
+    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
+    found.take_example("heating")
+    found.simulate(Wish())
+    found.mark(7.0, 10.0, for_validation=True)
+    return found
+
+
+class Patient(Workshop):
+    """A workshop that does its work here and now."""
+
+    def begin(self, folder: Path, wanted: object, limit: float = 1.0) -> object:  # type: ignore[override]
+        (folder / "request.json").write_text(json.dumps(wanted))
+        run(folder)
+        return Done(folder, str(wanted["task"]))  # type: ignore[index]
+
+
+class Done:
+    """A task that has ended."""
+
+    is_running = False
+
+    def __init__(self, folder: Path, task: str) -> None:
+        self.folder, self.task = folder, task
+
+    def result(self) -> dict[str, object]:
+        return dict(json.loads((self.folder / RESULT).read_text()))
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", list(EXAMPLES))
+def test_equations_of_the_catalog_are_understood_without_a_list_of_parameters(name: str) -> None:
+    system = EXAMPLES[name].system
+    found = read_equations("\n".join(system.equations))
+    # An offset such as the temperature outside looks like a channel; it has to be declared.
+    assert set(found.taken) == set(system.parameters) - {"Ta"}
+    again = read_equations("\n".join(system.equations), ", ".join(system.parameters))
+    assert again.system is not None
+    assert analyse(again.system).sentences == tuple(again.system.explain().splitlines())
+
+
+def test_names_that_are_not_used_wait_until_they_are() -> None:
+    found = read_equations("x' = -a*x", "a, later")
+    assert found.system is not None
+    assert list(found.system.parameters) == ["a"]
+
+
+def test_absurd_texts_are_refused_in_words() -> None:
+    assert str(LONGEST) in read_equations("x" * (LONGEST + 1)).trouble
+    assert read_equations("x' = " + "(" * 5000 + "x" + ")" * 5000).trouble
+    assert "not linear" in read_equations("x*x = 1").trouble
+
+
+def test_exponents_are_those_of_numpy() -> None:
+    system = lk.System("x''' + a*x'' + b*x' + c*x = u", parameters=["a", "b", "c"])
+    found = exponents_at(system, ["u"], {"a": 1.5, "b": 2.5, "c": 3.5})
+    expected = np.roots([1.0, 1.5, 2.5, 3.5])
+    assert np.sort_complex(np.array(found)) == pytest.approx(np.sort_complex(expected), abs=1e-12)
+
+
+def test_what_is_typed_about_a_parameter_is_kept_though_it_is_wrong() -> None:
+    entry = Entry("k", 2.0, bounds="five to six", prior="cauchy(1, 2)")
+    with pytest.raises(ParameterError, match=r"k: expected a number on each side"):
+        entry.parameter()
+    with pytest.raises(ParameterError, match="expected a prior such as"):
+        replace(entry, bounds="").parameter()
+    assert read_session(Session(entries=(entry,)).to_dict()).entries == (entry,)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        lk.Parameter(positive=True, bounds=(0.1, 10), start=2),
+        lk.Parameter(fixed=9.81),
+        lk.Parameter(prior=lk.Normal(5, 1), start=0.25),
+        lk.Parameter(positive=True, prior=lk.LogNormal(5, 0.7), start=1),
+    ],
+)
+def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parameter, desk: Desk) -> None:
+    entry = Entry.of("a", parameter)
+    assert entry.parameter(starts=True) == parameter
+    desk.room.session = desk.session.with_entry(entry)
+    path = desk.room.folder / "system.toml"
+    path.write_text(desk.system_file(starts=True))
+    assert read_system_file(path).system.parameters["a"] == parameter
+
+
+def test_a_session_that_was_tampered_with_is_refused() -> None:
+    spoiled: object
+    for spoiled in (None, [], {"equations": 1}, {**Session().to_dict(), "entries": [{"name": 3}]}):
+        with pytest.raises(LodekitError, match="expected a session"):
+            read_session(spoiled)
+
+
+def test_stepped_columns_become_inputs_and_a_person_has_the_last_word(tmp_path: Path) -> None:
+    rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13}" for k in range(40))
+    (tmp_path / "log.csv").write_text(f"time [s],u,y\n{rows}\n")
+    look = look_at(tmp_path / "log.csv")
+    system = lk.System("tau*y' + y = K*u", parameters=["tau", "K"])
+    assert {m.assignment.channel: m.assignment.kind for m in match_columns(look, system, ())} == {"y": "", "u": "hold"}
+    said = match_columns(look, system, [Assignment("u", "u", "linear"), Assignment("y", "")])
+    assert [(m.assignment.column, m.assignment.kind) for m in said] == [("", ""), ("u", "linear")]
+
+
+def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: Desk) -> None:
+    desk.room.session = desk.session.with_assignment(Assignment("u", ""))
+    path = desk.room.folder / "system.toml"
+    path.write_text(desk.system_file())
+    assert read_system_file(path).columns == {"u": "-"}
+    assert "over the measurements" in desk.picture().svg
+    assert "not measured" in desk.picture().svg
+
+
+def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("a,b\n" + "\n".join(f"{k % 3},{k % 5}" for k in range(9)))
+    assert not open_recording(tmp_path / "log.csv").records
+    assert open_recording(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
+
+
+def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
+    example = EXAMPLES["heating"]
+    wish = Wish(count=400, noise=0.05, gaps=0.25, hidden=("u",), seed=3)
+    (tmp_path / "log.csv").write_text(make_data(wish, example.system, {}, example))
+    found = open_recording(tmp_path / "log.csv")
+    assert set(found.columns) == {"f1", "f2"}
+    times, values = found.points()["f1"]
+    # A quarter is missing, give or take four standard deviations of a count.
+    assert abs(len(times) - 300) < 4 * np.sqrt(400 * 0.25 * 0.75)
+    error = values - example.solution_at(times)[:, 0]
+    size = 0.05 * np.std(example.solution_at(np.linspace(0, 10, 400))[:, 0])
+    assert np.std(error) == pytest.approx(size, rel=0.2)
+    with pytest.raises(LodekitError, match="at least one channel"):
+        make_data(Wish(hidden=("f1", "f2", "u")), example.system, {}, example)
+
+
+def test_windows_of_fit_and_validation_never_overlap(desk: Desk) -> None:
+    assert (desk.session.window, desk.session.held_out) == ((None, 7.0), (7.0, 10.0))
+    desk.mark(2.0, 8.0, for_validation=False)
+    assert (desk.session.window, desk.session.held_out) == ((2.0, 8.0), (8.0, 10.0))
+    desk.mark(0.0, 10.0, for_validation=False)
+    assert desk.session.held_out is None
+
+
+def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) -> None:
+    """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
+    desk.workshop = Patient()
+    begin_fit(desk)
+    assert collect(desk)
+    (name,) = desk.session.tray
+    found = read_fit(desk, name)
+    script = (
+        write_python(desk.settled())
+        .replace("write_results(", "(lambda *_: None)(")
+        .replace("compute_results(product)", "None")
+    )
+    for file in ("system.toml", "simulated.csv"):
+        script = script.replace(f'"{file}"', repr(str(desk.room.folder / name / file)))
+    names: dict[str, object] = {}
+    exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
+    gp = names["gp"]
+    assert isinstance(gp, lk.LODEGP)
+    assert found["log_evidence"] == gp.log_evidence_
+    assert {n: own["value"] for n, own in found["parameters"].items()} == {
+        n: e.value for n, e in gp.parameters_.items()
+    }
+    curve = Warm.of_fit(lk.LODEGP.load(desk.room.folder / name / MODEL).fit_).curve({})
+    assert np.array_equal(curve.mean, gp.predict(curve.times))
+    assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
+    content = pack_session(desk.session, desk.room.folder)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert unpack_session(content, elsewhere) == desk.session
+    assert (elsewhere / name / RESULT).read_bytes() == (desk.room.folder / name / RESULT).read_bytes()
+    with pytest.raises(LodekitError, match="damaged"):
+        unpack_session(content[:-200] + bytes(200), elsewhere)
+
+
+def test_curves_follow_the_sliders(desk: Desk) -> None:
+    at_truth = desk.picture()
+    desk.room.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
+    elsewhere = desk.picture()
+    assert at_truth.log_evidence > elsewhere.log_evidence + 10
+    assert at_truth.svg.partition("lk-curve")[2] != elsewhere.svg.partition("lk-curve")[2]
+
+
+def test_every_record_of_a_file_can_be_shown(desk: Desk) -> None:
+    rows = [f"{run},{k / 5},{run + k % 3},{run * k}" for run in (1, 2) for k in range(20)]
+    desk.take_file("runs.csv", "\n".join(["run,t,x,v", *rows]).encode())
+    desk.change(equations="x' = v", declared="")
+    recording = desk.recording
+    assert recording is not None
+    assert list(recording.records) == ["1", "2"]
+    assert recording.points("2")["v"][1].tolist() == [2.0 * k for k in range(20)]
+    shown = []
+    for record in ("1", "2"):
+        desk.change(record=record)
+        shown.append(desk.picture().svg)
+        assert f"of record {record}" in shown[-1]
+    assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
+
+
+def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_too_long() -> None:
+    companion = Companion()
+    try:
+        assert companion.ask("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
+        with pytest.raises(LodekitError, match="expected equations first"):
+            companion.ask("show_proof", ("", ""))
+        with pytest.raises(LodekitError, match="longer than 0 seconds"):
+            companion.ask("show_proof", ("x' = v", ""), limit=0.0)
+        assert companion.pid is None
+    finally:
+        companion.dismiss()
+    with pytest.raises(LodekitError, match="about to end"):
+        companion.ask("list_samples")
+
+
+def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
+    company = Company(most=2)
+    first = company.choose()
+    assert company.choose(first) is first
+    first.is_free = False  # type: ignore[misc]
+    # Another one begins, and is asked by whoever comes next.
+    assert company.choose(first) is first
+    second = company.choose(first)
+    assert second is not first
+    second.is_free = False  # type: ignore[misc]
+    assert company.choose(second) is second
+    company.close()
+    assert (first.is_dismissed, second.is_dismissed) == (True, True)
+
+
+def test_a_question_that_ends_every_companion_is_answered_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.studio.companion.sys.executable", shutil.which("false"))
+    companion = Companion()
+    with pytest.raises(LodekitError, match="ended twice") as caught:
+        companion.ask("list_samples")
+    assert str(caught.value) == LOST
+    companion.dismiss()
+
+
+def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
+    own = Session(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
+    assert write_shell(own, "out").splitlines() == [
+        "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out out",
+        "lodekit validate out 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
+    ]
+
+
+def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_bytes(b"\x00\x01")
+    with pytest.raises(DataError) as caught:
+        open_recording(tmp_path / "odd.csv")
+    assert str(tmp_path) in str(caught.value)
+    assert str(tmp_path) not in hide_folder(str(caught.value), tmp_path)
+    assert safe_name("..\\..\\secret/../x.csv") == "x.csv"
+    assert safe_name("model.lodekit") == "log.csv"
+
+
+def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:
+    shelf = Shelf(most=2, seconds=100.0, folder=tmp_path)
+    first, second = shelf.open(), shelf.open()
+    assert shelf.open(first.token) is first
+    third = shelf.open()
+    assert shelf.open(second.token) is not second
+    assert not second.folder.exists()
+    third.seen = time.monotonic() - 101.0
+    assert shelf.open(third.token) is third
+    assert len(shelf) == 2
+
+
+def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) -> None:
+    workshop = Workshop(most=1)
+    try:
+        job = workshop.begin(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, limit=0.0)
+        time.sleep(0.01)
+        assert not job.is_running
+        assert "longer than 0 seconds" in job.result()["trouble"]
+    finally:
+        workshop.close()
+    (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
+    run(tmp_path)
+    assert "trouble" in json.loads((tmp_path / RESULT).read_text())
+
+
+def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
+    points = {"x": (np.arange(3.0), np.array([1.0, 2.0, 1.0]))}
+    figure = draw_record(points, titles={}, window=(0.0, 2.0), fitted=(0.0, 1.0))
+    light, dark = on_ground(figure, dark=False), on_ground(figure, dark=True)
+    assert light["data"][0]["y"] == dark["data"][0]["y"] == [1.0, 2.0, 1.0]
+    assert light["data"][0]["marker"]["color"] != dark["data"][0]["marker"]["color"]
+    assert 'aria-label="Complex plane with poles at -1"' in draw_exponents([-1 + 0j])

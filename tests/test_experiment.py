@@ -1,0 +1,130 @@
+"""Errors of planned experiments: against Jacobians by hand, the scatter of another program's fits, and in use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+import lodekit as lk
+from lodekit.errors import LodekitError
+from lodekit.experiment import Experiment
+
+DECAY = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+PLANT = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "K", "y0"])
+HEATING = lk.catalog.heating().system
+ASSUMED = {"tau": 4.0, "K": 2.0, "y0": 1.0}
+TIMES, NOISE = np.arange(0.0, 30.0), 0.1
+
+
+def respond(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the response to a step at 5 that ends at 15, in closed form."""
+    tau, gain, offset, begin = values
+
+    def step(start: float) -> NDArray[np.float64]:
+        return np.where(start > TIMES, 0.0, 1.0 - np.exp(-np.maximum(TIMES - start, 0.0) / tau))
+
+    found = offset + (begin - offset) * np.exp(-TIMES / tau) + 3.0 * gain * (step(5.0) - step(15.0))
+    return np.asarray(found)
+
+
+@pytest.fixture(scope="module")
+def planned() -> Experiment:
+    pulse = ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])
+    return lk.plan_experiment(PLANT, TIMES, ASSUMED, noise={"y": NOISE}, inputs={"u": pulse}, start={"y": 1.0})
+
+
+def test_errors_are_those_of_the_jacobian_with_the_initial_value_unknown() -> None:
+    t, a = np.arange(0.0, 10.0, 0.5), 0.3
+    jacobian = np.stack([-2.0 * t * np.exp(-a * t), np.exp(-a * t)], axis=1)
+    expected = 0.02 * np.sqrt(np.linalg.inv(jacobian.T @ jacobian)[0, 0])
+    found = lk.plan_experiment(DECAY, t, {"a": a}, noise={"x": 0.02}, start={"x": 2.0})
+    assert found.std_errors["a"] == pytest.approx(expected, rel=1e-3)
+    assert found.relative["a"] == pytest.approx(expected / a, rel=1e-3)
+
+
+def test_errors_are_the_scatter_of_fits_by_another_program(planned: Experiment) -> None:
+    truth, generator = np.array([4.0, 2.0, 1.0, 1.0]), np.random.default_rng(0)
+    fits = [
+        least_squares(lambda x, y: respond(x) - y, truth, args=(respond(truth) + NOISE * noise,)).x[:3]
+        for noise in generator.standard_normal((200, len(TIMES)))
+    ]
+    # The scatter of 200 fits is known to five percent.
+    assert list(planned.std_errors.values()) == pytest.approx(np.std(fits, axis=0, ddof=4), rel=0.15)
+
+
+def test_a_fit_to_such_a_record_says_the_same(planned: Experiment) -> None:
+    truth = np.array([4.0, 2.0, 1.0, 1.0])
+    y = respond(truth) + NOISE * np.random.default_rng(1).standard_normal(len(TIMES))
+    u = np.where((TIMES >= 5.0) & (TIMES < 15.0), 3.0, 0.0)
+    gp = lk.LODEGP(PLANT, inputs={"u": "hold"}, random_state=0).fit(TIMES, {"y": y, "u": u})
+    # The learned level of noise, and with it all errors, is known to nine percent.
+    assert list(planned.std_errors.values()) == pytest.approx(list(gp.bse.values()), rel=0.25)
+    pulse = {"u": ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])}
+    again = gp.plan_experiment(TIMES, inputs=pulse, start={"y": 1.0})
+    assert list(again.std_errors.values()) == pytest.approx(list(gp.bse.values()), rel=0.1)
+    twice = gp.plan_experiment(np.arange(0.0, 30.0, 0.25), inputs=pulse, start={"y": 1.0})
+    assert twice.std_errors["tau"] == pytest.approx(again.std_errors["tau"] / 2.0, rel=0.05)
+    with pytest.raises(LodekitError, match="expected all inputs, u is missing"):
+        gp.plan_experiment(TIMES)
+
+
+def test_a_longer_record_is_needed_for_a_smaller_error(planned: Experiment) -> None:
+    target = 1.2 * max(planned.relative.values())
+    needed = planned.duration(target)
+    assert 10.0 < needed <= TIMES[-1]
+    kept = TIMES[needed >= TIMES]
+    inputs = {"u": ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])}
+    assumed = {"noise": {"y": NOISE}, "inputs": inputs, "start": {"y": 1.0}}
+    assert max(lk.plan_experiment(PLANT, kept, ASSUMED, **assumed).relative.values()) <= 1.01 * target  # type: ignore[arg-type]
+    shorter = lk.plan_experiment(PLANT, kept[:-1], ASSUMED, **assumed)  # type: ignore[arg-type]
+    assert max(shorter.relative.values()) >= 0.99 * target
+    assert planned.duration(1e-6) == math.inf
+
+
+def test_so_many_records_are_needed_as_errors_fall_with_their_root(planned: Experiment) -> None:
+    worst = max(planned.relative.values())
+    assert planned.records(worst / 3.0) == pytest.approx(9.0, abs=1.0)
+    assert planned.records(2.0 * worst) == 1.0
+    with pytest.raises(LodekitError, match="unknown parameter 'b'"):
+        planned.records(0.01, ["b"])
+
+
+def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
+    t, noise = np.linspace(0.0, 10.0, 25), {"f1": 0.05, "f2": 0.05, "u": 0.05}
+    found = lk.plan_experiment(HEATING, t, {"a": 3.0, "b": 1.0}, noise=noise, lengthscale=2.0, draws=5)
+    every = found.sensors()
+    assert len(every) == 7
+    # Without the heat that goes in, the equation that holds a says nothing.
+    assert every["f1", "f2"]["a"] == math.inf
+    assert every["f1", "f2"]["b"] < 0.2
+    assert every["f1", "f2", "u"] == found.relative
+    assert max(found.relative.values()) < 0.2
+    text = repr(lk.plan_experiment(HEATING, t, {"a": 3.0, "b": 1.0}, noise={"f1": 0.05, "f2": 0.05}, draws=3))
+    assert "not identified" in text
+    assert "%" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"noise": {}}, "expected noise as a dict of what would be measured"),
+        ({"noise": {"y": 0.0}}, "expected the noise of y as a positive"),
+        ({"noise": {"z": 0.1}}, "unknown name 'z'"),
+        ({"inputs": {"q": 1.0}}, "'q', which is no channel"),
+        ({"inputs": {"u": [1.0, 2.0]}}, "values at the times t, or a number for the input u"),
+        ({"inputs": None}, "leave start out"),
+        ({"values": {"taw": 1.0}}, "unknown parameter 'taw'"),
+        ({"values": {"K": 1.0}}, "expected a value for the parameter 'tau'"),
+        ({"t": []}, "expected at least one time"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused(more: dict[str, object], said: str) -> None:
+    asked = {"t": TIMES, "values": ASSUMED, "noise": {"y": 0.1}, "inputs": {"u": 1.0}, "start": {"y": 0.0}} | more
+    with pytest.raises(LodekitError, match=said):
+        lk.plan_experiment(PLANT, **asked)  # type: ignore[arg-type]
+    with pytest.raises(LodekitError, match="nothing moves from rest"):
+        lk.plan_experiment(DECAY, TIMES, {"a": 1.0}, noise={"x": 0.1})

@@ -1,0 +1,151 @@
+"""A record that is larger than memory, with a known input: it is fitted, saved, loaded, and goes on as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+import lodekit as lk
+from lodekit.data import sources
+from lodekit.fitting import keep_point
+from lodekit.inference.markov import pieces
+from lodekit.learning.whiteness import judge_whiteness
+from lodekit.preparing import prepare
+from lodekit.settings import Arguments
+
+Array = NDArray[np.float64]
+COUNT, PIECE = 220, 80
+#: Rows with a value.
+MEASURED = 217
+
+
+def simulate(count: int) -> dict[str, Array]:
+    """Return a heated body with a white disturbance; its last row has no measurement."""
+    generator = np.random.default_rng(3)
+    u = np.repeat(generator.uniform(0.0, 1.0, count // 11 + 1), 11)[:count]
+    x, decay = np.zeros(count), np.exp(-0.2)
+    for k in range(count - 1):
+        x[k + 1] = decay * x[k] + (1 - decay) * 2.0 * u[k] + 0.05 * generator.standard_normal()
+    x += 0.05 * generator.standard_normal(count)
+    x[[17, 90, count - 1]] = np.nan
+    return {"t": np.arange(float(count)), "x": x, "u": u}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("disk") / "log.parquet"
+    pl.DataFrame(simulate(COUNT)).write_parquet(found, row_group_size=70)
+    return found
+
+
+def make(path: Path, most: int) -> lk.LODEGP:
+    """Return a model at a point near the truth, on rows in memory or on disk."""
+    parameters = {"a": lk.Parameter(positive=True), "K": lk.Parameter(fixed=0.42)}
+    plant = lk.System("x' = -a*x + K*u + w", parameters=parameters)
+    gp = lk.LODEGP(plant, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
+    arguments = Arguments(**{name: value for name, value in gp.get_params().items() if name != "system"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "LARGE", most)
+        source = sources.read_source(path, channels=["x", "u"], noise_std={"x": 0.05})
+    setup = prepare(plant, arguments, source.measurements, sizes=np.array([0.2, 0.4]))
+    hyper = setup.layout.unpack(np.zeros(setup.layout.size))
+    parts = {"theta": [0.21, 0.42], "disturbance_deviations": [0.05]}
+    x = setup.layout.pack(replace(hyper, **{name: np.array(own) for name, own in parts.items()}))
+    gp.fit_ = replace(keep_point(setup, x), notes=source.notes, needs={"w": 30.0})
+    return gp
+
+
+@pytest.fixture(scope="module")
+def on_disk(path: Path) -> Iterator[lk.LODEGP]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE", PIECE)
+        yield make(path, 100)
+
+
+@pytest.fixture(scope="module")
+def in_memory(path: Path) -> lk.LODEGP:
+    return make(path, 1000)
+
+
+def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
+    assert on_disk.fit_.is_on_disk
+    assert not in_memory.fit_.is_on_disk
+    assert on_disk.log_evidence_ == pytest.approx(in_memory.log_evidence_, rel=1e-10)
+    np.testing.assert_allclose(on_disk.fit_.curvature, in_memory.fit_.curvature, rtol=1e-6)
+    times = np.array([0.0, 49.5, 120.0, 218.0, 230.0])
+    for one, other in zip(
+        on_disk.predict(times, "x", return_std=True), in_memory.predict(times, "x", return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+    notes = on_disk.summary()
+    assert "held between 220 samples" in notes
+    assert "sums" not in notes
+
+
+def test_residuals_of_the_last_rows_are_looked_at(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
+    """The last piece, whose innovations are those of the whole record."""
+    (check,) = on_disk.fit_.diagnosis.checks
+    assert (check.count, check.looked) == (MEASURED, MEASURED - 2 * PIECE)
+    assert check.whiteness is not None
+    whole = in_memory.fit_.evidence.innovations
+    assert whole is not None
+    last = [part["x"][-check.looked :] for part in (whole.times, whole.values)]
+    expected = judge_whiteness(*last, innovations=True)
+    assert expected is not None
+    assert check.whiteness.lags == pytest.approx(expected.lags, abs=1e-8)
+    assert "independent noise" in on_disk.diagnose().sentences[0]
+
+
+@pytest.fixture(scope="module")
+def loaded(on_disk: lk.LODEGP, tmp_path_factory: pytest.TempPathFactory) -> lk.LODEGP:
+    place = tmp_path_factory.mktemp("saved")
+    on_disk.save(place / "model.lodekit")
+    # Saved once more, it says the same.
+    lk.LODEGP.load(place / "model.lodekit").save(place / "again.lodekit")
+    return lk.LODEGP.load(place / "again.lodekit")
+
+
+def test_a_stream_goes_on_from_the_end_of_rows_on_disk(
+    on_disk: lk.LODEGP, in_memory: lk.LODEGP, loaded: lk.LODEGP
+) -> None:
+    streams = [gp.stream() for gp in (in_memory, on_disk, loaded)]
+    assert [stream.time for stream in streams] == [218.0] * 3
+    for t, x, u in ((219.0, 0.5, 0.3), (220.5, 0.7, 0.9), (221.0, np.nan, 0.1), (230.0, 0.4, 0.1)):
+        found = [stream.push(t, {"x": x}, inputs={"u": u}) for stream in streams]
+        for other in found[1:]:
+            assert other.keys() == found[0].keys()
+            for name, own in other.items():
+                assert own[:4] == pytest.approx(found[0][name][:4], rel=1e-9)
+    for each in streams[1:]:
+        np.testing.assert_allclose(each.state, streams[0].state, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(each.covariance, streams[0].covariance, rtol=1e-8, atol=1e-14)
+        assert each.threshold == pytest.approx(streams[0].threshold, rel=0.05)
+
+
+def test_a_saved_model_predicts_from_its_end_on(on_disk: lk.LODEGP, loaded: lk.LODEGP) -> None:
+    times = np.array([160.0, 180.0, 219.0, 240.0])
+    for one, other in zip(*(gp.predict(times, return_std=True) for gp in (on_disk, loaded)), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-10)
+    before, after = (gp.summary().splitlines() for gp in (on_disk, loaded))
+    assert [line for line in after if "coef" not in line][:4] == [line for line in before if "coef" not in line][:4]
+    assert loaded.parameters_["a"].std_error == pytest.approx(on_disk.parameters_["a"].std_error)
+    assert loaded.diagnose() == on_disk.diagnose()
+    assert loaded.certificate().is_strict
+    assert loaded.sample(times, 2, 0, "x", parameters="fixed").shape == (2, 4)
+
+
+def test_what_a_saved_model_has_left_out_is_told(loaded: lk.LODEGP) -> None:
+    with pytest.raises(lk.LodekitError, match=r"saved without its rows before t = 81"):
+        loaded.predict([1.0])
+    with pytest.raises(lk.LodekitError, match="without most of its rows"):
+        loaded.log_evidence({"a": 0.1})
+    with pytest.raises(lk.LodekitError, match=r"parameters='fixed'"):
+        loaded.sample([219.0], 2)
+    with pytest.raises(lk.LodekitError, match=r"or give new rows to gp.stream"):
+        loaded.update([300.0], {"x": [1.0]})
