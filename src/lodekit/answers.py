@@ -88,7 +88,7 @@ def predict(
         So many rows ahead, at the times of the record where all these observables were measured, in order: each from
         what was measured up to so many rows before, at learned values; the first ones from the prior. A text is a time:
         ``"24 h"``, or ``"24"`` in the unit of the record. With the Markov engine all that was measured before counts;
-        with others, of more than 1000 measurements, 500 at least.
+        with others, of more than 1000, 500 at least. Deviations follow errors before, unless parameters are fixed.
 
     Returns
     -------
@@ -111,8 +111,7 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = read_observables(fit, fit.measurements.names if observable is None else observable)
-        uncertain = is_uncertain(parameters)
-        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std, uncertain=uncertain)
+        return answer_ahead(fit, texts, ahead, is_uncertain(parameters), single=single, return_std=return_std)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict(fit, t, observable, return_std, return_cov, is_uncertain(parameters))
