@@ -323,7 +323,7 @@ def print_solver(results: dict[str, Any]) -> list[str]:
     """Return what `comparison_solver.py` found as a table."""
     lines = ["| tool | largest error | largest deviation that it says | seconds |", "| --- |" + " ---: |" * 3]
     for name, row in results.items():
-        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}", f"{row['seconds']:.1g}"]
+        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}", f"{row['seconds']:.1f}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 

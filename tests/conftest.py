@@ -14,6 +14,7 @@ settings.load_profile("lodekit")
 #: Files that take longest: they begin first, for a worker that began one last would be waited for.
 LONG = (
     "tests/paper/test_reproduction.py",
+    "tests/test_gallery.py",
     "tests/certificate/test_certificate.py",
     "tests/cli/test_process.py",
     "tests/test_many_measurements.py",
