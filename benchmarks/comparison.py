@@ -137,15 +137,12 @@ def by_lodekit(text: str, task: Task) -> Found:
 
 def by_least_squares(text: str, task: Task) -> Found:
     """Simulated curves, begun at the true parameters and the true initial state: nobody has better start values."""
-    if text == DECAY:
-        curve, start = decay, [*task.truth.values(), 1.0, 0.8]
-    else:
 
-        def curve(t: Array, tau: float, K: float, begin: float) -> Array:
-            inputs = np.append(task.u, task.input_later)[: len(t)]
-            return lag(t, inputs, tau, K, begin)
+    def driven(t: Array, tau: float, K: float, begin: float) -> Array:
+        return lag(t, np.append(task.u, task.input_later)[: len(t)], tau, K, begin)
 
-        start = [*task.truth.values(), 1.0]
+    curve: Callable[..., Array] = decay if text == DECAY else driven
+    start = [*task.truth.values(), *((1.0, 0.8) if text == DECAY else (1.0,))]
     best, spread = curve_fit(curve, task.t, task.y, p0=start)
     reach = student.ppf(0.975, len(task.t) - len(best)) * np.sqrt(np.diag(spread))
     whole = curve(np.append(task.t, task.later), *best)
@@ -282,6 +279,12 @@ def measure(text: str, level: float, seeds: int, run: Callable[[str, Task], Foun
     return medians
 
 
+def percent(share: float | None) -> str:
+    """Return a share in percent, with two digits or as many as it has before its point."""
+    number = 100 * (share or 0.0)
+    return f"{number:.0f} %" if number >= 10 else f"{number:.2g} %"
+
+
 def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[str]:
     """Return a table of one system as Markdown."""
     first = next(iter(next(iter(results.values())).values()))
@@ -299,8 +302,8 @@ def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[
     for level, methods in results.items():
         for method, row in methods.items():
             share = "none" if row["coverage"] is None else f"{100 * row['coverage']:.0f} %"
-            cells = [f"{100 * (row[name] or 0):.2g} %" for name in names] + [share]
-            cells += [f"{100 * (row[key] or 0):.2g} %" for key in ("inside", "beyond")]
+            cells = [percent(row[name]) for name in names] + [share]
+            cells += [percent(row[key]) for key in ("inside", "beyond")]
             left = row["residual"] or 0.0
             cells += ["< 1e-9" if left < 1e-9 else f"{left:.1g}", f"{row['seconds']:.2g}"]
             lines.append(f"| {100 * float(level):g} % | {method} | " + " | ".join(cells) + " |")
@@ -320,7 +323,7 @@ def print_solver(results: dict[str, Any]) -> list[str]:
     """Return what `comparison_solver.py` found as a table."""
     lines = ["| tool | largest error | largest deviation that it says | seconds |", "| --- |" + " ---: |" * 3]
     for name, row in results.items():
-        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}", f"{row['seconds']:.1g}"]
+        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}", f"{row['seconds']:.1f}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 

@@ -41,11 +41,11 @@ def by_probdiffeq(tolerance: float) -> tuple[Array, Array]:
 
     jax.config.update("jax_enable_x64", True)
 
-    @probdiffeq.ode
-    def oscillator(y: Any, /, *, t: Any) -> Any:
+    def rates(y: Any, /, *, t: Any) -> Any:
         del t
         return jnp.asarray([y[1], -4.0 * y[0] - 0.4 * y[1]])
 
+    oscillator = probdiffeq.ode(rates)
     model = probdiffeq.state_space_model_dense()
     start, _ = probdiffeq.jetexpand_ode_padded_scan(num=4)(oscillator, (jnp.asarray([1.0, 0.8]),), t=0.0)
     constraint = model.constraint_ode_ts1(oscillator)

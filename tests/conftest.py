@@ -15,6 +15,7 @@ settings.load_profile("lodekit")
 LONG = (
     "tests/studio/test_page.py",
     "tests/paper/test_reproduction.py",
+    "tests/test_gallery.py",
     "tests/certificate/test_certificate.py",
     "tests/cli/test_process.py",
     "tests/test_many_measurements.py",
