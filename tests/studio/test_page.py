@@ -298,7 +298,7 @@ def test_two_people_do_not_see_each_other(fitted: Visitor, newcomer: Visitor) ->
 def test_a_cancelled_fit_leaves_everything_as_it_was(visitor: Visitor) -> None:
     visitor.take_example("quarter car")
     visitor.simulate(How_many_times="200")
-    visitor.click("Fit")
+    visitor.click("Fit from here")
     visitor.page.get_by_role("button", name="Cancel").click()
     visitor.sees("Cancelled.")
     assert visitor.count_fits() == 0
