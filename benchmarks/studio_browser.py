@@ -23,6 +23,18 @@ HOW = (
     "python -m playwright install chromium, or name one in LODEKIT_BROWSER"
 )
 
+#: Counts what goes to the server and what comes back: whoever waits knows whether an answer is still to come.
+_WIRE = """(() => {
+  const Plain = window.WebSocket;
+  window.wire = { sent: -1, heard: 0 };
+  window.WebSocket = class extends Plain {
+    constructor(...all) {
+      super(...all);
+      this.addEventListener("message", () => { window.wire.heard = performance.now(); });
+    }
+    send(what) { window.wire.sent = performance.now(); super.send(what); }
+  };
+})();"""
 _TRAY = 'table[aria-label="All fits of this session"]'
 
 
@@ -119,7 +131,8 @@ class Visitor:
 
     def __init__(self, context: Any, address: str) -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(40_000)
+        self.page.set_default_timeout(60_000)
+        self.page.add_init_script(_WIRE)
         self.fetched: list[str] = []
         self.page.on("request", lambda request: self.fetched.append(request.url))
         self.page.goto(address)
@@ -130,14 +143,16 @@ class Visitor:
         script = """() => {
           const shadows = [...document.querySelectorAll("*")].map(each => each.shadowRoot).filter(Boolean);
           const typing = [document, ...shadows].some(root => root.querySelector('textarea[data-rests="no"]'));
-          return !typing && document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
+          const { sent, heard } = window.wire;
+          if (typing || (heard < sent && performance.now() - sent < 20000)) return false;
+          return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
         }"""
         quiet = 0
-        for _ in range(400):
+        for _ in range(1000):
             quiet = quiet + 1 if self.page.evaluate(script) else 0
-            if quiet > 3:
+            if quiet > 4:
                 return
-            self.page.wait_for_timeout(100)
+            self.page.wait_for_timeout(60)
         raise AssertionError("the page does not come to rest")
 
     def choose(self, label: str, option: str) -> None:
@@ -196,6 +211,7 @@ class Visitor:
 
     def drop(self, name: str, content: bytes, label: str = "Drop a record") -> None:
         """Drop a file where a label stands."""
+        self.settle()
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}
         self.page.get_by_test_id("stFileUploader").filter(has_text=label).locator("input").set_input_files(kinds)
 
@@ -203,6 +219,11 @@ class Visitor:
         """Press a button, once the page has come to rest."""
         self.settle()
         self.page.get_by_role("button", name=name, exact=True).first.click()
+
+    def click_text(self, text: str) -> None:
+        """Press whatever is called so, once the page has come to rest."""
+        self.settle()
+        self.page.get_by_text(text, exact=True).first.click()
 
     def fit(self) -> None:
         """Fit, and wait until the result is there."""
