@@ -7,6 +7,7 @@ arrays. `framed` is faster where only measurements count.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,25 +23,22 @@ Numbers = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Swept:
-    """Blocks of a chunk with the rows of their measurements whitened, given the state at the start of each.
+    """A place of the blocks of a chunk, with the rows of its measurements whitened, given the state at the start.
 
     Parameters
     ----------
-    observed : array of int, shape (u, p, w)
-        The numbers of the observables; that of the row of zeros for none.
-    carried : array, shape (p, n, s + n, u)
-        At each place, before its measurements, how the mean of the states that noise drives follows from the state at
-        the start, and their covariance.
-    quiet : array, shape (p, q, q, u)
+    known : array, shape (n, s + n, u)
+        After its measurements, how the mean of the states that noise drives follows from the state at the start, and
+        their covariance.
+    quiet : array, shape (q, q, u)
         How the other states follow from those at the start.
-    white : array, shape (p, w, s + n, u)
+    white : array, shape (w, s + n, u)
         What whitened measurements say of the state at the start, and what they add to the mean.
-    deviations : array, shape (p, w, u)
+    deviations : array, shape (w, u)
         What they were divided by.
     """
 
-    observed: Numbers
-    carried: Array
+    known: Array
     quiet: Array
     white: Array
     deviations: Array
@@ -55,8 +53,8 @@ def _mul(first: Array, second: Array) -> Array:
     return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
 
-def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) -> Swept:
-    """Return blocks of a chunk.
+def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) -> Iterator[Swept]:
+    """Yield the places of the blocks of a chunk.
 
     Parameters
     ----------
@@ -64,18 +62,14 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) ->
     steps : array of int, shape (u, p + 1)
         The numbers of the steps; that to the following block does not count.
     observed : array of int, shape (u, p, w)
-        The numbers of the observables; -1 for none.
+        The numbers of the observables; that of the row of zeros for none.
     variance : array, shape (u, p, w)
         Of the noise of the measurements; one for none.
     """
     count, places, width = observed.shape
     n, s = motion.space.noisy, motion.space.size
-    observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
-    H, R = _last(motion.readings[observed]), _last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((s - n, s - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(s - n)[:, :, None]
-    white, deviations = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
-    quiet, carried = np.zeros((places, *A.shape)), np.zeros((places, *D.shape))
     for i in range(places):
         if i:
             step = steps[:, i]
@@ -85,15 +79,14 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) ->
             D[:, s:] += _last(motion.noisy.noises[step])
             if len(A):
                 A = _mul(_last(motion.quiet.transitions[step]), A)
-        quiet[i], carried[i] = A, D
-        for j in range(width):
-            h, hq = H[i, j, :n], H[i, j, n:]
+        H, R = _last(motion.readings[observed[:, i]]), _last(variance[:, i])
+        white, deviations = np.zeros((width, s + n, count)), np.zeros((width, count))
+        for j, (row, h) in enumerate(zip(white, H, strict=True)):
             # How a measurement follows from the state at the start, and its covariance with the state.
-            row = np.einsum("ib,ikb->kb", h, D)
-            if len(hq):
-                row[n:s] += np.einsum("ib,ikb->kb", hq, A)
-            deviations[i, j] = np.sqrt((h * row[s:]).sum(axis=0) + R[i, j])
-            row /= deviations[i, j]
-            white[i, j] = row
+            np.einsum("ib,ikb->kb", h[:n], D, out=row)
+            if len(A):
+                row[n:s] += np.einsum("ib,ikb->kb", h[n:], A)
+            deviations[j] = np.sqrt((h[:n] * row[s:]).sum(axis=0) + R[j])
+            np.divide(row, deviations[j], out=row)
             D = D - row[s:, None] * row
-    return Swept(observed, carried, quiet, white, deviations)
+        yield Swept(D, A, white, deviations)
