@@ -30,6 +30,7 @@ LONG = (
     "tests/cli/test_using.py",
     "tests/test_collection.py",
     "tests/data/test_dask.py",
+    "tests/test_release.py",
 )
 
 
