@@ -5,6 +5,7 @@ curves that begin at the truth, by PySINDy (pip install pysindy), and by a smoot
 derivatives are put into the equation. What is not installed is left out.
 
     python benchmarks/comparison.py [--seeds N] [--json FILE]
+    python benchmarks/comparison.py --only-docs     # tables of the page, from benchmarks/results/comparison*.json
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ Array = NDArray[np.float64]
 LEVELS = (0.02, 0.1, 0.3)
 #: Rows that are smoothed together before PySINDy differentiates.
 WINDOWS = (5, 7, 9, 11, 13)
+PAGE = Path(__file__).parents[1] / "docs" / "comparison.md"
+RESULTS = Path(__file__).parent / "results"
+NAMES = ("comparison", "comparison_school", "comparison_solver")
 
 
 @dataclass(frozen=True)
@@ -133,15 +137,12 @@ def by_lodekit(text: str, task: Task) -> Found:
 
 def by_least_squares(text: str, task: Task) -> Found:
     """Simulated curves, begun at the true parameters and the true initial state: nobody has better start values."""
-    if text == DECAY:
-        curve, start = decay, [*task.truth.values(), 1.0, 0.8]
-    else:
 
-        def curve(t: Array, tau: float, K: float, begin: float) -> Array:
-            inputs = np.append(task.u, task.input_later)[: len(t)]
-            return lag(t, inputs, tau, K, begin)
+    def driven(t: Array, tau: float, K: float, begin: float) -> Array:
+        return lag(t, np.append(task.u, task.input_later)[: len(t)], tau, K, begin)
 
-        start = [*task.truth.values(), 1.0]
+    curve: Callable[..., Array] = decay if text == DECAY else driven
+    start = [*task.truth.values(), *((1.0, 0.8) if text == DECAY else (1.0,))]
     best, spread = curve_fit(curve, task.t, task.y, p0=start)
     reach = student.ppf(0.975, len(task.t) - len(best)) * np.sqrt(np.diag(spread))
     whole = curve(np.append(task.t, task.later), *best)
@@ -278,7 +279,13 @@ def measure(text: str, level: float, seeds: int, run: Callable[[str, Task], Foun
     return medians
 
 
-def print_table(text: str, results: dict[str, dict[str, dict[str, float | None]]]) -> list[str]:
+def percent(share: float | None) -> str:
+    """Return a share in percent, with two digits or as many as it has before its point."""
+    number = 100 * (share or 0.0)
+    return f"{number:.0f} %" if number >= 10 else f"{number:.2g} %"
+
+
+def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[str]:
     """Return a table of one system as Markdown."""
     first = next(iter(next(iter(results.values())).values()))
     names = [key for key in first if key not in ("seconds", "inside", "beyond", "residual", "coverage")]
@@ -295,19 +302,61 @@ def print_table(text: str, results: dict[str, dict[str, dict[str, float | None]]
     for level, methods in results.items():
         for method, row in methods.items():
             share = "none" if row["coverage"] is None else f"{100 * row['coverage']:.0f} %"
-            cells = [f"{100 * (row[name] or 0):.2g} %" for name in names] + [share]
-            cells += [f"{100 * (row[key] or 0):.2g} %" for key in ("inside", "beyond")]
+            cells = [percent(row[name]) for name in names] + [share]
+            cells += [percent(row[key]) for key in ("inside", "beyond")]
             left = row["residual"] or 0.0
             cells += ["< 1e-9" if left < 1e-9 else f"{left:.1g}", f"{row['seconds']:.2g}"]
             lines.append(f"| {100 * float(level):g} % | {method} | " + " | ".join(cells) + " |")
     return lines
 
 
+def print_school(results: dict[str, Any]) -> list[str]:
+    """Return what `comparison_school.py` found as a table."""
+    lines = ["| tool | fitted to within | five days later off by | searches | seconds |", "| --- |" + " ---: |" * 4]
+    for name, row in results.items():
+        errors = [f"{row[key]:.3f} K" if row[key] is not None else "fails" for key in ("fitted", "run")]
+        lines.append(f"| {name} | {' | '.join(errors)} | {row.get('searches', 1)} | {row['seconds']:.0f} |")
+    return lines
+
+
+def print_solver(results: dict[str, Any]) -> list[str]:
+    """Return what `comparison_solver.py` found as a table."""
+    lines = ["| tool | largest error | largest deviation that it says | seconds |", "| --- |" + " ---: |" * 3]
+    for name, row in results.items():
+        cells = [f"{row['largest error']:.0e}", f"{row['largest deviation']:.0e}", f"{row['seconds']:.1f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def fill_page(text: str) -> str:
+    """Return the page with its tables made of the results that are kept."""
+    kept = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in NAMES}
+    tables = {
+        "decay": print_table(kept["comparison"]["results"][DECAY]),
+        "lag": print_table(kept["comparison"]["results"][LAG]),
+        "school": print_school(kept["comparison_school"]),
+        "solver": print_solver(kept["comparison_solver"]),
+    }
+    for name, lines in tables.items():
+        begin, end = (
+            text.index(f"<!-- comparison: {name} -->"),
+            text.index("<!-- end -->", text.index(f"comparison: {name} ")),
+        )
+        text = text[:begin] + "\n".join([f"<!-- comparison: {name} -->", "", *lines, "", ""]) + text[end:]
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument(
+        "--only-docs", action="store_true", help="write the tables of the page from results that are kept"
+    )
     given = parser.parse_args()
+    if given.only_docs:
+        PAGE.write_text(fill_page(PAGE.read_text()))
+        return
     results: dict[str, dict[str, dict[str, dict[str, float | None]]]] = {}
     for text in SYSTEMS:
         results[text] = {}
@@ -319,7 +368,7 @@ def main() -> None:
                     continue
                 row[method] = measure(text, level, given.seeds, run)
         print(f"\n{text}, {given.seeds} data sets each, medians\n")
-        print("\n".join(print_table(text, results[text])), flush=True)
+        print("\n".join(print_table(results[text])), flush=True)
     if given.json:
         given.json.write_text(json.dumps({"seeds": given.seeds, "results": results}, indent=1) + "\n")
 

@@ -1,8 +1,8 @@
 """Claim: the school's heating, by lodekit and by the tool that the record comes with (pip install darkgreybox lmfit).
 
 Both fit the model TiTeThRia to all but the last five days and run freely over these, from the measured temperature,
-with the walls as they were. darkgreybox is run twice: one search from the start values of its tutorial (all ones), and its
-tutorial's pipeline, which fits every day by itself first and trains from each of these.
+with the walls as they were. darkgreybox is run twice: one search from the start values of its tutorial (all ones),
+and the pipeline of its tutorial, which fits every day by itself first and trains from each of these.
 The record is not part of the project:
 
     python benchmarks/comparison_school.py [FOLDER] [--json FILE]
@@ -14,6 +14,7 @@ import argparse
 import importlib.util
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def by_darkgreybox(Ph: Array, Ta: Array, Ti: Array, *, days: int) -> dict[str, A
         try:
             return TiTeThRia(start, rec_duration=1).fit(given, Ti[first:last], method="nelder")
         except ValueError:
-            # Its Euler steps of an hour diverge where a time constant is shorter than that; the tool drops such fits, too.
+            # Its Euler steps of an hour diverge where a time constant is shorter; the tool drops such fits, too.
             return None
 
     def error(model: Any, first: int, last: int) -> float:
@@ -81,7 +82,7 @@ def by_darkgreybox(Ph: Array, Ta: Array, Ti: Array, *, days: int) -> dict[str, A
     trained_all = [model for start in starts if (model := search(0, cut, start)) is not None]
     seconds = time.process_time() - begin
     if not trained_all:
-        return {"fitted": float("nan"), "run": float("nan"), "seconds": seconds, "searches": len(starts) + days}
+        return {"fitted": None, "run": None, "seconds": seconds, "searches": len(starts) + days}
     best = min(trained_all, key=lambda model: error(model, 0, cut))
     trained = best.predict({"Ph": Ph[:cut], "Ta": Ta[:cut]})
     begun = {"Ti0": Ti[cut], "Th0": Ti[cut], "Te0": trained.var["Te"][-1]}
@@ -106,15 +107,17 @@ def main() -> None:
         print(f"skipped, no {record}")
         return
     Ph, Ti, Ta = np.loadtxt(record, delimiter=",", skiprows=1, usecols=(1, 2, 3)).T
-    results = {"lodekit": by_lodekit(Ph, Ta, Ti)}
+    runs: dict[str, Callable[[], dict[str, Any]]] = {"lodekit": lambda: by_lodekit(Ph, Ta, Ti)}
     if importlib.util.find_spec("darkgreybox") is None:
         print("darkgreybox is not installed")
     else:
-        results["darkgreybox, one search"] = by_darkgreybox(Ph, Ta, Ti, days=0)
-        results["darkgreybox, its pipeline"] = by_darkgreybox(Ph, Ta, Ti, days=(len(Ti) - HOURS) // 24)
-    for name, row in results.items():
-        print(f"{name}: fitted {row['fitted']:.4f} K, free run {row['run']:.4f} K, {row['seconds']:.1f} s of processor")
-        print(f"    {row}")
+        days = (len(Ti) - HOURS) // 24
+        runs["darkgreybox, one search"] = lambda: by_darkgreybox(Ph, Ta, Ti, days=0)
+        runs["darkgreybox, its pipeline"] = lambda: by_darkgreybox(Ph, Ta, Ti, days=days)
+    results = {}
+    for name, run in runs.items():
+        row = results[name] = run()
+        print(f"{name}: {row}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")
 

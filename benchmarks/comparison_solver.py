@@ -1,8 +1,8 @@
 """Claim: a probabilistic solver and lodekit answer different questions, and how exactly each does.
 
 The oscillator x'' + 0.4 x' + 4 x = 0 from exact initial values, over sixteen units of time. probdiffeq (pip install
-probdiffeq[cpu]) integrates it and says how far off it may be; to lodekit the same is a fit to two exact measurements, at
-known parameters. Both are compared with the closed solution.
+probdiffeq[cpu]) integrates it and says how far off it may be; to lodekit the same is a fit to two exact measurements,
+at known parameters. Both are compared with the closed solution.
 
     python benchmarks/comparison_solver.py [--json FILE]
 """
@@ -39,13 +39,13 @@ def by_probdiffeq(tolerance: float) -> tuple[Array, Array]:
     import jax.numpy as jnp
     from probdiffeq import ivpsolve, probdiffeq
 
-    jax.config.update("jax_enable_x64", True)  # noqa: FBT003
+    jax.config.update("jax_enable_x64", True)
 
-    @probdiffeq.ode
-    def oscillator(y: Any, /, *, t: Any) -> Any:
+    def rates(y: Any, /, *, t: Any) -> Any:
         del t
         return jnp.asarray([y[1], -4.0 * y[0] - 0.4 * y[1]])
 
+    oscillator = probdiffeq.ode(rates)
     model = probdiffeq.state_space_model_dense()
     start, _ = probdiffeq.jetexpand_ode_padded_scan(num=4)(oscillator, (jnp.asarray([1.0, 0.8]),), t=0.0)
     constraint = model.constraint_ode_ts1(oscillator)

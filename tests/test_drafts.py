@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import comparison
 import lodekit as lk
 
 ROOT = Path(__file__).parents[1]
@@ -74,3 +75,10 @@ def test_every_citation_of_the_paper_has_an_entry_and_every_entry_is_cited() -> 
     entries = re.findall(r"^@\w+\{([\w:-]+),", (PAPER / "paper.bib").read_text(), flags=re.MULTILINE)
     assert cited == set(entries)
     assert len(entries) == len(set(entries))
+
+
+def test_the_tables_of_the_comparison_are_those_that_were_measured() -> None:
+    page = comparison.PAGE.read_text()
+    assert comparison.fill_page(page) == page, "run: python benchmarks/comparison.py --only-docs"
+    spoilt = page.replace("| 2 % | lodekit |", "| 2 % | lodekit, better |")
+    assert comparison.fill_page(spoilt) == page != spoilt

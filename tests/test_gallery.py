@@ -41,7 +41,7 @@ def read_page(name: str) -> str:
 
 
 def output_of(page: str) -> str:
-    return page.partition("```text\n")[2].partition("\n```")[0]
+    return page.rpartition("```text\n")[2].partition("\n```")[0]
 
 
 def last_digit(number: str) -> float:

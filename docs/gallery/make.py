@@ -113,13 +113,30 @@ def make_page(name: str, output: str) -> str:
     name, output : str
         The script, and what it printed.
     """
-    script = read_script(name)
+    script, shown = read_script(name), describe_system(name)
     return (
         f"<!-- made by docs/gallery/make.py from examples/{name}.py -->\n\n# {script.title}\n\n{script.story}\n\n"
-        f"![{script.title}](figures/{name}.png)\n\n{script.see}\n\n"
+        f"{shown}"
+        f"![{script.title}](figures/{name}.png)\n\n{SEE}{script.see}\n\n"
         f"## How it was made\n\n`python examples/{name}.py`:\n\n```python\n{script.code}\n```\n\n"
         f"It prints:\n\n```text\n{output.rstrip()}\n```\n"
     )
+
+
+def describe_system(name: str) -> str:
+    """Return the equations of a system of the catalog, and what they imply; nothing for a real record.
+
+    Parameters
+    ----------
+    name : str
+    """
+    import lodekit as lk
+
+    example = lk.catalog.find_example(name)
+    if example is None:
+        return ""
+    equations = "\n".join(example.system.equations)
+    return f"Its equations, `lk.catalog.{name}()`:\n\n```text\n{equations}\n```\n\n{example.system.explain()}\n\n"
 
 
 def make_index() -> str:
@@ -153,7 +170,7 @@ def _titles(names: tuple[str, ...]) -> list[str]:
 
 
 def save_pictures(name: str, made: Path) -> None:
-    """Write the figure of a script in few colours, and a small one, of the upper part where it is tall.
+    """Write the figure of a script in few colours, and a small one.
 
     Parameters
     ----------
@@ -166,8 +183,8 @@ def save_pictures(name: str, made: Path) -> None:
     with Image.open(made) as opened:
         picture = opened.convert("RGB")
     picture.quantize(64, dither=Image.Dither.NONE).save(GALLERY / "figures" / f"{name}.png", optimize=True)
-    small = picture.resize((SMALL_WIDTH, round(picture.height * SMALL_WIDTH / picture.width)), Image.Resampling.LANCZOS)
-    small = small.crop((0, 0, SMALL_WIDTH, min(small.height, round(0.75 * SMALL_WIDTH))))
+    small = picture.copy()
+    small.thumbnail((SMALL_WIDTH, round(0.75 * SMALL_WIDTH)), Image.Resampling.LANCZOS)
     small.quantize(48, dither=Image.Dither.NONE).save(GALLERY / "figures" / f"{name}-small.png", optimize=True)
 
 
