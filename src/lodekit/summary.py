@@ -72,10 +72,14 @@ def summary(fit: Fit) -> Summary:
         ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.choice.name),
     ]
-    fixed = " (open)" if fit.layout.open_modes is not None else "" if fit.layout.learns_modes else " (fixed)"
+    fixed = "" if fit.layout.learns_modes else " (fixed)"
     others: dict[str, float | str] = {
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }
+    if fit.layout.open_modes is not None:
+        # What stands for infinity says nothing.
+        others = {name: value for name, value in others.items() if not name.startswith(MODES)}
+        others["initial state"] = "open"
     # What is best at zero is left at a limit of the search, whose number says nothing.
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
