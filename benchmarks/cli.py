@@ -44,7 +44,7 @@ def main() -> None:
         "import lodekit": [*python, "import lodekit"],
         "NumPy and the parts of SciPy": [*python, "import numpy, scipy.linalg, scipy.optimize"],
         "matplotlib": [*python, "import matplotlib.figure, matplotlib.backends.backend_agg"],
-        "polars": [*python, "import polars"],
+        "duckdb": [*python, "import duckdb"],
     }
     results = {}
     with tempfile.TemporaryDirectory() as folder:

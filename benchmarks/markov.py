@@ -43,6 +43,8 @@ from lodekit.settings import Arguments
 Array = NDArray[np.float64]
 COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
 ALONE = lk.System("x' = v")
+#: How many rows there are, and from how many on growth is looked at.
+ROWS, FITTED = (10_000, 30_000, 100_000, 300_000, 1_000_000), 30_000
 #: Rows of a large file that are written at the same time.
 PIECE = 200_000
 
@@ -93,6 +95,23 @@ def innovations(engine: Engine, hyper: Hyperparameters) -> Array:
     return np.asarray(found.innovations)
 
 
+def fit(found: list[dict[str, Any]], kind: str, name: str) -> None:
+    """Print how times grow: with which power of the rows, and as a fixed cost and one for each row."""
+    if len(found) < 3:
+        return
+    rows, times = (np.array([each[key] for each in found], dtype=float) for key in ("rows", name))
+    power = np.polyfit(np.log(rows), np.log(times), 1)[0]
+    last = np.log(times[-1] / times[-2]) / np.log(rows[-1] / rows[-2])
+    # Relative errors count: the longest times would say nothing of what is fixed.
+    fixed, each = np.linalg.lstsq(np.stack([1.0 / times, rows / times], axis=1), np.ones(len(times)), rcond=None)[0]
+    errors = np.abs((fixed + each * rows) / times - 1.0).max()
+    print(
+        f"{kind:>13} {name}: grows with the power {power:.2f} from {rows[0]:.0f} rows on, {last:.2f} at the end; "
+        f"{1e3 * fixed:.1f} ms and {1e6 * each:.3f} us a row, to {100.0 * errors:.0f} %",
+        flush=True,
+    )
+
+
 def growth(most: int) -> list[dict[str, Any]]:
     """Return times for more and more rows, regular and not."""
     found: list[dict[str, Any]] = []
@@ -102,8 +121,7 @@ def growth(most: int) -> list[dict[str, Any]]:
         "10 % missing": {"missing": 0.1},
     }
     for kind, options in kinds.items():
-        rows = 10_000
-        while rows <= most:
+        for rows in (rows for rows in ROWS if rows <= most):
             engine, hyper = make(COUPLED, rows, "matern-5/2", **options)
             value, gradient = best(partial(engine.value, hyper)), best(partial(engine.evaluate, hyper))
             turns = best(partial(innovations, engine, hyper))
@@ -116,11 +134,8 @@ def growth(most: int) -> list[dict[str, Any]]:
                 f"{bytes_each:.0f} bytes a row",
                 flush=True,
             )
-            rows *= 10
-        own = [each for each in found if each["kind"] == kind and each["rows"] >= 100_000]
-        if len(own) > 1:
-            steps = np.log([own[-1][name] / own[-2][name] for name in ("rows", "value", "gradient")])
-            print(f"{kind:>13} growth exponent {steps[1] / steps[0]:.2f}, with gradient {steps[2] / steps[0]:.2f}")
+        for name in ("value", "gradient"):
+            fit([each for each in found if each["kind"] == kind and each["rows"] >= FITTED], kind, name)
     regular = {each["rows"]: each for each in found if each["kind"] == "regular"}
     for each in found:
         if each["kind"] != "regular":

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,18 @@ HOW = (
     "python -m playwright install chromium, or name one in LODEKIT_BROWSER"
 )
 
+#: Counts what goes to the server and what comes back: whoever waits knows whether an answer is still to come.
+_WIRE = """(() => {
+  const Plain = window.WebSocket;
+  window.wire = { sent: -1, heard: 0 };
+  window.WebSocket = class extends Plain {
+    constructor(...all) {
+      super(...all);
+      this.addEventListener("message", () => { window.wire.heard = performance.now(); });
+    }
+    send(what) { window.wire.sent = performance.now(); super.send(what); }
+  };
+})();"""
 _TRAY = 'table[aria-label="All fits of this session"]'
 
 
@@ -46,6 +58,15 @@ class Server:
 
     address: str
     process: subprocess.Popen[bytes]
+
+    def seconds(self) -> float:
+        """Return how long processors have worked for it, its companions included; where the system tells."""
+        ticks = 0
+        for number in (self.process.pid, *self.companions()):
+            with suppress(OSError):
+                state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(state[11]) + int(state[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def companions(self) -> list[int]:
         """Return the processes that compute for sessions, by their numbers."""
@@ -110,7 +131,8 @@ class Visitor:
 
     def __init__(self, context: Any, address: str) -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(40_000)
+        self.page.set_default_timeout(60_000)
+        self.page.add_init_script(_WIRE)
         self.fetched: list[str] = []
         self.page.on("request", lambda request: self.fetched.append(request.url))
         self.page.goto(address)
@@ -121,14 +143,16 @@ class Visitor:
         script = """() => {
           const shadows = [...document.querySelectorAll("*")].map(each => each.shadowRoot).filter(Boolean);
           const typing = [document, ...shadows].some(root => root.querySelector('textarea[data-rests="no"]'));
-          return !typing && document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
+          const { sent, heard } = window.wire;
+          if (typing || (heard < sent && performance.now() - sent < 20000)) return false;
+          return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "notRunning";
         }"""
         quiet = 0
-        for _ in range(400):
+        for _ in range(1000):
             quiet = quiet + 1 if self.page.evaluate(script) else 0
-            if quiet > 3:
+            if quiet > 4:
                 return
-            self.page.wait_for_timeout(100)
+            self.page.wait_for_timeout(60)
         raise AssertionError("the page does not come to rest")
 
     def choose(self, label: str, option: str) -> None:
@@ -146,24 +170,48 @@ class Visitor:
 
     def type(self, equations: str) -> None:
         """Replace the equations."""
-        self.page.get_by_label("Equations, one a line").fill(equations)
+        self.editor().fill(equations)
+
+    def editor(self) -> Any:
+        """Return the editor of equations; while one takes the place of another there are two."""
+        area = self.page.get_by_label("Equations, one a line")
+        for _ in range(400):
+            if area.count() == 1:
+                break
+            self.page.wait_for_timeout(100)
+        return area
 
     def take_example(self, name: str) -> None:
-        """Begin with an example of the catalog."""
+        """Begin with an example of the catalog, and wait until its equations are there."""
+        before = self.editor().input_value()
         self.choose("Begin with an example", name)
+        texts = "areas => areas.map(area => area.value)"
+        for _ in range(400):
+            if self.page.get_by_label("Equations, one a line").evaluate_all(texts) not in ([], [""], [before]):
+                break
+            self.page.wait_for_timeout(100)
+        self.settle()
 
     def simulate(self, **fields: str) -> None:
         """Simulate data, with fields of the form by their labels."""
         self.settle()
-        self.page.get_by_text("Simulate data instead").click()
+        button = self.page.get_by_role("button", name="Simulate", exact=True)
+        for _ in range(10):
+            # A page that changes meanwhile closes it again.
+            if not button.is_visible():
+                self.page.get_by_text("Simulate data instead").click()
+            with suppress(Exception):
+                button.wait_for(timeout=2000)
+                break
         for label, value in fields.items():
             self.page.get_by_label(label.replace("_", " "), exact=False).first.fill(value)
-        self.page.get_by_role("button", name="Simulate", exact=True).click()
+        button.click()
         self.sees("simulated.csv")
         self.settle()
 
     def drop(self, name: str, content: bytes, label: str = "Drop a record") -> None:
         """Drop a file where a label stands."""
+        self.settle()
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}
         self.page.get_by_test_id("stFileUploader").filter(has_text=label).locator("input").set_input_files(kinds)
 
@@ -171,6 +219,11 @@ class Visitor:
         """Press a button, once the page has come to rest."""
         self.settle()
         self.page.get_by_role("button", name=name, exact=True).first.click()
+
+    def click_text(self, text: str) -> None:
+        """Press whatever is called so, once the page has come to rest."""
+        self.settle()
+        self.page.get_by_text(text, exact=True).first.click()
 
     def fit(self) -> None:
         """Fit, and wait until the result is there."""
@@ -191,6 +244,11 @@ class Visitor:
         self.page.mouse.down()
         self.page.mouse.move(box["x"] + last * box["width"], height, steps=8)
         self.page.mouse.up()
+        self.settle()
+
+    def number(self, label: str) -> float:
+        """Return the number in a field."""
+        return float(self.page.get_by_label(label, exact=True).first.input_value())
 
     def count_fits(self) -> int:
         """Return how many fits are in the tray."""

@@ -18,7 +18,7 @@ _STEPS = ("system", "data", "parameters", "fit", "compare", "take-away")
 def prepare(visitor: Visitor) -> None:
     """Go all the way: equations, data, and two fits to be compared."""
     visitor.take_example("heating")
-    visitor.simulate(First_time="-5", Last_time="5", How_many_times="120", Noise="3")
+    visitor.simulate(First_time="-5", Last_time="5", How_many_times="120", Noise="8")
     visitor.click("Keep the last 30 % for validation")
     visitor.fit()
 
@@ -50,7 +50,7 @@ def shoot(visitor: Visitor, name: str, folder: Path, number: int) -> None:
 
 def save(content: bytes, path: Path) -> None:
     """Write a picture with a palette: small, and sharp."""
-    picture = Image.open(io.BytesIO(content)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    picture = Image.open(io.BytesIO(content)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     picture.save(path, optimize=True)
     print(f"{path.name}: {picture.size[0]} x {picture.size[1]}, {path.stat().st_size // 1024} kB")
 
@@ -74,10 +74,12 @@ def main() -> None:
             shoot(visitor, name, folder, number)
         dark = Visitor(browser.new_context(viewport={"width": 1240, "height": 7400}, color_scheme="dark"), session)
         dark.sees("Do the curves satisfy")
+        dark.settle()
         dark.page.wait_for_timeout(2500)
         shoot(dark, "fit-dark", folder, 4)
         phone = Visitor(browser.new_context(viewport={"width": 390, "height": 9000}), session)
         phone.sees("Do the curves satisfy")
+        phone.settle()
         phone.page.wait_for_timeout(2500)
         save(phone.page.screenshot(clip={"x": 0, "y": 0, "width": 390, "height": 1400}), folder / "phone.png")
 

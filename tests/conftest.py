@@ -13,6 +13,7 @@ settings.load_profile("lodekit")
 
 #: Files that take longest: they begin first, for a worker that began one last would be waited for.
 LONG = (
+    "tests/studio/test_page.py",
     "tests/paper/test_reproduction.py",
     "tests/test_gallery.py",
     "tests/certificate/test_certificate.py",
@@ -29,6 +30,7 @@ LONG = (
     "tests/cli/test_using.py",
     "tests/test_collection.py",
     "tests/data/test_dask.py",
+    "tests/test_release.py",
 )
 
 

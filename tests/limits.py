@@ -43,7 +43,7 @@ def ask_bounded(code: str, megabytes: int = 500, seconds: int = 300) -> dict[str
         When it is ended; far beyond what it needs, for machines are slow at times.
     """
     # Threads reserve memory of their own, which would count; and every core reads a piece of its own.
-    environment = os.environ | {"MALLOC_ARENA_MAX": "1", "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["LOKY_MAX_CPU_COUNT"] = "2"
     environment["PYTHONPATH"] = os.pathsep.join([str(SOURCES / "src"), str(SOURCES)])
     text = _PRELUDE.format(megabytes=megabytes) + code + "\nprint(json.dumps(answers))\n"

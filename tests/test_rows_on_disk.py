@@ -15,6 +15,7 @@ import lodekit as lk
 from lodekit.data import sources
 from lodekit.fitting import keep_point
 from lodekit.inference.markov import pieces
+from lodekit.learning.whiteness import judge_whiteness
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 
@@ -75,7 +76,9 @@ def in_memory(path: Path) -> lk.LODEGP:
 def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
     assert on_disk.fit_.is_on_disk
     assert not in_memory.fit_.is_on_disk
-    assert on_disk.log_evidence_ == pytest.approx(in_memory.log_evidence_, rel=1e-10)
+    assert on_disk.fit_.posterior.value == pytest.approx(in_memory.fit_.posterior.value, rel=1e-10)
+    # What open modes cost is told by errors of predictions: typical ones of the last rows here, of all of them there.
+    assert on_disk.log_evidence_ == pytest.approx(in_memory.log_evidence_, abs=0.05)
     np.testing.assert_allclose(on_disk.fit_.curvature, in_memory.fit_.curvature, rtol=1e-6)
     times = np.array([0.0, 49.5, 120.0, 218.0, 230.0])
     for one, other in zip(
@@ -92,12 +95,12 @@ def test_residuals_of_the_last_rows_are_looked_at(on_disk: lk.LODEGP, in_memory:
     (check,) = on_disk.fit_.diagnosis.checks
     assert (check.count, check.looked) == (MEASURED, MEASURED - 2 * PIECE)
     assert check.whiteness is not None
-    last = on_disk.fit_.evidence
     whole = in_memory.fit_.evidence.innovations
     assert whole is not None
-    (found,) = last._checks_of_last_rows()
-    scores = whole.values["x"][-check.looked :]
-    assert found.memory == pytest.approx(np.corrcoef(scores[1:], scores[:-1])[0, 1], abs=0.2)
+    last = [part["x"][-check.looked :] for part in (whole.times, whole.values)]
+    expected = judge_whiteness(*last, innovations=True)
+    assert expected is not None
+    assert check.whiteness.lags == pytest.approx(expected.lags, abs=1e-8)
     assert "independent noise" in on_disk.diagnose().sentences[0]
 
 

@@ -75,7 +75,7 @@ def read_time_ahead(text: str, unit: str) -> float:
 
 
 def answer_ahead(
-    fit: Fit, texts: Sequence[str], ahead: object, *, single: bool, return_std: bool, uncertain: bool = True
+    fit: Fit, texts: Sequence[str], ahead: object, uncertain: bool = True, *, single: bool, return_std: bool
 ) -> Any:
     """Return predictions as `predict` does: one array, or deviations as well.
 
@@ -87,12 +87,12 @@ def answer_ahead(
         Observables that were measured.
     ahead : int or str
         How many rows, or a time; checked here.
+    uncertain : bool
+        Whether deviations count all that was learned, and how large errors were.
     single : bool
         Whether the only observable has no axis of its own.
     return_std : bool
         Whether deviations are asked for.
-    uncertain : bool
-        Whether these count all that was learned, and how large errors were.
     """
     lead = read_ahead(ahead, fit.labels.units.get("t", ""))
     parts = predict_ahead(fit, texts, lead, uncertain=uncertain and return_std)[1:]

@@ -88,7 +88,7 @@ def predict(
         So many rows ahead, at the times of the record where all these observables were measured, in order: each from
         what was measured up to so many rows before, at learned values; the first ones from the prior. A text is a time:
         ``"24 h"``, or ``"24"`` in the unit of the record. With the Markov engine all that was measured before counts;
-        with others, of more than 1000 measurements, 500 at least.
+        with others, of more than 1000, 500 at least. Deviations follow errors before, unless parameters are fixed.
 
     Returns
     -------
@@ -111,8 +111,7 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = read_observables(fit, fit.measurements.names if observable is None else observable)
-        uncertain = is_uncertain(parameters)
-        return answer_ahead(fit, texts, ahead, single=single, return_std=return_std, uncertain=uncertain)
+        return answer_ahead(fit, texts, ahead, is_uncertain(parameters), single=single, return_std=return_std)
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     return _predict(fit, t, observable, return_std, return_cov, is_uncertain(parameters))
@@ -233,7 +232,7 @@ def _draw(
         if len(times):
             drawn = fit.posterior.sample(observables, times, size, generator)
         return drawn, np.tile(fit.hyperparameters.theta, (size, 1))
-    fit.need_all_rows("functions at other parameters (use parameters='fixed')")
+    fit.need_whole_record("functions at other parameters (use parameters='fixed')")
     theta, parts = [], []
     # Every function has a generator of its own, so that it does not depend on the times of the others.
     others = generator.spawn(size)
@@ -271,7 +270,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
         if not isinstance(value, Real) or not np.isfinite(value):
             raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
         theta[names.index(name)] = float(value)
-    fit.need_all_rows("log evidences")
+    fit.need_whole_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
     # Open modes cost what they cost, at these values as at others.
     value = found.value + (fit.log_evidence - fit.posterior.value)

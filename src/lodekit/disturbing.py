@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from lodekit.data.records import parts_of
 from lodekit.errors import AccuracyError, FitError
 from lodekit.learning.disturbed import learn_disturbed, settle_disturbances
+from lodekit.learning.driven import search_along
 from lodekit.learning.learn import guess_starts
+from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
 from lodekit.preparing import prepare
 from lodekit.prior.disturbed import need
@@ -19,11 +22,33 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 from lodekit.setup import Setup
 
-__all__ = ["find_disturbed", "without_disturbances"]
+__all__ = ["PieceLearned", "find_disturbed", "without_disturbances"]
 
 Array = NDArray[np.float64]
 #: What a step has to gain in a search that tells what is lost without a disturbance.
 _LOOKED = 1e-4
+#: The same where rows are on disk.
+_READ = 0.1
+#: What a piece of the rows has to gain by a disturbance, in nats, so that nobody asks the others.
+_CERTAIN = 25.0
+
+
+class PieceLearned(NamedTuple):
+    """What a piece of a record says.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+        Its optimum, a vector of the layout of the whole.
+    curvature : array, shape (n, n)
+        The one to expect of the whole.
+    gains : dict of str to float
+        By how much the objective of the piece is less without each disturbance.
+    """
+
+    x: Array
+    curvature: Array
+    gains: Mapping[str, float]
 
 
 def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
@@ -51,7 +76,7 @@ def without_disturbances(setup: Setup, names: Iterable[str]) -> Setup:
 
 
 def find_disturbed(
-    setup: Setup, known: Array | None, find: Callable[[Setup], Optimum]
+    setup: Setup, known: Array | None, find: Callable[[Setup], Optimum], piece: PieceLearned | None = None
 ) -> tuple[Optimum, dict[str, float]]:
     """Return the best optimum of a fit with disturbances, and the best objective without each of them, by name.
 
@@ -62,11 +87,16 @@ def find_disturbed(
         A vector of the layout from an earlier fit, to start from.
     find : function
         From a setup without disturbances to its best optimum.
+    piece : PieceLearned, optional
+        What a piece of the record says, to start from.
     """
     objective, layout = setup.objective, setup.layout
     bare = without_disturbances(setup, list(setup.reader.disturbances))
     first = None
-    if known is None:
+    found: Optimum | None
+    if piece is not None:
+        found = _go_on(objective, piece)
+    elif known is None:
         try:
             first = find(bare)
         except (AccuracyError, FitError):
@@ -87,10 +117,27 @@ def find_disturbed(
         return found, dict.fromkeys(setup.reader.disturbances, first.value)
     needs, best = {}, layout.unpack(found.x)
     for name in setup.reader.disturbances:
+        if piece is not None and piece.gains.get(name, 0.0) > _CERTAIN:
+            # What a piece needs, the whole does: it is not looked at again without.
+            needs[name] = found.value - piece.gains[name]
+            continue
         others = without_disturbances(setup, [name])
         start = others.layout.pack(_without(setup.prior, best, name))
-        needs[name] = search(others.objective, start, tolerance=_LOOKED, trusted=True).value
+        # Rows on disk take long to look at, and are so many that a nat is next to nothing.
+        least = _READ if setup.case.on_disk else _LOOKED
+        needs[name] = search(others.objective, start, tolerance=least, trusted=True).value
     return found, needs
+
+
+def _go_on(objective: Objective, piece: PieceLearned) -> Optimum:
+    """Return the optimum of a whole record from that of a piece.
+
+    A record that is many times as long as a piece has an optimum beside its own, and as many times the curvature.
+    """
+    near = None
+    if np.isfinite(piece.curvature).all():
+        near = search_along(objective, piece.x, piece.curvature, _LOOKED)
+    return near if near is not None and near.converged else search(objective, piece.x)
 
 
 def _without(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperparameters:

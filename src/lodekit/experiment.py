@@ -18,11 +18,12 @@ from lodekit.data.observations import Observations
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.learning.curvature import curvature_at
-from lodekit.learning.estimates import Estimate, estimate_parameters
+from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate, estimate_parameters
 from lodekit.preparing import prepare, prepare_record
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.rounding import format_number
 from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
 
 __all__ = ["Assumed", "Experiment"]
@@ -228,14 +229,12 @@ class Assumed:
         setup = prepare(self.system, self.arguments, records[0], time=self.units, scales=scales)
         levels = np.array([self.noise[name] for name in setup.prior.noise.observables])
         x = setup.layout.pack(replace(self.hyper, noise=levels[: setup.prior.noise.count]))
-        found, free = [], np.zeros(len(x), dtype=bool)
+        found = []
         with setup.threads(), np.errstate(all="ignore"):
             for number, record in enumerate(records):
                 parts = self.system, self.arguments, record, setup.prior, setup.layout, setup.case
-                own = prepare_record(*parts) if number else setup
-                found.append(estimate_parameters(setup.layout, x, curvature_at(own.objective, x), free))
-        middle = {name: _middle([each[name] for each in found]) for name in found[0]}
-        return Experiment(middle, tuple(names), records[0].window, records[0].size, self)
+                found.append(curvature_at((prepare_record(*parts) if number else setup).objective, x))
+        return Experiment(_estimate(setup, x, found), tuple(names), records[0].window, records[0].size, self)
 
     def _measure(self, names: Sequence[str], curves: Mapping[str, Array], last: float) -> Measurements:
         data = Observations()
@@ -247,6 +246,28 @@ class Assumed:
         return replace(Measurements.of(data), inputs=dict(self.signals))
 
 
-def _middle(found: Sequence[Estimate]) -> Estimate:
-    """Return the estimate with the middle one of several errors: that of a typical record."""
-    return sorted(found, key=lambda each: each.std_error)[len(found) // 2]
+def _estimate(setup: Setup, x: Array, curvatures: Sequence[Array]) -> dict[str, Estimate]:
+    """Return what to expect of each parameter, from the curvatures of one record or of several random ones."""
+    layout, structure, held = setup.layout, setup.structure, np.zeros(len(x), dtype=bool)
+    # Of what no data of this kind can tell, one parameter for each way is held: it says nothing of all others.
+    for way in structure.directions:
+        own = [layout.learned.index(k) for k, name in enumerate(layout.names) if name in way and k in layout.learned]
+        held[[place for place in own if not held[place]][:1]] = True
+    whole = estimate_parameters(layout, x, np.mean(curvatures, axis=0), held)
+    each = [estimate_parameters(layout, x, own, held) for own in curvatures]
+    found = {name: _together(known, [own[name] for own in each]) for name, known in whole.items()}
+    for name in structure.undetermined:
+        limits = layout.transforms[layout.names.index(name)]
+        unknown = math.inf, (limits.low, limits.high), False, NOT_IDENTIFIED
+        found[name] = Estimate(found[name].value, *unknown)
+    return found
+
+
+def _together(whole: Estimate, found: Sequence[Estimate]) -> Estimate:
+    """Return one estimate for several random motions: its error is what fits to all of them would scatter by."""
+    told = [each for each in found if each.has_interval]
+    if not whole.has_interval or 2 * len(told) <= len(found):
+        # Away from an optimum a single record need not bend down everywhere; all of them together do.
+        return whole
+    error = float(np.sqrt(np.mean([each.std_error**2 for each in told])))
+    return replace(min(told, key=lambda each: abs(each.std_error - error)), std_error=error)

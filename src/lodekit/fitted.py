@@ -15,7 +15,6 @@ from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements, typical_noise
 from lodekit.data.observations import Series
 from lodekit.data.records import FIRST, find_record
-from lodekit.errors import LodekitError
 from lodekit.inference.choice import Choice
 from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
@@ -123,7 +122,7 @@ class Fit:
         """Whether rows are read from disk for every question: they are too many for memory."""
         return any(part.choice.name == "markov" and part.measurements.is_summed for part in self.parts)
 
-    def need_all_rows(self, what: str) -> None:
+    def need_whole_record(self, what: str) -> None:
         """Raise where most rows were left out when the model was saved.
 
         Parameters
@@ -132,11 +131,7 @@ class Fit:
             What needs them.
         """
         for part in self.parts:
-            if part.measurements.spooled is not None and part.measurements.spooled.left_out is not None:
-                raise LodekitError(
-                    f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
-                    "fit again with the file"
-                )
+            part.measurements.need_all_rows(what)
 
     def part(self, record: object = None) -> Fit:
         """Return the fit as one record sees it.
@@ -163,7 +158,7 @@ class Fit:
             if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):
-                parts = [part._leftover(item) for part in self.parts for item in part.measurements.series]
+                parts = [part._leftover(item) for part in self.parts for item in part.evidence.looked_at]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
@@ -241,18 +236,7 @@ class Fit:
     @cached_property
     def log_evidence(self) -> float:
         """The log evidence at the optimum, in the user's units; open modes cost what they cost Schwarz."""
-        return self.posterior.value + sum(part._allowance for part in self.parts)
-
-    @cached_property
-    def _allowance(self) -> float:
-        """How much less open modes of one record cost than what stands for infinity."""
-        modes, names = self.layout.open_modes, self.measurements.names
-        if modes is None:
-            return 0.0
-        found = self.evidence.innovations if self.prior.is_random else None
-        typical = {} if found is None else found.typical
-        errors = [typical.get(name, self.typical_noise(name)) for name in names]
-        return modes.allowance(self.hyperparameters.theta, np.array(errors) / self.prior.units.scales)
+        return self.posterior.value + sum(part.evidence.allowance for part in self.parts)
 
     @cached_property
     def share_left(self) -> float:

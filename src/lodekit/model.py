@@ -56,8 +56,7 @@ class LODEGP:
     restarts : int
         How many starts are followed at most; the search ends early when two agree.
     random_state : int, optional
-        Seed of the starts that are drawn. Those that follow from the data come first, and where two of them end in the
-        same optimum none is drawn: then every seed gives the same fit.
+        Seed of the starts that are drawn, after those that follow from the data; where two of these agree, none is.
     n_jobs : int, optional
         How many starts joblib follows at the same time, -1 for one on each core; its backends (loky, Dask, Ray, Spark)
         are chosen by ``joblib.parallel_config``.

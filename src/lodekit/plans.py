@@ -46,7 +46,7 @@ def plan_experiment(
     """Return how well parameters will be known from measurements that nobody has made yet.
 
     The standard errors are those of the information in such measurements at the assumed values, with initial states,
-    and lengthscales and deviations of free functions, unknown: about what a fit will say, and how fits will scatter.
+    and lengthscales and deviations of free functions, unknown: how fits will scatter, and about what each will say.
 
     Parameters
     ----------
@@ -61,16 +61,11 @@ def plan_experiment(
         What would be set, and held between samples.
     start : dict of observable to float, optional
         Where the system starts, at the first of all times; from rest by default.
-    latent : str
-        Where functions of time remain free: their covariance.
-    lengthscale : float, optional
-        Where functions of time remain free: how long they take to change; a fifth of the whole time by default.
-    amplitude : float
-        Where functions of time remain free: about how large motions are, in the units of what is measured.
-    draws : int
-        Where functions of time remain free: how many random motions are looked at; errors are those of the middle one.
-    random_state : int
-        Seed of these.
+    latent, lengthscale, amplitude : str, float, float
+        Where functions of time remain free: their covariance, how long they take to change (a fifth of the whole time
+        by default), and about how large motions are, in the units of what is measured.
+    draws, random_state : int
+        How many such motions are looked at, with which seed; errors are what fits to all of them would scatter by.
 
     Examples
     --------
@@ -86,23 +81,41 @@ def plan_experiment(
     >>> found.relative["tau"] < 0.01, found.duration(0.01, ["tau"]) < 1200
     (True, True)
     """
-    reader, times, noise = _read_question(system, t, noise, inputs)
+    _check_values(system, values or {})
+    reader, times, levels = _read_question(system, t, noise, inputs)
+    arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
+    units, hyper = _assume_values(reader, arguments, values or {}, times, levels, lengthscale, amplitude)
+    return _assume(reader, arguments, hyper, units, levels, times, start, draws, random_state)
+
+
+def _check_values(system: System, values: Mapping[str, float]) -> None:
+    if not isinstance(system, System):
+        raise LodekitError(f"expected a System, got {type(system).__name__}")
+    for name in values:
+        if name not in system.parameters:
+            raise LodekitError(f"unknown parameter {name!r}; expected some of {', '.join(system.parameters) or 'none'}")
+
+
+def _assume_values(
+    reader: ObservableReader,
+    arguments: Arguments,
+    values: Mapping[str, float],
+    times: Mapping[str, Array],
+    noise: Mapping[str, float],
+    lengthscale: float | None,
+    amplitude: float,
+) -> tuple[Units, Hyperparameters]:
+    """Return the unit of time, and all values that are assumed."""
+    arguments.check()
     first = min(float(own.min()) for own in times.values())
     span = max(float(own.max()) for own in times.values()) - first or 1.0
     units = Units(first, span, np.ones(len(noise)))
     observables = reader.compile(list(noise), units)
-    for name in values or {}:
-        if name not in system.parameters:
-            raise LodekitError(f"unknown parameter {name!r}; expected some of {', '.join(system.parameters) or 'none'}")
-    theta = np.array([find_value(system, name, values or {}) for name in observables.compiled.parameters])
-    arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
-    arguments.check()
-    latents = arguments.latents(reader.reduced)
+    theta = np.array([find_value(reader.system, name, values) for name in observables.compiled.parameters])
     length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
-    hyper = natural_hyperparameters(observables, latents, theta, length / span)
+    hyper = natural_hyperparameters(observables, arguments.latents(reader.reduced), theta, length / span)
     size = check_positive("amplitude", amplitude)
-    hyper = replace(hyper, deviations=size * hyper.deviations, mode_deviations=size * hyper.mode_deviations)
-    return _assume(reader, arguments, hyper, units, noise, times, start, draws, random_state)
+    return units, replace(hyper, deviations=size * hyper.deviations, mode_deviations=size * hyper.mode_deviations)
 
 
 def plan_next(
@@ -151,8 +164,6 @@ def _read_question(
     system: System, t: Any, noise: Any, inputs: Any, kinds: Mapping[str, str] | None = None
 ) -> tuple[ObservableReader, dict[str, Array], dict[str, float]]:
     """Return a reader that knows the inputs, times and noise of each observable, from what the user gave."""
-    if not isinstance(system, System):
-        raise LodekitError(f"expected a System, got {type(system).__name__}")
     if not isinstance(noise, Mapping) or not noise:
         raise LodekitError(
             f"expected noise as a dict of what would be measured, such as noise={{'{system.plain_channels[0]}': 0.1}}, "
@@ -174,7 +185,7 @@ def _signal(name: str, given: Any, kind: str, at: Array | None) -> InputSignal:
     """Return an input from what the user gave."""
     if isinstance(given, InputSignal):
         return given
-    if isinstance(given, Real) and not isinstance(given, bool):
+    if isinstance(given, Real):
         return InputSignal([0.0], [float(given)], kind)  # type: ignore[arg-type]
     if at is not None and isinstance(given, np.ndarray | list) and np.ndim(given) == 1 and len(given) == len(at) > 2:
         return InputSignal(at, given, kind)  # type: ignore[arg-type]
@@ -241,4 +252,4 @@ def _follow(
     design = np.concatenate(given.mode_basis(there, groups, given.units.scaled_times(at), slopes=False)[0])
     weights = np.linalg.lstsq(design, np.array([float(value) for value in start.values()]) - known, rcond=None)[0]
     modes, _ = observables.mode_basis(own, groups, units.scaled_times(times), slopes=False)
-    return curves + np.stack([part @ weights for part in modes], axis=1)
+    return np.asarray(curves + np.stack([part @ weights for part in modes], axis=1))

@@ -12,7 +12,7 @@ from lodekit.data.excerpts import decimate, liveliest
 from lodekit.data.measurements import Measurements
 from lodekit.data.noise import EXACT
 from lodekit.data.records import padded, parts_of
-from lodekit.disturbing import find_disturbed
+from lodekit.disturbing import PieceLearned, find_disturbed
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitted import Arguments, Setup
 from lodekit.inference.accurate import AccurateEngine
@@ -60,9 +60,8 @@ def find_optimum(setup: Setup, known: Array | None = None) -> tuple[Optimum, Arr
     """
     if not setup.layout.disturbances:
         return *_polished(setup.objective, _search_all(setup, known)), {}
-    if known is None and _is_read(setup):
-        known = _learn_from_rows(setup)
-    found, needs = find_disturbed(setup, known, _search_all)
+    piece = _learn_from_rows(setup) if known is None and _is_read(setup) else None
+    found, needs = find_disturbed(setup, known, _search_all, piece)
     optimum, curvature = _polished(setup.objective, found)
     return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
 
@@ -186,16 +185,19 @@ def _telling_rows(setup: Setup) -> int:
     return max(_PIECE, int(_OFTEN * share * rows)) if share < _FAST else 0
 
 
-def _learn_from_rows(setup: Setup) -> Array | None:
+def _learn_from_rows(setup: Setup) -> PieceLearned | None:
     """Return what a piece of the rows on disk says, where it needs all disturbances: all rows may tell smaller ones."""
-    own = _prepare_piece(setup, setup.arguments, liveliest(setup.measurements, _READ))
+    short = liveliest(setup.measurements, _READ)
+    own = _prepare_piece(setup, setup.arguments, short)
     try:
-        found = None if own is None else find_optimum(own)[0]
+        found = None if own is None else find_optimum(own)
     except (AccuracyError, FitError):
         return None
-    if own is None or found is None or found.at_bound[own.layout.blocks.disturbance_deviations].any():
+    if own is None or found is None or found[0].at_bound[own.layout.blocks.disturbance_deviations].any():
         return None
-    return setup.layout.pack(own.layout.unpack(found.x))
+    optimum, curvature, gains = found
+    x = setup.layout.pack(own.layout.unpack(optimum.x))
+    return PieceLearned(x, setup.measurements.size / short.size * curvature, gains)
 
 
 def _prepare_piece(setup: Setup, arguments: Arguments, short: Measurements) -> Setup | None:

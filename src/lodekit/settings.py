@@ -75,7 +75,8 @@ class Arguments:
         if self.noise not in _NOISES:
             raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
         if self.prior not in _PRIORS:
-            remedy = "" if isinstance(self.prior, str) else _OF_PARAMETERS
+            given: object = self.prior
+            remedy = "" if isinstance(given, str) else _OF_PARAMETERS
             raise LodekitError(f"expected prior='latent' or 'channels', got {self.prior!r}{remedy}")
         check_engine(self.engine)
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, Real) or not 0 < self.tolerance <= 0.1:

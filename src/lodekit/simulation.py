@@ -88,6 +88,13 @@ def find_value(system: System, name: str, values: Mapping[str, float]) -> float:
     name : str
     values : dict of str to float
         What is given.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(start=2)})
+    >>> find_value(system, "a", {}), find_value(system, "a", {"a": 3.0})
+    (2.0, 3.0)
     """
     own = system.parameters[name]
     found = next((value for value in (values.get(name), own.fixed, own.start) if value is not None), None)

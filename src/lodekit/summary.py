@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class Summary(str):
         found._html = html
         return found
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         return str(self), self._html
 
     def __repr__(self) -> str:
@@ -71,10 +72,14 @@ def summary(fit: Fit) -> Summary:
         ("Converged", "yes" if fit.converged else "no"),
         ("Engine", fit.choice.name),
     ]
-    fixed = " (open)" if fit.layout.open_modes is not None else "" if fit.layout.learns_modes else " (fixed)"
+    fixed = "" if fit.layout.learns_modes else " (fixed)"
     others: dict[str, float | str] = {
         f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
     }
+    if fit.layout.open_modes is not None:
+        # What stands for infinity says nothing.
+        others = {name: value for name, value in others.items() if not name.startswith(MODES)}
+        others["initial state"] = "open"
     # What is best at zero is left at a limit of the search, whose number says nothing.
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
@@ -171,7 +176,7 @@ def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
     >>> gp.conf_int()["a"] == gp.parameters_["a"].interval == gp.intervals(0.95)["a"]
     True
     """
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0.0 < alpha < 1.0:
+    if not _is_share(alpha):
         raise LodekitError(f"expected alpha between zero and one, such as 0.05 for intervals of 95 %, got {alpha!r}")
     return {name: each.interval for name, each in fit.estimates_at(1.0 - float(alpha)).items()}
 
@@ -219,6 +224,10 @@ def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
     >>> wide[0] < narrow[0] < gp.parameters_["a"].value < narrow[1] < wide[1]
     True
     """
-    if not isinstance(share, (int, float)) or not 0.0 < share < 1.0:
+    if not _is_share(share):
         raise LodekitError(f"expected a share between zero and one, such as 0.95, got {share!r}")
     return {name: each.interval for name, each in fit.estimates_at(float(share)).items()}
+
+
+def _is_share(given: object) -> bool:
+    return isinstance(given, Real) and 0.0 < float(given) < 1.0

@@ -30,7 +30,7 @@ class Ahead(NamedTuple):
     fit_percent, rmse : float
         As those of a free run.
     coverage : float
-        The share of measurements in the 95 % band, at learned values.
+        The share of measurements in the 95 % band.
     """
 
     fit_percent: float

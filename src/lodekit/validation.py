@@ -69,7 +69,7 @@ def validate(
         tell these as well: the first ten are taken then.
     ahead : sequence of int or str
         For how many rows ahead, or times such as ``"24 h"``, predictions from all measurements before are tried as
-        well, at learned values; of long records in six runs, with the Markov engine of the whole.
+        well; of long records in six runs, with the Markov engine of the whole. Bands follow errors before.
 
     Examples
     --------

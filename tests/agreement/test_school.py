@@ -1,4 +1,4 @@
-"""A school's heating: bands an hour ahead that follow what innovations of the fitted days were, on days that were not."""
+"""A school's heating: bands an hour ahead that follow innovations of the days before, on days that were not fitted."""
 
 from __future__ import annotations
 

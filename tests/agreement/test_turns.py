@@ -21,7 +21,7 @@ from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.inference.turns import Lead, errors_ahead
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.prior import Prior
+from tests.agreement.kalman import matern
 from tests.inference.fitted import make_case, prior_of, series_of
 
 Array = NDArray[np.float64]
@@ -114,38 +114,6 @@ def test_densities_of_innovations_multiply_to_the_evidence() -> None:
         np.testing.assert_allclose(errors / deviations, turns.innovations[rows], rtol=0, atol=1e-9)
 
 
-def textbook(
-    prior: Prior, times: list[float], seen: list[list[float]], noise: float, lengthscale: float, ahead: int
-) -> tuple[list[float], list[float], list[tuple[float, float]]]:
-    """Innovations, their deviations, and means and deviations of x some rows ahead, of a Matern-3/2 function.
-
-    The free function z has the states z and z'; observables are rows for these.
-    """
-    rate = mpmath.sqrt(3) / mpmath.mpf(lengthscale)
-    free = [np.pad(row, (0, 2 - len(row))).tolist() for row in prior.observables.evaluate(np.zeros(0)).free[:, 0]]
-    rows = [mpmath.matrix([[mpmath.mpf(c) for c in row]]) for row in free]
-    F = mpmath.matrix([[0, 1], [-(rate**2), -2 * rate]])
-    start = mpmath.matrix([[1, 0], [0, rate**2]])
-    m, P, innovations, deviations, forecasts = mpmath.zeros(2, 1), start, [], [], []
-    for i, t in enumerate(times):
-        if i:
-            Phi = mpmath.expm(F * (mpmath.mpf(t) - mpmath.mpf(times[i - 1])))
-            m, P = Phi * m, Phi * P * Phi.T + (start - Phi * start * Phi.T)
-        for H, y in zip(rows, seen[i], strict=True):
-            S = (H * P * H.T)[0] + mpmath.mpf(noise) ** 2
-            rest = mpmath.mpf(y) - (H * m)[0]
-            innovations.append(float(rest / mpmath.sqrt(S)))
-            deviations.append(float(mpmath.sqrt(S)))
-            gain = P * H.T / S
-            m, P = m + gain * rest, P - gain * H * P
-        if i + ahead < len(times):
-            Phi = mpmath.expm(F * (mpmath.mpf(times[i + ahead]) - mpmath.mpf(t)))
-            later = Phi * P * Phi.T + (start - Phi * start * Phi.T)
-            spread = mpmath.sqrt((rows[0] * later * rows[0].T)[0] + mpmath.mpf(noise) ** 2)
-            forecasts.append((float((rows[0] * Phi * m)[0]), float(spread)))
-    return innovations, deviations, forecasts
-
-
 @pytest.mark.parametrize("noise", [0.1, 1e-6])
 def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     """Values that fit the equations: with tiny noise, what each adds is a difference of what is nearly the same."""
@@ -157,12 +125,16 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     hyper = Hyperparameters(np.zeros(0), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([noise]))
     plain = replace(prior.observables, units=replace(prior.units, scales=np.ones(2)))
     prior = replace(prior, observables=plain, noise=replace(prior.noise, scales=np.ones(2)))
+    free = [np.pad(row, (0, 2 - len(row))).tolist() for row in prior.observables.evaluate(np.zeros(0)).free[:, 0]]
     with mpmath.workdps(50):
-        expected = textbook(prior, times, np.stack([x, u], axis=1).tolist(), noise, 0.4, 2)
+        rows = [mpmath.matrix([[mpmath.mpf(c) for c in row]]) for row in free]
+        seen = [[(0, x[i], noise), (1, u[i], noise)] for i in range(len(times))]
+        expected = matern(1, 0.4, 1.0).filter(times, rows, seen)
+        ahead = [expected.ahead(i, mpmath.mpf(t) - mpmath.mpf(times[i]), 0, noise) for i, t in enumerate(times[2:])]
     for length in (None, 4):
         own = filtered(MarkovData.of(prior, measurements.series), hyper, length)
-        np.testing.assert_allclose(own.innovations, expected[0], rtol=0, atol=1e-8 if noise < 0.1 else 1e-12)
-        np.testing.assert_allclose(own.deviations, expected[1], rtol=1e-9)
+        np.testing.assert_allclose(own.innovations, expected.innovations, rtol=0, atol=1e-8 if noise < 0.1 else 1e-12)
+        np.testing.assert_allclose(own.deviations, expected.deviations, rtol=1e-9)
         errors, deviations = errors_ahead(own, 0, Lead(2))
-        np.testing.assert_allclose(x[2:] - errors[2:], [each[0] for each in expected[2]], rtol=0, atol=1e-9)
-        np.testing.assert_allclose(deviations[2:], [each[1] for each in expected[2]], rtol=1e-9)
+        np.testing.assert_allclose(x[2:] - errors[2:], [each[0] for each in ahead], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(deviations[2:], [each[1] for each in ahead], rtol=1e-9)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.certificate.measure import measure_derivatives
 from lodekit.certificate.written import WrittenEquations
 from lodekit.prior.equations import equation_terms
+from lodekit.system.grammar import parse_equations
 
 TIMES = np.linspace(-1.0, 2.0, 7)
 
@@ -67,3 +69,17 @@ def test_an_equation_without_time_or_channels_in_a_term() -> None:
     left, _ = written.apply(np.zeros(3), curves)
     assert left.shape == (2, 2, 3)
     assert left[:, 0, 0].tolist() == [-1.0, 3.0]
+
+
+def test_derivatives_that_are_known_are_put_into_the_equations() -> None:
+    """A decay leaves nothing of its own equation, and its rate is seen; what is not there must not be asked for."""
+    times = np.linspace(0.0, 3.0, 7)
+    curves = np.stack([np.exp(-times), -np.exp(-times), np.full(7, np.nan)])[:, None, :, None]
+    equations = parse_equations("x' = -a*x")
+    own, other = (WrittenEquations(equations, ["x"], {"a": value}) for value in (1.0, 1.2))
+    found = measure_derivatives([own], times, curves)
+    assert found.residual < 1e-15
+    assert found.uncertainty == 0.0
+    assert measure_derivatives([other], times, curves).residual == pytest.approx(0.2 / 2.2)
+    with pytest.raises(lk.LodekitError, match="no functions of time"):
+        measure_derivatives([own], times, curves * np.array([1.0, np.nan, 1.0])[:, None, None, None])

@@ -106,6 +106,22 @@ def test_bad_lines_are_named_and_skipped(folder: Path, tmp_path: Path) -> None:
     assert "line 5" not in done.stderr
 
 
+def test_headers_within_a_log_are_known_again_or_end_it(folder: Path, tmp_path: Path) -> None:
+    """A logger that starts again writes its header once more; one with other columns would be read wrongly."""
+    log, state = tmp_path / "log.csv", tmp_path / "now.stream"
+    log.write_text("t,y,u\n20,0.5,0\n20.5,0.4,0\nT,Y,U\n21,0.4,0\n")
+    done, rows = watch(folder, str(log), "--once")
+    assert (done.returncode, len(rows)) == (0, 3)
+    assert "skipped" not in done.stderr
+    log.write_text("t,y,u\n20,0.5,0\n20.5,0.4,0\nt,u,y\n21,0,0.4\n")
+    done, rows = watch(folder, str(log), "--once", "--save", str(state))
+    assert done.returncode == 2
+    assert "line 4: the columns change there, from t, y, u to t, u, y" in done.stderr.replace("\n", " ")
+    # What came before is kept.
+    assert len(rows) == 2
+    assert lk.LODEGP.load(folder / "m.lodekit").stream(resume=state).rows == 2
+
+
 def test_dates_are_counted_as_in_the_fit(tmp_path: Path) -> None:
     u, y = respond(TIMES)
     days = [f"2026-03-01T12:{k:02d}:00" for k in range(40)]

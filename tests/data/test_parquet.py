@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import math
 import os
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
@@ -14,7 +16,9 @@ from threading import Thread
 import polars as pl
 import pytest
 
-from lodekit.data.tables import read_table
+from lodekit.data.tables import frames, read_table
+from lodekit.data.tables.arrow import Hint, read_hints
+from lodekit.data.tables.parquet import ParquetFile
 from lodekit.errors import DataError
 from tests.data.table_files import nan, same
 
@@ -92,3 +96,46 @@ def test_packed_files_and_pipes(tmp_path: Path) -> None:
     writer.start()
     same(read_table(pipe, ["x"]), [0, 1], x=[1.5, 2.5])
     writer.join()
+
+
+def test_names_that_only_their_case_tells_apart_and_names_like_patterns(tmp_path: Path) -> None:
+    path = tmp_path / "a[1]*?'.parquet"
+    pl.DataFrame({"t": [0.0, 1.0], "T": [5.0, 6.0], 'say "x"': [7.0, 8.0]}).write_parquet(path)
+    pl.DataFrame({"t": [9.0], "T": [9.0]}).write_parquet(tmp_path / "a1bc'.parquet")
+    same(read_table(path, ["T", "x"], mapping={"x": 'say "x"'}), [0, 1], T=[5, 6], x=[7, 8])
+
+
+def test_a_column_called_like_the_number_of_a_row_is_one_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "BLOCK_RECORDS", 2)
+    frame = pl.DataFrame({"t": [0.0, 1.0, 2.0, 3.0, 4.0], "file_row_number": [5, 6, 7, 8, 9]})
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.rename({"file_row_number": "x"}).write_parquet(tmp_path / "b.parquet")
+    for name in ("a", "b"):
+        file = ParquetFile.open(str(tmp_path / f"{name}.parquet"))
+        blocks = [block.read() for block in file.blocks(file.names)]
+        assert [places.numbers.tolist() for _, places in blocks] == [[1, 2], [3, 4], [5]]
+        assert [value for content, _ in blocks for value in content[file.names[1]].tolist()] == [5, 6, 7, 8, 9]
+
+
+def test_time_zones_and_nanoseconds_survive(tmp_path: Path) -> None:
+    first = int(datetime(2024, 3, 1, 12, tzinfo=UTC).timestamp()) * 10**9
+    when = pl.Series([first, first + 10**9 + 7]).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone("Europe/Berlin")
+    pl.DataFrame({"when": when, "x": [1.0, 2.0]}).write_parquet(tmp_path / "a.parquet")
+    table = read_table(tmp_path / "a.parquet", ["x"], time="when")
+    assert str(table.origin) == "2024-03-01 13:00:00+01:00"
+    same(table, [0, 1 + 7e-9], x=[1, 2])
+
+
+def test_a_damaged_note_of_arrow_is_no_note() -> None:
+    """Each byte may be wrong: there are fewer hints then, or others, and never an error of another kind."""
+    path = BytesIO()
+    pl.DataFrame({"since": [timedelta(1)], "x": [1.0]}).write_parquet(path)
+    (packed,) = re.findall(rb"ARROW:schema.{2,4}?([A-Za-z0-9+/=]{40,})", path.getvalue(), re.DOTALL)
+    content = base64.b64decode(packed)
+    assert read_hints(packed) == {"since": Hint("length", "us")}
+    for place in range(len(content)):
+        for value in (0, 127, 255):
+            read_hints(base64.b64encode(content[:place] + bytes([value]) + content[place + 1 :]))
+        read_hints(base64.b64encode(content[:place]))

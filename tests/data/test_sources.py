@@ -95,7 +95,7 @@ def test_names_are_checked_before_anything_large_is_read(tmp_path: Path) -> None
     path = write(tmp_path / "a.csv", make_table(10))
     seen: list[str] = []
     read_source(path, channels=CHANNELS, columns={"x'": "y"}, check=seen.extend)
-    assert seen == ["x", "u", "x'"]
+    assert set(seen) == {"x", "u", "x'"}
     seen.clear()
     read_source(TIMES, {"x": TIMES, "misspelt": np.full(5, np.nan)}, check=seen.extend)
     assert seen == ["x", "misspelt"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -111,19 +110,11 @@ def test_integers_and_single_precision_are_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("statistics", [True, False])
 def test_the_window_comes_from_the_footer_where_there_is_one(tmp_path: Path, statistics: bool) -> None:
-    pytest.importorskip("pyarrow")
     table = make_table(2500)
     path = tmp_path / "a.parquet"
     pl.DataFrame(table).write_parquet(path, statistics=statistics, row_group_size=600)
     expected = (table["t"].min(), table["t"].max(), 2500) if statistics else None
     assert ParquetFile.open(str(path)).span("t") == expected
-    assert_same(read_sums(path), in_memory(table))
-
-
-def test_without_pyarrow_the_times_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make_table(2500)
-    path = write(tmp_path / "a.parquet", table)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert_same(read_sums(path), in_memory(table))
 
 

@@ -1,21 +1,26 @@
 """The last steps of a search: scales, valleys, bounds, and data with next to no noise."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.fitted import Arguments
+from lodekit.inference.engine import SearchLimits
 from lodekit.learning.charts import Linear, Logarithmic
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
+from lodekit.learning.transforms import Layout, Transform
 from lodekit.preparing import prepare
 
+Array = NDArray[np.float64]
 TANKS, DECAY = lk.catalog.coupled_tanks(), lk.catalog.free_decay()
 
 
@@ -205,3 +210,38 @@ def test_an_optimum_that_is_flat_to_the_third_order_is_reached() -> None:
     slope = objective.evaluate(found.x)[1]
     # What another step promises: a ten millionth is left where a slow one is the last.
     assert 0.5 * slope @ np.linalg.solve(curvature, slope) < 1e-10
+
+
+class Plain:
+    """An objective that grows for ever along a positive parameter, beside another one and a disturbance."""
+
+    def __init__(self) -> None:
+        anything = {number: Transform(0.0, np.inf, 1.0) for number in (0, 1)}
+        self.layout = Layout(("a", "R"), np.full(2, np.nan), anything, 0, 0, 0, disturbances=1)
+        noise = SimpleNamespace(floors=np.full(1, 1e-9), units=np.ones(1))
+        self.engine = SimpleNamespace(size=100, limits=SearchLimits(1e-3), prior=SimpleNamespace(noise=noise))
+        self.calls = 0
+
+    def value(self, x: Array) -> float:
+        return self.evaluate(x)[0]
+
+    def evaluate(self, x: Array) -> tuple[float, Array]:
+        self.calls += 1
+        left = np.exp(-x[1])
+        bend = x[0] - 0.3 - 0.5 * left
+        value = -5.0 * bend**2 - 0.2 * left - 0.5 * (x[2] + 1.0) ** 2
+        return value, np.array([-10.0 * bend, -5.0 * bend * left + 0.2 * left, -(x[2] + 1.0)])
+
+
+def test_what_runs_away_beside_disturbances_is_at_its_end_at_once() -> None:
+    """A step at a time it takes more than three times as long."""
+    objective: Any = Plain()
+    x = np.array([0.5, 0.2, -0.8])
+    start = Optimum(x, objective.value(x), True, "", 0, np.zeros(3, dtype=bool))
+    found, _ = polish(objective, start, curvature_at(objective, x))
+    assert found.value > -1e-4
+    assert found.x == pytest.approx([0.3, found.x[1], -1.0], abs=1e-3)
+    objective.layout = replace(objective.layout, disturbances=0, noise_levels=1)
+    used, objective.calls = objective.calls, 0
+    polish(objective, start, curvature_at(objective, x))
+    assert objective.calls > 3 * used

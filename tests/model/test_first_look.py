@@ -132,3 +132,13 @@ def test_a_prior_in_the_wrong_place_is_told_the_right_one(gp: LODEGP) -> None:
         lk.LODEGP(gp.system, prior=lk.Normal(1.0, 1.0)).fit([0.0], {"y": [1.0]})  # type: ignore[arg-type]
     with pytest.raises(LodekitError, match=r"goes with the model: LODEGP\(system, prior="):
         lk.Parameter(prior="channels")  # type: ignore[arg-type]
+
+
+def test_names_of_other_libraries_are_told_ours(gp: LODEGP) -> None:
+    free = lk.LODEGP(lk.System("x' = v"), latent="rbf")
+    with pytest.raises(LodekitError, match="got 'rbf', which is 'se' here"):
+        free.fit([0.0, 1.0], {"x": [0.0, 1.0]})
+    with pytest.raises(LodekitError, match="got 'Matern_52', which is 'matern-5/2' here"):
+        lk.LODEGP(lk.System("x' = v"), latent="Matern_52").fit([0.0, 1.0], {"x": [0.0, 1.0]})
+    with pytest.raises(LodekitError, match=r"use a dict for some of the channels, fit\(t, \{'x': values\}\)"):
+        lk.LODEGP(lk.System("x' = v")).fit([0.0, 1.0], [0.0, 1.0])

@@ -183,7 +183,7 @@ def test_sums_over_data_hold_no_inputs() -> None:
     record = step_record(count=24)
     data = lk.Observations().add(record["t"], "y", record["y"]).add(record["t"], "u", record["u"])
     sums = Measurements.of(data).statistics
-    with pytest.raises(DataError, match="known inputs need all rows in memory"):
+    with pytest.raises(DataError, match="known inputs need rows that can be read again"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(sums)
 
 

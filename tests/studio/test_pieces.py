@@ -6,22 +6,25 @@ import json
 import shutil
 import time
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.cli.studio import studio
 from lodekit.data.looking import look_at
 from lodekit.errors import DataError, LodekitError, ParameterError
 from lodekit.studio.companion import LOST, Companion, Company
 from lodekit.studio.desk import Desk
 from lodekit.studio.drawing import draw_exponents, draw_record, on_ground
-from lodekit.studio.fits import begin_fit, collect, read_fit
+from lodekit.studio.fits import begin_delivery, begin_fit, collect, read_fit
 from lodekit.studio.reading import LONGEST, read_equations
 from lodekit.studio.recording import match_columns, open_recording
 from lodekit.studio.replies import ASKED
 from lodekit.studio.saving import pack_session, safe_name, unpack_session
+from lodekit.studio.serving import options
 from lodekit.studio.session import Assignment, Entry, Session, read_session
 from lodekit.studio.shelf import Room, Shelf
 from lodekit.studio.simulating import Wish, make_data
@@ -227,6 +230,9 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
     curve = Warm.of_fit(lk.LODEGP.load(desk.room.folder / name / MODEL).fit_).curve({})
     assert np.array_equal(curve.mean, gp.predict(curve.times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
+    begin_delivery(desk, name, figures=False)
+    assert collect(desk)
+    assert {"report.html", "predictions.csv"} <= set(read_fit(desk, name, "files")["files"])
     content = pack_session(desk.session, desk.room.folder)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -306,6 +312,16 @@ def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
         "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out out",
         "lodekit validate out 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
     ]
+
+
+def test_the_server_listens_to_this_machine_and_tells_nobody() -> None:
+    found = options(8501, "localhost", browser=False)
+    assert (found["server.address"], found["server.maxUploadSize"]) == ("localhost", 50)
+    assert found["browser.gatherUsageStats"] is False
+    assert found["client.showErrorDetails"] == "none"
+    with pytest.raises(LodekitError, match="expected a data file"):
+        studio(Path("nowhere.csv"))
+    assert signature(studio).parameters["address"].default == "localhost"
 
 
 def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:

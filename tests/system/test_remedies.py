@@ -61,3 +61,24 @@ def test_a_slip_in_a_name_is_noticed() -> None:
     gp = lk.LODEGP(lk.System("T1' = v; T2' = -v"), random_state=0)
     with pytest.raises(EquationError, match=r"unknown name 'T3'.*Is it 'T[12]'\?"):
         gp.fit([0.0, 1.0], {"T3": [0.0, 1.0]})
+
+
+@pytest.mark.parametrize(
+    ("equation", "said"),
+    [
+        ("dx/dt = -x", "write a derivative as x' or D(x), not as dx/dt"),
+        ("d2x/dt2 = -x", "write a derivative as x'' or D(x, 2), not as d2x/dt2"),
+        ("d^2x/dt^2 = -x", "write a derivative as x'' or D(x, 2), not as d^2x/dt^2"),
+        ("\u1e8d = -x", "write x''"),
+        ("x_dot = -x", "write x' for the derivative, or add the equation x_dot = x'"),
+        ("x'' = -y; yddot = x", ""),
+    ],
+)
+def test_other_notations_of_derivatives_are_told_ours(equation: str, said: str) -> None:
+    assert said in refusal(equation)
+
+
+def test_a_name_with_dots_is_fine_where_it_is_a_letter_or_tied_to_its_derivative() -> None:
+    assert lk.System("h\u00f6he' = -h\u00f6he").channels == ("h\u00f6he",)
+    assert lk.System("xdot = x'; xdot' = -x").channels == ("xdot", "x")
+    assert lk.System("robot' = -rob; rob = 2*robot; spot' = 1").channels == ("robot", "rob", "spot")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.answers import predict, sample
 from lodekit.arguments import check_seed
-from lodekit.certificate.measure import Measured, join_measured, measure_curve, measure_draws
+from lodekit.certificate.measure import Measured, join_measured, measure_curve, measure_derivatives, measure_draws
 from lodekit.certificate.sense import equations_with_values, prove, sense_of
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 #: A relative residual above this is more than rounding.
 ROUNDING = 1e-6
 _TIMES, _MOST_TIMES = 201, 2000
-#: A rough prior draws at all times at once, from one large matrix.
-_ROUGH_TIMES = 3
+#: A rough prior draws at all times at once.
+_ROUGH_TIMES = 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,7 +32,8 @@ class Certificate:
 
     The identities are proved by exact algebra, for all solutions at once. The measurement trusts nothing of that: it
     takes the curves as `predict` and `sample` return them, differentiates Chebyshev polynomials through their values,
-    and puts the derivatives into the equations as they are written.
+    and puts the derivatives into the equations as they are written. Samples that are too rough for that are drawn with
+    their derivatives.
 
     Parameters
     ----------
@@ -106,6 +107,8 @@ class Certificate:
 
 
 def _describe(found: Measured) -> str:
+    if not found.length:
+        return f"at most {found.residual:.1e}; drawn with their derivatives, as they are rough"
     return f"at most {found.residual:.1e}; differentiation alone explains {found.uncertainty:.1e}"
 
 
@@ -188,7 +191,7 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
     t : array-like, shape (n,), optional
         As for `certificate`.
     """
-    times = np.linspace(*fit.measurements.window, _TIMES) if t is None else fit.times(t)
+    times = np.linspace(*fit.measurements.known, _TIMES) if t is None else fit.times(t)
     if not len(times):
         raise LodekitError("expected at least one time at which the equations are looked at, got none")
     if len(times) > _MOST_TIMES:
@@ -204,8 +207,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
     """Return what drawn functions leave of the equations, on pieces about as long as those of the mean."""
     times, lengths = mean.times, [mean.length * factor for factor in (1.0, 0.5, 0.25)]
     if _is_rough(fit):
-        times = times[np.linspace(0, len(times) - 1, min(len(times), _ROUGH_TIMES) + 2).round().astype(int)][1:-1]
-        lengths = [mean.length / 8.0]
+        return _measure_rough(fit, times, size, seed)
 
     def draw(at: Array) -> tuple[Array, list[WrittenEquations]]:
         drawn, own = sample(fit, at, size, seed, list(_written(fit).channels), return_parameters=True)
@@ -219,6 +221,32 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
         theta = np.stack([own[name] for name in fit.layout.names], axis=1)
         breaks += [driven.corners(each) for each in theta]
     return measure_draws(draw, times, lengths, np.unique(np.concatenate(breaks)))
+
+
+def _measure_rough(fit: Fit, times: Array, size: int, seed: int | None) -> Measured:
+    """Return what drawn functions leave of the equations where values do not tell derivatives: these are drawn, too."""
+    times = times[np.linspace(0, len(times) - 1, min(len(times), _ROUGH_TIMES) + 2).round().astype(int)][1:-1]
+    written = _written(fit)
+    texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
+    known = {text: _has_values(fit, text) for row in texts for text in row}
+    asked = [text for text, is_there in known.items() if is_there]
+    drawn, own = sample(fit, times, size, seed, asked, return_parameters=True)
+    curves = np.full((len(texts), size, len(times), len(written.channels)), np.nan)
+    for order, row in enumerate(texts):
+        for place, text in enumerate(row):
+            if known[text]:
+                curves[order, :, :, place] = drawn[:, :, asked.index(text)]
+    equations = [_written(fit, {name: float(own[name][i]) for name in own}) for i in range(size)]
+    return measure_derivatives(equations, times, curves)
+
+
+def _has_values(fit: Fit, text: str) -> bool:
+    """Return whether an observable is a function of time that can be asked for."""
+    try:
+        fit.observables([text])
+    except LodekitError:
+        return False
+    return True
 
 
 def _written(fit: Fit, values: Mapping[str, float] | None = None) -> WrittenEquations:

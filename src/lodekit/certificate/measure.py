@@ -12,7 +12,7 @@ from lodekit.certificate.pieces import Pieces, make_pieces
 from lodekit.certificate.written import WrittenEquations
 from lodekit.errors import LodekitError
 
-__all__ = ["Measured", "join_measured", "measure_curve", "measure_draws"]
+__all__ = ["Measured", "join_measured", "measure_curve", "measure_derivatives", "measure_draws"]
 
 Array = NDArray[np.float64]
 #: How often the length of pieces is halved at most.
@@ -143,6 +143,26 @@ def measure_draws(
     values = np.split(drawn, np.cumsum([len(part) for part in nodes])[:-1], axis=1)
     found = [_measure(written, *item) for item in zip(choices, values, lengths, strict=True)]
     return min(found, key=lambda item: item.uncertainty)
+
+
+def measure_derivatives(written: Sequence[WrittenEquations], times: Array, curves: Array) -> Measured:
+    """Return what functions leave of the equations whose derivatives are known, and are not made from their values.
+
+    Parameters
+    ----------
+    written : sequence of WrittenEquations
+        Those of each function.
+    times : array, shape (n,)
+    curves : array, shape (order + 1, s, n, channels)
+        The channels of s functions and their derivatives; NaN where there is none.
+    """
+    both = [each.apply(times, curves[:, i : i + 1]) for i, each in enumerate(written)]
+    left, sizes = (np.concatenate([part[k] for part in both], axis=1) for k in (0, 1))
+    scale = np.max(sizes, axis=(1, 2))
+    found = np.max(np.abs(left), axis=1).T / np.where(scale > 0, scale, 1.0)
+    if not np.isfinite(found).all():
+        raise LodekitError("derivatives in the equations are no functions of time, or too large for floats")
+    return Measured(times, found, np.zeros_like(found), 0.0)
 
 
 def _halved(times: Array, longest: float, breaks: Array) -> Iterator[tuple[Pieces, float]]:

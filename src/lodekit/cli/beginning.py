@@ -126,8 +126,8 @@ def _propose(
         say("no input is known, so no equations are guessed: write them into the file")
     elif system is None:
         say("its equations are a guess to begin with: one time constant for each; write your own")
-    said = {"mapping": where, "title": title, "known": known}
-    return propose_file(look, guesses, equations.strip(), parameters, channels, **said)
+    said = equations.strip()
+    return propose_file(look, guesses, said, parameters, channels, mapping=where, title=title, known=known)
 
 
 def is_terminal() -> bool:

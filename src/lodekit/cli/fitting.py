@@ -38,6 +38,16 @@ from lodekit.workflow import RESULTS, Product, compute_results, describe_fit, fi
 
 __all__ = ["demo", "fit"]
 
+SystemArgument = Annotated[
+    str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
+]
+DataArgument = Annotated[
+    list[str],
+    typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
+]
 FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 MapOption = Annotated[
     list[str] | None,
@@ -83,13 +93,8 @@ def _read_deviation(text: str | None) -> float | str | None:
 
 
 def fit(
-    system: Annotated[
-        str, typer.Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
-    ],
-    data: Annotated[
-        list[str],
-        typer.Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own."),
-    ],
+    system: SystemArgument,
+    data: DataArgument,
     out: FolderOption = None,
     param: ParamOption = None,
     positive: PositiveOption = None,
@@ -108,9 +113,7 @@ def fit(
     deviation: DeviationOption = None,
     given: InputOption = None,
     disturbance: DisturbanceOption = None,
-    engine: Annotated[
-        str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
-    ] = "auto",
+    engine: EngineOption = "auto",
     restarts: Annotated[int, typer.Option("--restarts", min=1, help="How many starts are followed at most.")] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the starts.")] = 0,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
@@ -121,7 +124,6 @@ def fit(
     """Fit a system to measurements: summary, model, predictions, figures and a report.
 
     Results of an earlier fit in the same folder are kept, in a folder earlier-1 inside, unless --force is given.
-
     Examples: lodekit fit plant.toml log.csv --map y=temperature --set K=2;
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """

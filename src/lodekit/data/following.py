@@ -214,7 +214,26 @@ def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Lin
         try:
             yield from _take(line, number, table, plan) if line.strip() else ()
         except DataError as problem:
+            if _is_header(line, number, table):
+                continue
             yield BadLine(str(problem) if f"line {number + 1}" in str(problem) else f"line {number + 1}: {problem}")
+
+
+def _is_header(line: bytes, number: int, table: TextFile) -> bool:
+    """Return whether a line holds the names of the columns once more; raise where they are others from there on."""
+    try:
+        found = [c.strip() for _, own in read_records([(1, line.decode())], table.separator, strict=True) for c in own]
+    except (DataError, UnicodeDecodeError):
+        return False
+    known = [name.casefold() for name in table.names]
+    if not set(known).intersection(cell.casefold() for cell in found):
+        return False
+    if [cell.casefold() for cell in found] != known:
+        raise DataError(
+            f"line {number + 1}: the columns change there, from {', '.join(table.names)} to {', '.join(found)}; start "
+            "again with a file that begins with that line"
+        )
+    return True
 
 
 def _take(data: bytes, before: int, table: TextFile, plan: Plan) -> list[Line]:

@@ -231,6 +231,20 @@ class Measurements:
         """Whether some measurement has no noise at all."""
         return any(item.exact.any() for item in self.series)
 
+    def need_all_rows(self, what: str) -> None:
+        """Raise where most rows were left out when a model was saved.
+
+        Parameters
+        ----------
+        what : str
+            What needs them.
+        """
+        if self.spooled is not None and self.spooled.left_out is not None:
+            raise DataError(
+                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
+                "fit again with the file"
+            )
+
     def times(self, count: int = 200) -> Array:
         """Return the times of the measurements, or a grid where there are many."""
         if self.sums is None and self.size <= _THUMBNAIL:

@@ -330,6 +330,6 @@ def _columns(channels: Sequence[str], Y: Any) -> dict[str, Any]:
     if array.ndim != 2 or array.shape[1] != len(channels):
         raise DataError(
             f"expected Y with one column for each channel ({', '.join(channels)}), got shape {array.shape}; "
-            "use a dict for some of the channels"
+            f"use a dict for some of the channels, fit(t, {{'{channels[0]}': values}})"
         )
     return {name: array[:, i] for i, name in enumerate(channels)}

@@ -207,6 +207,6 @@ def _values(fit: Fit, name: str, offsets: Array) -> Array:
 
 
 def _landscape(fit: Fit, names: Sequence[str], others: str) -> Landscape:
-    fit.need_all_rows("evidences beside the optimum")
+    fit.need_whole_record("evidences beside the optimum")
     places = [fit.layout.position(name) for name in names]
     return Landscape(fit.setup.objective, fit.optimum, fit.curvature, places, others)

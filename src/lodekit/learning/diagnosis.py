@@ -94,7 +94,8 @@ class Diagnosis:
         return [
             f"the data do not tell the sign{'s' * (len(names) > 1)} of {join_words(names)}: "
             f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
-            f"{' together' * (len(names) > 1)}; reported is what has the most positive values"
+            f"{' together' * (len(names) > 1)}; reported is what has the most positive values. Where signs are known, "
+            "declare them: positive = true"
             for names in self.symmetries
         ]
 

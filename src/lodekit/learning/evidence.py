@@ -114,7 +114,8 @@ class Evidence:
             found = ((name, part.checks()) for name, part in self.parts.items())
             return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
-            known = {check.name: check for check in self._checks_of_last_rows()}
+            last = self._last_rows
+            known = {check.name: check for check in last.checks()} if last is not None else {}
             return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
         series = self.measurements.series
         return tuple(
@@ -178,14 +179,36 @@ class Evidence:
         joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
         return Innovations(own_times, joined, left, typical)
 
-    def _checks_of_last_rows(self) -> tuple[Check, ...]:
-        """Return what the residuals of the last piece of rows on disk say; nothing where there are only sums."""
+    @cached_property
+    def allowance(self) -> float:
+        """How much less open modes of one record cost than what stands for infinity: added to the evidence shown."""
+        layout, found = self.objective.layout, None
+        if layout.open_modes is None:
+            return 0.0
+        if self.prior.is_random:
+            found = (self._last_rows or self).innovations
+        typical = {} if found is None else found.typical
+        errors = [typical.get(name, self.level(name)) for name in self.measurements.names]
+        return layout.open_modes.allowance(
+            layout.unpack(self.optimum.x).theta, np.array(errors) / self.prior.units.scales
+        )
+
+    @property
+    def looked_at(self) -> list[Series]:
+        """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
         if not isinstance(self.posterior, PiecesPosterior):
-            return ()
-        number = len(self.posterior.engine.starts) - 1
-        series = [item for item in self.posterior.engine.series(number) if len(item.times)]
-        kept = Measurements(series, inputs=self.measurements.inputs)
-        return replace(self, measurements=kept, last=self.posterior.piece(number)).checks()
+            return list(self.measurements.series)
+        pieces = self.posterior.engine
+        return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
+
+    @property
+    def _last_rows(self) -> Evidence | None:
+        """The same of the last piece of rows on disk; nothing where all are in memory, or only sums are."""
+        if not isinstance(self.posterior, PiecesPosterior):
+            return None
+        kept = Measurements(self.looked_at, inputs=self.measurements.inputs)
+        last = self.posterior.piece(len(self.posterior.engine.starts) - 1)
+        return replace(self, measurements=kept, last=last)
 
     def _summed(self, item: Summary, last: Check | None) -> Check:
         level = self.level(item.observable)

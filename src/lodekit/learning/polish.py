@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.charts import Linear, Logarithmic, put_at_walls
+from lodekit.learning.curvature import curvature_at
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
 
@@ -30,6 +31,8 @@ _MORE_ROUNDS, _SLOW = 6, (1e-7, 0.1)
 #: are where there are fewer measurements than these: an optimum that is flat to the third order is found slowly, too,
 #: and how much of a parameter the data tell is not seen before it is reached.
 _TAIL, _SLOWLY, _LONG = 1e-6, 0.1, 2000
+#: What moves by more than this in one round is running away, and is tried so much farther.
+_RUNS, _FURTHER = 1.0, (12.0, 8.0, 4.0)
 #: A step that promises less than this in the objective, relative to its size or not, is the last one.
 _GAIN, _ROUNDING = 1e-15, 1e-18
 #: A search has converged where nothing promises more than this.
@@ -80,7 +83,9 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     curvature : array, shape (n, n)
         Minus the Hessian of the objective there.
     """
-    best, tail = optimum, _tail(objective)
+    best, tail = _run_out(objective, optimum), _tail(objective)
+    if best is not optimum:
+        curvature = curvature_at(objective, best.x)
     for number in range(_ROUNDS + _MORE_ROUNDS if objective.layout.learned else 1):
         best = put_at_walls(objective, best)
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
@@ -92,7 +97,11 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
             if not climber.is_known(curvature):
                 break
             found, curvature, promise = climber.polish(curvature)
-        gain, best = found.value - best.value, found
+        gain, best = found.value - best.value, _run_out(objective, found, best.x)
+        if best is not found:
+            # The curvature is that of the way there.
+            curvature = curvature_at(objective, best.x)
+            continue
         if not promise > _WORTH or (number and (gain < _WORTH or max(gain, promise) < tail)):
             break
         if number >= _ROUNDS - 1 and not _SLOW[0] < gain < _SLOW[1]:
@@ -100,9 +109,40 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
     return put_at_walls(objective, best), curvature
 
 
+def _run_out(objective: Objective, optimum: Optimum, start: Array | None = None) -> Optimum:
+    """Return an optimum in which a parameter that runs away along a plain is as far as it would get.
+
+    Steps would take it there a little at a time. Where disturbances make each of them dear, that is tried at once.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimum : Optimum
+        Where a search, or steps, ended.
+    start : array, shape (n,), optional
+        Where steps began: what has moved far is tried, the way it went; else all, either way.
+    """
+    layout, best = objective.layout, optimum
+    for place, number in enumerate(layout.learned if layout.disturbances else ()):
+        if layout.transforms[number].is_unbounded or optimum.at_bound[place]:
+            continue
+        moved = 0.0 if start is None else float(optimum.x[place] - start[place])
+        ways = [sign * _FURTHER[0] for sign in (1.0, -1.0)] if start is None else np.sign(moved) * np.array(_FURTHER)
+        # The farthest comes first: it is the end of a plain.
+        for way in ways if start is None or abs(moved) > _RUNS else ():
+            x = best.x.copy()
+            x[place] = optimum.x[place] + way
+            with np.errstate(all="ignore"):
+                value = objective.value(x)
+            if value > best.value + _SLOW[0]:
+                best = replace(best, x=x, value=value, evaluations=best.evaluations + 1)
+                break
+    return best
+
+
 def _tail(objective: Objective) -> float:
     """Return what is not worth more steps where they are slow: nothing as long as they cost little."""
-    return _TAIL if objective.engine.size >= _LONG else 0.0
+    return _TAIL if objective.engine.size >= _LONG or objective.layout.disturbances else 0.0
 
 
 def _axes(part: Array) -> tuple[Array, bool]:

@@ -62,6 +62,13 @@ def registered(family: Family) -> Iterator[None]:
         FAMILIES.remove(family)
 
 
+#: What other libraries call them.
+_ELSEWHERE = {
+    **dict.fromkeys(("rbf", "gaussian", "squaredexponential", "expquad", "exponentiatedquadratic"), "se"),
+    **{f"matern{p}2": f"matern-{p}/2" for p in (1, 3, 5, 7)},
+}
+
+
 def read_latent(name: str) -> Latent:
     """Return the covariance that a text names: ``se``, ``matern-5/2``.
 
@@ -79,4 +86,5 @@ def read_latent(name: str) -> Latent:
         if found is not None:
             return found
     expected = " or ".join(family.expected for family in FAMILIES)
-    raise LodekitError(f"expected latent={expected}, got {name!r}")
+    other = _ELSEWHERE.get(str(name).lower().replace("-", "").replace("_", "").replace(" ", ""))
+    raise LodekitError(f"expected latent={expected}, got {name!r}{f', which is {other!r} here' if other else ''}")

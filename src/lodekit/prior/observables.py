@@ -320,7 +320,6 @@ class ObservableReader:
     ) -> tuple[System, OperatorMatrix, list[Signal]]:
         """Return the system with zero in the place of some channels, and expressions on the others."""
         is_all = len(names) == len(self.inputs) + len(self.disturbances)
-        # Beside disturbances inputs are known, and those may be delayed.
         own = self.reduced if is_all else self.system.given(names, are_all=False) if names else self.system
         return own, *_read(own, [drop_names(each, names) for each in expressions] if names else expressions)
 

@@ -148,8 +148,8 @@ class OpenModes:
         errors : array, shape (o,)
             Of predictions of one measurement from all before, scaled.
         """
-        each = np.log(_WIDE) + float(np.mean(np.log(self.sizes / np.maximum(errors, _ALIKE * self.sizes))))
-        return len(self._look(theta).kept) * each
+        each = np.log(_WIDE) + np.mean(np.log(self.sizes / np.maximum(errors, _ALIKE * self.sizes)))
+        return float(len(self._look(theta).kept) * each)
 
     def log_deviations(self, theta: Array) -> Array:
         """Return the logarithms of the deviations at values of the parameters, shape (g,)."""

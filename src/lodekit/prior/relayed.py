@@ -136,6 +136,8 @@ class Relayed(Driven):
 
     Parameters
     ----------
+    drive, signals, start, intervals
+        As in `Driven`; it starts where the piece does, and averages over no intervals.
     relay : Relay
     number : int
         Of the piece.

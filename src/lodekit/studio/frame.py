@@ -61,6 +61,7 @@ ol.lk-steps.lk-steps { display: flex; flex-wrap: wrap; gap: .35rem; margin: .5re
 .lk-wide td.number, .lk-wide th.number { text-align: right; white-space: nowrap; }
 .lk-equations { display: grid; gap: .75rem; padding: .4rem 0; overflow-x: auto; }
 .lk-equations > div { display: flex; align-items: center; gap: 1.1rem; }
+.lk-equations + p { margin: .55rem 0 .8rem; }
 .lk-equations .number { opacity: .6; font-size: .9rem; }
 .lk-equations math { margin: 0; width: max-content; font-size: 1.2rem;
   font-family: "Cambria Math", "STIX Two Math", "Latin Modern Math", "DejaVu Math TeX Gyre", math; }

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lodekit.errors import EquationError, Place
-from lodekit.system.remedies import suggest_tangent
+from lodekit.system.remedies import suggest_character, suggest_derivative, suggest_tangent
 from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, Negative, Number, Power, Product, Sum
 
 __all__ = [
@@ -168,7 +168,7 @@ def _tokens(line: str, equation: int) -> Iterator[_Token]:
             position += 1
             yield _Token(_SAME.get(character, character), character, start, position)
         else:
-            raise EquationError(_unknown_character(character), Place(line, start, start + 1, equation))
+            raise EquationError(suggest_character(character), Place(line, start, start + 1, equation))
     yield _Token("end", "", len(line), len(line) + 1)
 
 
@@ -185,31 +185,12 @@ def _continues_name(character: str) -> bool:
 def _normal_name(line: str, start: int, stop: int, equation: int) -> str:
     # The micro sign looks like the Greek letter; NFC leaves them apart.
     name = unicodedata.normalize("NFC", line[start:stop]).replace("\u00b5", "\u03bc")
-    if "\u0307" in unicodedata.normalize("NFD", name):
-        plain = unicodedata.normalize("NFD", name).replace("\u0307", "")
-        raise EquationError(
-            f"a dot over a letter is not read as a derivative; write {plain}'", Place(line, start, stop, equation)
-        )
+    # Vowels with two dots are letters of several languages.
+    if dots := re.search("\u0307|(?<![aeiouyAEIOUY])\u0308", letters := unicodedata.normalize("NFD", name)):
+        plain, primes = letters.replace(dots[0], ""), "'" if dots[0] == "\u0307" else "''"
+        message = f"dots over a letter are not read as a derivative; write {plain}{primes}"
+        raise EquationError(message, Place(line, start, stop, equation))
     return name
-
-
-def _unknown_character(character: str) -> str:
-    hints = {
-        '"': "write two single quotes, x'', for a second derivative",
-        "[": "use parentheses ( )",
-        "]": "use parentheses ( )",
-        "{": "use parentheses ( )",
-        "}": "use parentheses ( )",
-        "<": "an equation needs '='; inequalities are not supported",
-        ">": "an equation needs '='; inequalities are not supported",
-        ":": "an equation needs a plain '='",
-        "!": "an equation needs a plain '='",
-        "²": "write x^2 for a power, x'' for a derivative",
-        "³": "write x^3 for a power, x''' for a derivative",
-    }
-    hint = hints.get(character, "allowed are names, numbers, + - * / ^ ' ( ) , = and #")
-    shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    return f"unexpected character {shown!r}; {hint}"
 
 
 class _Parser:
@@ -259,7 +240,8 @@ class _Parser:
             raise self._error("unbalanced parentheses: this ')' closes nothing; remove it or add a '('", token)
         if token.kind in ("name", "number", "("):
             before = self._tokens[self._position - 1].text
-            raise self._error(f"expected an operator after {before!r}; write a product with '*'", token)
+            hint = suggest_derivative(self._line) or "write a product with '*'"
+            raise self._error(f"expected an operator after {before!r}; {hint}", token)
         raise self._error(f"expected the end of the equation, got {token.text!r}", token)
 
     def sum(self) -> Expression:

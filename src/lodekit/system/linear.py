@@ -14,7 +14,14 @@ from lodekit.system.delays import delay_form
 from lodekit.system.forms import MAX_WAVES, LinearForm, check_size, check_sum
 from lodekit.system.functions import constant_of, wave_of
 from lodekit.system.grammar import MAX_ORDER
-from lodekit.system.remedies import find_alike, suggest_inverse, suggest_power, suggest_product, suggest_tangent
+from lodekit.system.remedies import (
+    find_alike,
+    suggest_derivative,
+    suggest_inverse,
+    suggest_power,
+    suggest_product,
+    suggest_tangent,
+)
 from lodekit.system.roles import coefficient_names
 from lodekit.system.signals import Signal
 from lodekit.system.tree import (
@@ -210,8 +217,9 @@ class Reader:
     def _divisor(self, form: LinearForm, node: Expression) -> Scalar:
         if form.channels:
             name = next(iter(form.channels))
-            if name == "dt":
-                raise EquationError("write a derivative as x' or D(x), not as dx/dt", node.place)
+            if name in ("dt", "dt2", "dt3"):
+                written = suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
+                raise EquationError(written, node.place)
             remedy = self._declare([name]) or (suggest_inverse(name) if isinstance(node, Name) else "")
             raise EquationError(
                 f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}", node.place

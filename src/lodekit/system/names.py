@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from lodekit.errors import EquationError
 from lodekit.system.grammar import check_name
 from lodekit.system.parameters import Parameter
+from lodekit.system.remedies import find_dotted
 from lodekit.system.roles import find_channels
-from lodekit.system.tree import Equation, Expression, Name, walk
+from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, walk
 
 __all__ = ["check_all_used", "check_channels", "list_names", "nodes", "order_channels"]
 
@@ -69,7 +70,25 @@ def order_channels(
         found = check_channels(channels, parameters)
     if len(found) > MAX_CHANNELS:
         raise EquationError(f"expected at most {MAX_CHANNELS} channels, got {len(found)}; split the system")
+    if channels is None:
+        _refuse_dotted(equations, found)
     return tuple(found)
+
+
+def _refuse_dotted(equations: Sequence[Equation], channels: Sequence[str]) -> None:
+    """Raise where a channel is called like the derivative of another, and nothing says that it is one."""
+    dotted = find_dotted(channels)
+    if dotted is None:
+        return
+    name, base, order = dotted
+    moved = (node for equation in equations for node in nodes(equation) if isinstance(node, Derivative | Call))
+    if any(isinstance(part, Name) and part.name == base for node in moved for part in walk(node)):
+        return
+    derivative = base + "'" * order
+    raise EquationError(
+        f"{name} is a name of its own, and nothing ties it to {base}; write {derivative} for the derivative, or add "
+        f"the equation {name} = {derivative}"
+    )
 
 
 def check_all_used(equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]) -> None:

@@ -302,7 +302,7 @@ def read_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -
         if not isinstance(parameter, Parameter):
             raise ParameterError(
                 f"expected a Parameter for {key!r}, got {type(parameter).__name__}; "
-                "try Parameter(start=...) or Parameter(fixed=...)"
+                "try lk.Parameter(), or with positive=True, start=..., fixed=..., bounds=..."
             )
         found[key] = parameter
     return found

@@ -1,4 +1,4 @@
-"""What to write instead of what is not linear: the tangent at an operating point."""
+"""What to write instead: of what is not linear the tangent, of other notations ours, of a slip what was meant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["find_alike", "suggest_inverse", "suggest_power", "suggest_product", "suggest_tangent"]
+__all__ = [
+    "find_alike",
+    "find_dotted",
+    "suggest_character",
+    "suggest_derivative",
+    "suggest_inverse",
+    "suggest_power",
+    "suggest_product",
+    "suggest_tangent",
+]
 
 #: What small angles and small numbers leave of a function.
 _SMALL = {
@@ -101,7 +110,7 @@ def suggest_inverse(name: str) -> str:
 
 
 def find_alike(name: str, others: Iterable[str]) -> str:
-    """Return the one of other names that a name may be a slip of; nothing where none is alike.
+    """Return the one of `others` that a `name` may be a slip of; nothing where none is alike.
 
     Examples
     --------
@@ -115,3 +124,61 @@ def find_alike(name: str, others: Iterable[str]) -> str:
         get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7) if len(name) > 1 else []
     )
     return found[0] if found else ""
+
+
+def suggest_character(character: str) -> str:
+    """Return what to write for a character that equations do not have.
+
+    Examples
+    --------
+    >>> suggest_character("[")
+    "unexpected character '['; use parentheses ( )"
+    """
+    hints = {
+        '"': "write two single quotes, x'', for a second derivative",
+        "[": "use parentheses ( )",
+        "]": "use parentheses ( )",
+        "{": "use parentheses ( )",
+        "}": "use parentheses ( )",
+        "<": "an equation needs '='; inequalities are not supported",
+        ">": "an equation needs '='; inequalities are not supported",
+        ":": "an equation needs a plain '='",
+        "!": "an equation needs a plain '='",
+        "²": "write x^2 for a power, x'' for a derivative",
+        "³": "write x^3 for a power, x''' for a derivative",
+    }
+    hint = hints.get(character, "allowed are names, numbers, + - * / ^ ' ( ) , = and #")
+    shown = character if character.isprintable() else f"U+{ord(character):04X}"
+    return f"unexpected character {shown!r}; {hint}"
+
+
+def suggest_derivative(line: str) -> str:
+    """Return what to write for a derivative in the notation of Leibniz, ``d^2x/dt^2``; nothing where there is none.
+
+    Examples
+    --------
+    >>> suggest_derivative("m*d^2x/dt^2 = F"), suggest_derivative("2x = 1")
+    ("write a derivative as x'' or D(x, 2), not as d^2x/dt^2", '')
+    """
+    found = re.search(r"\bd\^?(\d?)\s*\(?(\w*)\)?\s*/\s*\(?d\w+(?:\^\d)?\)?", line)
+    if found is None:
+        return ""
+    order, name = int(found[1] or 1), re.sub(r"^\d", "", found[2]) or "x"
+    plain = f"{name}' or D({name})" if order == 1 else f"{name}{chr(39) * order} or D({name}, {order})"
+    return f"write a derivative as {plain}, not as {found[0]}"
+
+
+def find_dotted(channels: Iterable[str]) -> tuple[str, str, int] | None:
+    """Return a channel that is called like the derivative of another, ``x_dot``, that one, and the order; or None.
+
+    Examples
+    --------
+    >>> find_dotted(["x", "x_ddot"]), find_dotted(["x", "spot"])
+    (('x_ddot', 'x', 2), None)
+    """
+    known = list(channels)
+    for name in known:
+        found = re.fullmatch(r"(\w+?)_?(d{1,3})ot", name)
+        if found and found[1] in known:
+            return name, found[1], len(found[2])
+    return None

@@ -182,7 +182,7 @@ def _only(given: str | None, every: Sequence[str], role: str) -> str:
     """Return what was asked for, or the only one there is."""
     if given is None and len(every) == 1:
         return every[0]
-    if given not in every:
+    if given is None or given not in every:
         raise EquationError(f"expected an {role}, one of {', '.join(every)}, got {given!r}")
     return given
 

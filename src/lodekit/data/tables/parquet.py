@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib import import_module
 from io import BytesIO
 from tempfile import TemporaryDirectory
@@ -289,6 +290,12 @@ def _find_names(tree: Sequence[tuple[str, int | None]]) -> list[str]:
     return found
 
 
+@cache
+def _database(process: int) -> Any:
+    """Return an empty database, one for each process: it takes longer to make than to ask."""
+    return import_module("duckdb").connect(":memory:", config=_SETTINGS)
+
+
 @contextmanager
 def _opened(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
     """Lend a function that asks DuckDB, and the file's place; what goes wrong inside a file is an error of data."""
@@ -301,8 +308,8 @@ def _opened(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
             place = os.path.abspath(source) if isinstance(source, str) else file.name
             # A name may hold what a pattern would be made of.
             plain = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in place)
-            with duckdb.connect(":memory:", config=_SETTINGS) as connection:
-                yield lambda query, *values: connection.execute(query, list(values)), plain
+            with _database(os.getpid()).cursor() as cursor:
+                yield lambda query, *values: cursor.execute(query, list(values)), plain
     except (duckdb.Error, OSError) as error:
         told = [*str(error).splitlines(), ""][0].replace(f"'{place}'", "").replace(f'"{place}"', "").strip()
         raise DataError(f"cannot be read as Parquet, {told}") from None

@@ -249,10 +249,10 @@ def _find_cells(block: TextBlock) -> _Plain | None:
     characters = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", dtype=np.uint8)
     is_end = characters == _NEWLINE
     count = int(np.count_nonzero(is_end))
-    stops = np.flatnonzero(is_end | (characters == ord(separator)))
-    if len(stops) != count * width:
+    found = np.flatnonzero(is_end | (characters == ord(separator)))
+    if len(found) != count * width:
         return None
-    stops = stops.reshape(count, width)
+    stops = found.reshape(count, width)
     # As many cells as there should be; where one line has too few, another has too many.
     return (characters, stops) if (characters[stops[:, -1]] == _NEWLINE).all() else None
 

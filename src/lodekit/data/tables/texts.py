@@ -142,4 +142,4 @@ class Texts:
         # A line end inside of a text would make two of it; no number has one.
         found[found == _NEWLINE] = _VERTICAL_TAB
         found[ends] = _NEWLINE
-        return found
+        return np.asarray(found, dtype=np.uint8)

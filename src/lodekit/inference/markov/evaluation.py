@@ -317,6 +317,9 @@ def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
     in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
     in_last, in_quiet = np.ascontiguousarray(in_last), in_transition[:, n:, n:].transpose(1, 2, 0)
-    found = blocks.swept.pull(total, in_white, in_last, in_quiet)
+    # The basis has done its work, and the way back needs room.
+    swept = blocks.swept
+    del blocks, e
+    found = swept.pull(total, in_white, in_last, in_quiet)
     scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
     return -scores[:, :, None], in_variance

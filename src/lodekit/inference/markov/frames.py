@@ -98,7 +98,7 @@ class Series:
         count, n, size = self.rows.shape[1], self._noisy, len(self._F)
         often = np.bincount(seen.ravel(), minlength=count)
         numbers = np.flatnonzero(often[: count - 1])
-        there = self.rows[:, numbers].any(axis=(0, 1))
+        there = np.asarray(self.rows[:, numbers].any(axis=(0, 1)))
         own, noise = _range(there[:n]), _range(there[size:])
         parts = self.rows[..., own], self.rows[..., n:size], self.rows[..., size:][..., noise]
         is_plain = bool(len(numbers) == 1 and often[numbers[0]] == seen.size)

@@ -49,7 +49,18 @@ class Pieces(Protocol):
         """Return a piece of the record."""
 
     def solve(self, data: MarkovData, hyper: Hyperparameters, border: Border, *, keep: bool = False) -> Solved | None:
-        """Return the log evidence of a piece; None where something is not finite."""
+        """Return the log evidence of a piece; None where something is not finite.
+
+        Parameters
+        ----------
+        data : MarkovData
+            The piece.
+        hyper : Hyperparameters
+        border : Border
+            What is said at both ends.
+        keep : bool
+            Whether the gradient is asked for as well.
+        """
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from lodekit.data.contradictions import check_missed
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.filtering import make_filter
-from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.markov.layout import Layout, MarkovData
 from lodekit.inference.markov.looking import Look
+from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.steps import NoisySteps
 from lodekit.inference.markov.sums import SummedSpace, Sums, sum_up
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
@@ -27,6 +29,9 @@ __all__ = ["MarkovPosterior"]
 Array = NDArray[np.float64]
 #: Numbers that draws which are made at once may have.
 _TOGETHER = 4_000_000
+#: What a block may do to a measurement, in units of its noise, squared: rounding of this leaves ten digits. Blocks that
+#: may do more are cut shorter, by so much.
+_LOUD, _SHORTER = 1e6, 4
 #: So many intervals that were asked for may be open at the same time, each with a state of its own.
 _OPEN = 16
 
@@ -229,7 +234,7 @@ class MarkovPosterior:
             key += observables.windows.tobytes() + own.tobytes()
         rows = np.broadcast_to(rows, (len(times), observables.count, space.size))
         if key not in self._looks:
-            layout, places = data.with_times(data.prior.units.scaled_times(times), self.length, sums)
+            layout, places = self._cut(space, data.prior.units.scaled_times(times), sums)
             values, own_variance = self.solved.residual[:, None], self.solved.filter.variance
             with np.errstate(all="ignore"):
                 spread = layout.spread(values, 0.0)
@@ -243,6 +248,24 @@ class MarkovPosterior:
             self._looks.clear()
             self._looks[key] = Look(made[0], places, values, made[1])
         return self._looks[key], rows
+
+    def _cut(self, space: Space, times: Array, sums: Sums | None) -> tuple[Layout, NDArray[np.intp]]:
+        """Return blocks with places for times, and these; short ones where noise is far below what a block may do.
+
+        Covariances inside blocks are differences: they err as the signal does, and are as small as the noise.
+        """
+        variance, length, n = self.solved.filter.variance, self.length, space.noisy
+        parts = np.split(variance, self.data.edges[1:-1])
+        quiet = min((float(np.quantile(part, 0.1)) for part in parts if len(part)), default=np.inf)
+        while True:
+            layout, places = self.data.with_times(times, length, sums)
+            span = float((layout.times[:, -1] - layout.times[:, 0]).max(initial=0.0))
+            with np.errstate(all="ignore"):
+                noise = NoisySteps(space.matrix[:n, :n], space.density, np.array([span])).noises[0]
+                loud = np.einsum("oi,ij,oj->o", space.readings[:, :n], noise, space.readings[:, :n]) > _LOUD * quiet
+            if layout.places == 1 or not loud.any():
+                return layout, places
+            length = max(1, layout.places // _SHORTER) * layout.observed.shape[2]
 
     def _sums(self, windows: Array, times: Array) -> Sums:
         """Return the intervals of the measurements and of what is asked for."""

@@ -21,7 +21,7 @@ from lodekit.inference.markov.evaluation import Solved
 from lodekit.inference.markov.filtering import Filter
 from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
-from lodekit.inference.markov.sweeping import Swept, sweep
+from lodekit.inference.markov.sweeping import sweep
 from lodekit.prior.responses.lengths import Lengths
 
 __all__ = ["MarkovTurns"]
@@ -267,8 +267,8 @@ class _Walk:
         numbers, which = np.unique(layout.steps[first], return_inverse=True)
         self._motion, self._steps = layout.motion(own.space, numbers), which.reshape(count, -1)
         observed = layout.observed[first]
-        variance = np.append(own.variance, 1.0)[layout.numbers[first]]
-        self._swept: Swept = sweep(self._motion, self._steps, observed, np.zeros(observed.shape), variance, keep=True)
+        self._observed = np.where(observed >= 0, observed, len(self._motion.readings) - 1)
+        self._variance = np.append(own.variance, 1.0)[layout.numbers[first]]
         self._values = values[chunk.blocks].reshape(count, often, layout.places, -1)
         self._means = means[chunk.blocks]
         pairs = np.stack([np.repeat(np.arange(count), often), groups[chunk.blocks].ravel()], axis=1)
@@ -284,22 +284,20 @@ class _Walk:
         return found // self.blocks.shape[1], found % self.blocks.shape[1]
 
     def __iter__(self) -> Iterator[_Place]:
-        swept, n, size = self._swept, self._motion.space.noisy, self._motion.space.size
-        count, often, places, width = self._values.shape
-        H = self._motion.readings[swept.observed][..., :n]
+        n, size = self._motion.space.noisy, self._motion.space.size
+        count, often, _, width = self._values.shape
+        H = self._motion.readings[self._observed][..., :n]
         means, roots = self._means.copy(), self._roots.copy()
         rest, A = np.zeros((count, often, n)), np.zeros((count, size, size))
-        for i in range(places):
+        for i, swept in enumerate(sweep(self._motion, self._steps, self._observed, self._variance)):
             if i:
                 rest = rest @ self._motion.noisy.transitions[self._steps[:, i]].swapaxes(-1, -2)
-            known = swept.carried[i].transpose(2, 0, 1)
             errors, deviations = np.zeros((2, count, often, width))
             for j in range(width):
-                white = swept.white[i, j].T
-                sigma, W, add = swept.deviations[i, j], white[:, :size], white[:, size + 1 :]
+                white, sigma = swept.white[j].T, swept.deviations[j]
+                W, add = white[:, :size], white[:, size:]
                 z = (self._values[:, :, i, j] - np.einsum("ukn,un->uk", rest, H[:, i, j])) / sigma[:, None]
                 rest = rest + z[:, :, None] * add[:, None]
-                known = known - add[:, :, None] * white[:, None]
                 # What is left of it tells of the state at the start.
                 e = z - np.einsum("uks,us->uk", means, W)
                 seen = np.einsum("gsk,gs->gk", roots, W[self._patterns])
@@ -310,5 +308,6 @@ class _Walk:
                 roots = roots - gain[:, :, None] * (seen / (square + size_of)[:, None])[:, None]
                 errors[:, :, j] = e * sigma[:, None]
                 deviations[:, :, j] = size_of[self._groups] * sigma[:, None]
-            A[:, :n], A[:, n:, n:] = known[:, :, :size], swept.quiet[i].transpose(2, 0, 1)
-            yield _Place(i, errors, deviations, A, rest, known[:, :, size + 1 :], means, roots, self._groups)
+            known = swept.known.transpose(2, 0, 1)
+            A[:, :n], A[:, n:, n:] = known[:, :, :size], swept.quiet.transpose(2, 0, 1)
+            yield _Place(i, errors, deviations, A, rest, known[:, :, size:], means, roots, self._groups)

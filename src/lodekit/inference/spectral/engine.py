@@ -166,6 +166,8 @@ class SpectralKind:
         rough = next((latent.name for latent in case.latents if not latent.has_band), None)
         if rough:
             return f"{rough} has a spectrum too wide for waves; use latent='se'"
+        if case.driven and not case.in_memory:
+            return "responses to known inputs are no sums of waves, and need all rows in memory"
         if case.driven and case.size > _DRIVEN:
             count = f"{case.size:,}".replace(",", " ")
             return (

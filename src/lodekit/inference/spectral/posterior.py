@@ -31,7 +31,8 @@ __all__ = ["SpectralPosterior"]
 
 Array = NDArray[np.float64]
 _BLOCK = 4096
-#: What waves may miss of covariances, in units of the noise, where curves are asked for.
+#: What waves may miss of covariances, in units of the noise, where curves are asked for; the tolerance where that is
+#: more: waves are made no better than it says.
 _MISSED = 1e-7
 #: The smallest noise variance that a difference of sums can show, in scaled units.
 _FLOOR = 1e-12
@@ -172,7 +173,7 @@ class SpectralPosterior:
                 reach = reach if everywhere else max(solution.frequencies.reach, default=0.0)
         except LodekitError as problem:
             raise LodekitError(f"expected times closer to the data: {problem}") from None
-        if solution.frequencies.missed > _MISSED:
+        if solution.frequencies.missed > max(_MISSED, self.workspace.tolerance):
             raise AccuracyError(
                 "expected times closer to the data: so far out, waves miss a part of the prior of the channels that is "
                 f"{solution.frequencies.missed:.1g} of the noise; ask for times within a few windows of the data"

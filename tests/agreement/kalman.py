@@ -1,0 +1,105 @@
+"""A Kalman filter and a smoother of Rauch, Tung and Striebel, as in textbooks, in as many digits as mpmath works with.
+
+Rows are taken one by one, noises of steps come from the exponential of Van Loan, and covariances are differences: all
+that the Markov engine avoids, and none of its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Driven", "Filtered", "matern"]
+
+Array = NDArray[np.float64]
+Moments = tuple[mpmath.matrix, mpmath.matrix]
+
+
+@dataclass(frozen=True)
+class Driven:
+    """States that white noise drives: ``x' = F x + noise`` of some density, and their covariance at the start."""
+
+    F: mpmath.matrix
+    density: mpmath.matrix
+    start: mpmath.matrix
+
+    def step(self, length: mpmath.mpf) -> Moments:
+        """Return the transition over some time, and the covariance of the noise."""
+        s = self.F.rows
+        block = mpmath.zeros(2 * s)
+        block[:s, :s], block[:s, s:], block[s:, s:] = -self.F * length, self.density * length, self.F.T * length
+        whole = mpmath.expm(block)
+        Phi = whole[s:, s:].T
+        return Phi, Phi * whole[:s, s:]
+
+    def filter(
+        self, times: Sequence[float], rows: Sequence[mpmath.matrix], seen: Sequence[Sequence[tuple[int, float, float]]]
+    ) -> Filtered:
+        """Take what was seen at each time: the number of a row, a value, and the deviation of its noise."""
+        found = Filtered(self, rows, mpmath.mpf(0), [], [], [], [], [])
+        m, P = mpmath.zeros(self.F.rows, 1), self.start
+        for i, t in enumerate(times):
+            Phi, Q = self.step(mpmath.mpf(t) - mpmath.mpf(times[i - 1] if i else t))
+            m, P = Phi * m, Phi * P * Phi.T + Q
+            found.before.append((m, P))
+            for o, y, deviation in seen[i]:
+                H = rows[o]
+                S = (H * P * H.T)[0] + mpmath.mpf(deviation) ** 2
+                rest = mpmath.mpf(y) - (H * m)[0]
+                found.value -= (rest**2 / S + mpmath.log(2 * mpmath.pi * S)) / 2
+                found.innovations.append(float(rest / mpmath.sqrt(S)))
+                found.deviations.append(float(mpmath.sqrt(S)))
+                gain = P * H.T / S
+                m, P = m + gain * rest, P - gain * H * P
+            found.after.append((m, P))
+            found.steps.append(Phi)
+        return found
+
+
+@dataclass
+class Filtered:
+    """What is known at each time before and after its measurements, and what each of these adds."""
+
+    plant: Driven
+    rows: Sequence[mpmath.matrix]
+    value: mpmath.mpf
+    innovations: list[float]
+    deviations: list[float]
+    before: list[Moments]
+    after: list[Moments]
+    steps: list[mpmath.matrix]
+
+    def smooth(self) -> tuple[Array, Array]:
+        """Return means and deviations of all rows at all times, given everything, shape (n, o) each."""
+        found = [self.after[-1]]
+        for i in range(len(self.after) - 2, -1, -1):
+            (m, P), (mean, covariance) = self.after[i], self.before[i + 1]
+            C = P * self.steps[i + 1].T * covariance**-1
+            found.insert(0, (m + C * (found[0][0] - mean), P + C * (found[0][1] - covariance) * C.T))
+        means = [[float((H * m)[0]) for H in self.rows] for m, _ in found]
+        deviations = [[float(mpmath.sqrt((H * P * H.T)[0])) for H in self.rows] for _, P in found]
+        return np.array(means), np.array(deviations)
+
+    def ahead(self, place: int, length: mpmath.mpf, number: int, deviation: float) -> tuple[float, float]:
+        """Return mean and deviation of a measurement some time after a place, from all up to there."""
+        (m, P), H = self.after[place], self.rows[number]
+        Phi, Q = self.plant.step(length)
+        spread = (H * (Phi * P * Phi.T + Q) * H.T)[0] + mpmath.mpf(deviation) ** 2
+        return float((H * Phi * m)[0]), float(mpmath.sqrt(spread))
+
+
+def matern(order: int, lengthscale: float, deviation: float) -> Driven:
+    """Return a Matern process of smoothness 3/2 (order 1) or 5/2 (order 2) with its derivatives."""
+    rate, k = mpmath.sqrt(2 * order + 1) / mpmath.mpf(lengthscale), mpmath.mpf(deviation) ** 2
+    if order == 1:
+        F, start = mpmath.matrix([[0, 1], [-(rate**2), -2 * rate]]), k * mpmath.matrix([[1, 0], [0, rate**2]])
+    else:
+        F = mpmath.matrix([[0, 1, 0], [0, 0, 1], [-(rate**3), -3 * rate**2, -3 * rate]])
+        third = rate**2 / 3
+        start = k * mpmath.matrix([[1, 0, -third], [0, third, 0], [-third, 0, rate**4]])
+    # At rest nothing changes: what the equations take away noise brings.
+    return Driven(F, -(F * start + start * F.T), start)
