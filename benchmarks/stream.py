@@ -5,9 +5,12 @@ ordinary noise and with a millionth of the signal; the batch is the Markov engin
 plants, each fitted anew to a healthy record of every stream; then rows come, first healthy ones, which count false
 alarms, then those of a sensor that drifts, by a share of its noise in each row, which count delays.
 
-With --known the true parameters and noise are given: what is left of false alarms is not what learning errs by.
+With --known the true parameters and noise are given: what is left of false alarms is not what learning errs by. With
+--plain the threshold is that of known parameters. With --truth a textbook filter at all true values, lengthscale and
+deviation included, counts false alarms of the second plant: nothing is learned there.
 
-    python benchmarks/stream.py [--rows N] [--streams N] [--rate R] [--known] [--jobs N] [--json FILE]
+    python benchmarks/stream.py [--rows N] [--streams N] [--rate R] [--known] [--plain] [--jobs N] [--json FILE]
+    python benchmarks/stream.py --truth [--streams N] [--rate R]
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
+from lodekit.online.cusum import threshold_for
 
 Array = NDArray[np.float64]
 COUPLED = lk.System(
@@ -105,6 +109,32 @@ def pocket(rows: int, generator: np.random.Generator) -> tuple[Array, dict[str, 
     }
 
 
+def count_at_truth(streams: int, rate: float) -> None:
+    """Print how many false alarms a textbook filter has of the second plant, where everything is known."""
+    generator, s, length, k = np.random.default_rng(1), 8.0, 40.0, 0.5
+    decay = np.sqrt(5.0) / length
+    F = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-(decay**3), -3 * decay**2, -3 * decay]])
+    P = np.array([[1.0, 0.0, -(decay**2) / 3], [0.0, decay**2 / 3, 0.0], [-(decay**2) / 3, 0.0, decay**4]])
+    H, A = np.array([[1.0, s, 0.0], [1.0, 0.0, 0.0]]), expm(F)
+    Q, root = P - A @ P @ A.T, np.linalg.cholesky(P - A @ P @ A.T)
+    x, m = generator.standard_normal((streams, 3)) @ np.linalg.cholesky(P).T, np.zeros((streams, 3))
+    high, low, alarms, threshold = *np.zeros((2, streams, 2)), np.zeros(streams), threshold_for(rate / 2, k)
+    for row in range(FITTED + HEALTHY):
+        V = H @ P @ H.T + NOISE**2 * np.eye(2)
+        e = x @ H.T + NOISE * generator.standard_normal((streams, 2)) - m @ H.T
+        if row >= FITTED:
+            z = e / np.sqrt(np.diag(V))
+            high, low = np.maximum(0.0, high + z - k), np.maximum(0.0, low - z - k)
+            crossed = (high > threshold) | (low > threshold)
+            high[crossed] = low[crossed] = 0.0
+            alarms += crossed.sum(axis=1)
+        gain = P @ H.T @ np.linalg.inv(V)
+        m, P = (m + e @ gain.T) @ A.T, A @ (P - gain @ V @ gain.T) @ A.T + Q
+        x = x @ A.T + generator.standard_normal((streams, 3)) @ root.T
+    error = alarms.std() / np.sqrt(streams) / HEALTHY
+    print(f"everything known: {alarms.mean() / HEALTHY:.3e} false alarms a row, +- {error:.1e}; stated {rate:.1e}")
+
+
 #: Simulations, equations, true parameters, arguments, and the sensor that drifts.
 PLANTS: dict[str, tuple[Any, str, dict[str, float], dict[str, Any], str]] = {
     "two heated bodies, known heater": (
@@ -124,7 +154,7 @@ PLANTS: dict[str, tuple[Any, str, dict[str, float], dict[str, Any], str]] = {
 }
 
 
-def one(plant: str, seed: int, rate: float, known: bool) -> dict[str, Any]:
+def one(plant: str, seed: int, rate: float, known: bool, plain: bool) -> dict[str, Any]:
     """Return how many false alarms one stream has, and after how many rows each drift is found."""
     simulate, equations, truth, arguments, sensor = PLANTS[plant]
     parameters = {n: lk.Parameter(fixed=v) if known else lk.Parameter(positive=True) for n, v in truth.items()}
@@ -135,6 +165,8 @@ def one(plant: str, seed: int, rate: float, known: bool) -> dict[str, Any]:
         gp = lk.LODEGP(system, random_state=0, restarts=2, **arguments)
         gp.fit(times[:FITTED], {name: own[:FITTED] for name, own in values.items()}, NOISE if known else None)
         stream = gp.stream(false_alarms=rate)
+        usual = threshold_for(rate / len(stream.observables), 0.5 * stream.shift)
+        stream.threshold = usual if plain else stream.threshold
         names, rows = list(values), list(zip(*(own.tolist() for own in values.values()), strict=True))
         for k in range(FITTED, FITTED + HEALTHY):
             stream.push(float(times[k]), dict(zip(names, rows[k], strict=True)))
@@ -142,6 +174,8 @@ def one(plant: str, seed: int, rate: float, known: bool) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             stream.save(Path(folder, "healthy"))
             copies = [gp.stream(resume=Path(folder, "healthy")) for _ in DRIFTS]
+        for copy in copies:
+            copy.threshold = stream.threshold
         for drift, own in zip(DRIFTS, copies, strict=True):
             for k in range(FITTED + HEALTHY, len(times)):
                 row = dict(zip(names, rows[k], strict=True))
@@ -152,11 +186,11 @@ def one(plant: str, seed: int, rate: float, known: bool) -> dict[str, Any]:
     return found
 
 
-def find_faults(streams: int, jobs: int, rate: float, known: bool) -> dict[str, Any]:
+def find_faults(streams: int, jobs: int, rate: float, known: bool, plain: bool) -> dict[str, Any]:
     """Return false alarms, shares of faults that were found, and delays."""
     total: dict[str, Any] = {}
     for plant in PLANTS:
-        found = Parallel(n_jobs=jobs)(delayed(one)(plant, seed, rate, known) for seed in range(streams))
+        found = Parallel(n_jobs=jobs)(delayed(one)(plant, seed, rate, known, plain) for seed in range(streams))
         alarms, rows = sum(each["false"] for each in found), streams * HEALTHY
         total[plant] = {"false alarms": alarms, "rows": rows, "stated rate": rate}
         print(f"{plant}: {alarms} false alarms in {rows} rows, {alarms / rows:.1e} for each; stated {rate:.1e}")
@@ -180,10 +214,15 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=100, help="with faults; none for 0")
     parser.add_argument("--rate", type=float, default=1e-4, help="of false alarms, for each row")
     parser.add_argument("--known", action="store_true", help="give the true parameters and noise")
+    parser.add_argument("--plain", action="store_true", help="take the threshold of known parameters")
+    parser.add_argument("--truth", action="store_true", help="a textbook filter at all true values, and nothing else")
     parser.add_argument("--jobs", type=int, default=1, help="how many streams at the same time")
     parser.add_argument("--json", type=Path, help="where results go")
     options = parser.parse_args()
     found: dict[str, Any] = {}
+    if options.truth:
+        count_at_truth(options.streams, options.rate)
+        return
     if options.rows:
         with threadpool_limits(1):
             found["agreement"] = [
@@ -193,7 +232,7 @@ def main() -> None:
                 agree(options.rows, noise=1e-6),
             ]
     if options.streams:
-        found["faults"] = find_faults(options.streams, options.jobs, options.rate, options.known)
+        found["faults"] = find_faults(options.streams, options.jobs, options.rate, options.known, options.plain)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -125,7 +125,7 @@ class Fit:
             What needs them.
         """
         for part in self.parts:
-            part.measurements.need_all_rows(what)
+            part.measurements.need_whole_record(what)
 
     def part(self, record: object = None) -> Fit:
         """Return the fit as one record sees it.

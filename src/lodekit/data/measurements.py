@@ -231,7 +231,7 @@ class Measurements:
         """Whether some measurement has no noise at all."""
         return any(item.exact.any() for item in self.series)
 
-    def need_all_rows(self, what: str) -> None:
+    def need_whole_record(self, what: str) -> None:
         """Raise where most rows were left out when a model was saved.
 
         Parameters

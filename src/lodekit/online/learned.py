@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
+from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.layout import MarkovData
@@ -86,8 +87,12 @@ def draw_log_variances(fit: Fit, series: Sequence[Series], length: int) -> Array
     engine = MarkovEngine(MarkovData.of(fit.prior, _last_rows(series)))
 
     def look(x: Array) -> Array | None:
-        turns = engine.turns(fit.layout.unpack(x))
-        return None if turns is None else _log_variances(turns, count, length)
+        try:
+            turns = engine.turns(fit.layout.unpack(x))
+            return None if turns is None else _log_variances(turns, count, length)
+        except (LodekitError, np.linalg.LinAlgError):
+            # One deviation away nothing may be finite: nothing is told of that direction then.
+            return None
 
     with fit.setup.threads(), np.errstate(all="ignore"):
         centre = look(fit.optimum.x)
