@@ -241,18 +241,7 @@ class Fit:
     @cached_property
     def log_evidence(self) -> float:
         """The log evidence at the optimum, in the user's units; open modes cost what they cost Schwarz."""
-        return self.posterior.value + sum(part._allowance for part in self.parts)
-
-    @cached_property
-    def _allowance(self) -> float:
-        """How much less open modes of one record cost than what stands for infinity."""
-        modes, names = self.layout.open_modes, self.measurements.names
-        if modes is None:
-            return 0.0
-        found = self.evidence.innovations if self.prior.is_random else None
-        typical = {} if found is None else found.typical
-        errors = [typical.get(name, self.typical_noise(name)) for name in names]
-        return modes.allowance(self.hyperparameters.theta, np.array(errors) / self.prior.units.scales)
+        return self.posterior.value + sum(part.evidence.allowance for part in self.parts)
 
     @cached_property
     def share_left(self) -> float:
@@ -314,13 +303,7 @@ class Fit:
         Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
         determine, such as a ratio, has its own.
         """
-        layout, found = self.layout, np.zeros((len(self.layout.names),) * 2)
-        steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
-        wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
-        scale = np.array(steps) * np.array(wider)
-        own = slice(len(layout.learned))
-        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[own, own] * np.outer(scale, scale)
-        return found
+        return self.uncertainty.of_parameters(self.diagnosis.widening)
 
     @cached_property
     def noise(self) -> dict[str, float]:

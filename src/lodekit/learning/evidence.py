@@ -114,7 +114,8 @@ class Evidence:
             found = ((name, part.checks()) for name, part in self.parts.items())
             return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
-            known = {check.name: check for check in self._checks_of_last_rows()}
+            last = self.last_rows
+            known = {} if last is None else {check.name: check for check in last.checks()}
             return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
         series = self.measurements.series
         return tuple(
@@ -186,13 +187,29 @@ class Evidence:
         pieces = self.posterior.engine
         return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
 
-    def _checks_of_last_rows(self) -> tuple[Check, ...]:
-        """Return what the residuals of the last piece of rows on disk say; nothing where there are only sums."""
+    @property
+    def last_rows(self) -> Evidence | None:
+        """The same of the last piece of rows on disk; None where there are none."""
         if not isinstance(self.posterior, PiecesPosterior):
-            return ()
+            return None
         kept = Measurements(self.looked_at, inputs=self.measurements.inputs)
-        last = self.posterior.piece(len(self.posterior.engine.starts) - 1)
-        return replace(self, measurements=kept, last=last).checks()
+        return replace(self, measurements=kept, last=self.posterior.piece(len(self.posterior.engine.starts) - 1))
+
+    def prediction_errors(self) -> dict[str, float]:
+        """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""
+        own = self.last_rows or self
+        found = own.innovations if self.prior.disturbances and own.measurements.series else None
+        typical = {} if found is None else found.typical
+        return {name: typical.get(name, self.level(name)) for name in self.measurements.names}
+
+    @property
+    def allowance(self) -> float:
+        """How much less open modes of one record cost than what stands for infinity."""
+        layout = self.objective.layout
+        if layout.open_modes is None:
+            return 0.0
+        errors = np.array(list(self.prediction_errors().values())) / self.prior.units.scales
+        return layout.open_modes.allowance(layout.unpack(self.optimum.x).theta, errors)
 
     def _summed(self, item: Summary, last: Check | None) -> Check:
         level = self.level(item.observable)
