@@ -114,7 +114,7 @@ class Evidence:
             found = ((name, part.checks()) for name, part in self.parts.items())
             return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
-            last = self.last_rows
+            last = self.last_piece
             known = {} if last is None else {check.name: check for check in last.checks()}
             return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
         series = self.measurements.series
@@ -188,7 +188,7 @@ class Evidence:
         return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
 
     @property
-    def last_rows(self) -> Evidence | None:
+    def last_piece(self) -> Evidence | None:
         """The same of the last piece of rows on disk; None where there are none."""
         if not isinstance(self.posterior, PiecesPosterior):
             return None
@@ -197,7 +197,7 @@ class Evidence:
 
     def prediction_errors(self) -> dict[str, float]:
         """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""
-        own = self.last_rows or self
+        own = self.last_piece or self
         found = own.innovations if self.prior.disturbances and own.measurements.series else None
         typical = {} if found is None else found.typical
         return {name: typical.get(name, self.level(name)) for name in self.measurements.names}
