@@ -292,13 +292,7 @@ class Fit:
         Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
         determine, such as a ratio, has its own.
         """
-        layout, found = self.layout, np.zeros((len(self.layout.names),) * 2)
-        steps = [layout.transforms[k].slope(float(self.optimum.x[i])) for i, k in enumerate(layout.learned)]
-        wider = [self.diagnosis.widening.get(layout.names[k], 1.0) for k in layout.learned]
-        scale = np.array(steps) * np.array(wider)
-        own = slice(len(layout.learned))
-        found[np.ix_(layout.learned, layout.learned)] = self.uncertainty.covariance[own, own] * np.outer(scale, scale)
-        return found
+        return self.uncertainty.of_parameters(self.diagnosis.widening)
 
     @cached_property
     def noise(self) -> dict[str, float]:

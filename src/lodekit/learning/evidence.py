@@ -114,8 +114,8 @@ class Evidence:
             found = ((name, part.checks()) for name, part in self.parts.items())
             return tuple(replace(check, record=name) for name, checks in found for check in checks)
         if self.measurements.sums is not None:
-            last = self._last_rows
-            known = {check.name: check for check in last.checks()} if last is not None else {}
+            last = self.last_piece
+            known = {} if last is None else {check.name: check for check in last.checks()}
             return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
         series = self.measurements.series
         return tuple(
@@ -179,20 +179,6 @@ class Evidence:
         joined, own_times = ({name: np.concatenate(parts) for name, parts in each.items()} for each in (values, times))
         return Innovations(own_times, joined, left, typical)
 
-    @cached_property
-    def allowance(self) -> float:
-        """How much less open modes of one record cost than what stands for infinity: added to the evidence shown."""
-        layout, found = self.objective.layout, None
-        if layout.open_modes is None:
-            return 0.0
-        if self.prior.is_random:
-            found = (self._last_rows or self).innovations
-        typical = {} if found is None else found.typical
-        errors = [typical.get(name, self.level(name)) for name in self.measurements.names]
-        return layout.open_modes.allowance(
-            layout.unpack(self.optimum.x).theta, np.array(errors) / self.prior.units.scales
-        )
-
     @property
     def looked_at(self) -> list[Series]:
         """The measurements whose residuals are looked at: all in memory, the last ones of rows on disk."""
@@ -202,13 +188,28 @@ class Evidence:
         return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
 
     @property
-    def _last_rows(self) -> Evidence | None:
-        """The same of the last piece of rows on disk; nothing where all are in memory, or only sums are."""
+    def last_piece(self) -> Evidence | None:
+        """The same of the last piece of rows on disk; None where there are none."""
         if not isinstance(self.posterior, PiecesPosterior):
             return None
         kept = Measurements(self.looked_at, inputs=self.measurements.inputs)
-        last = self.posterior.piece(len(self.posterior.engine.starts) - 1)
-        return replace(self, measurements=kept, last=last)
+        return replace(self, measurements=kept, last=self.posterior.piece(len(self.posterior.engine.starts) - 1))
+
+    def prediction_errors(self) -> dict[str, float]:
+        """Return the deviation of a prediction from all rows before, by observable; of noise, where that is all."""
+        own = self.last_piece or self
+        found = own.innovations if self.prior.disturbances and own.measurements.series else None
+        typical = {} if found is None else found.typical
+        return {name: typical.get(name, self.level(name)) for name in self.measurements.names}
+
+    @property
+    def allowance(self) -> float:
+        """How much less open modes of one record cost than what stands for infinity."""
+        layout = self.objective.layout
+        if layout.open_modes is None:
+            return 0.0
+        errors = np.array(list(self.prediction_errors().values())) / self.prior.units.scales
+        return layout.open_modes.allowance(layout.unpack(self.optimum.x).theta, errors)
 
     def _summed(self, item: Summary, last: Check | None) -> Check:
         level = self.level(item.observable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,6 +123,21 @@ class Uncertainty:
     def covariance(self) -> Array:
         """The covariance, shape (n, n); always finite."""
         return np.asarray(self.roots @ self.roots.T)
+
+    def of_parameters(self, widening: Mapping[str, float]) -> Array:
+        """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed.
+
+        Parameters
+        ----------
+        widening : dict of str to float
+            Factors of standard errors, by name.
+        """
+        layout, x = self.objective.layout, self.optimum.x
+        found, own = np.zeros((len(layout.names),) * 2), slice(len(layout.learned))
+        steps = [layout.transforms[k].slope(float(x[i])) for i, k in enumerate(layout.learned)]
+        scale = np.array(steps) * np.array([widening.get(layout.names[k], 1.0) for k in layout.learned])
+        found[np.ix_(layout.learned, layout.learned)] = self.covariance[own, own] * np.outer(scale, scale)
+        return found
 
     def moved(self, move: Array) -> Array:
         """Return the point that lies by a move, shape (n,), away from the optimum.
