@@ -11,12 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lodekit.studio import replies
 from lodekit.studio.reading import read_equations
+from lodekit.studio.session import Entry, Session
+from lodekit.studio.simulating import Wish
 from lodekit.system.catalog import examples
 from studio_browser import Server, Visitor, browsing, serving
 
@@ -89,6 +95,34 @@ def measure_sliding(visitor: Visitor, repeats: int) -> list[float]:
     return found
 
 
+def measure_work() -> tuple[list[float], list[float]]:
+    """Return milliseconds of a processor for the algebra of each system, and for curves at values that change."""
+    algebra = []
+    for sample in replies.list_samples().values():
+        text = ("\n".join(sample.outline.equations), "")
+        before = time.process_time()
+        analysis = replies.understand(text).analysis
+        known = analysis.inputs[-1] if analysis is not None and analysis.inputs else ()
+        replies.locate_exponents(text, known, dict.fromkeys(sample.parameters, 1.0))
+        algebra.append(1000 * (time.process_time() - before))
+    curves = []
+    for name in ("heating", "quarter_car"):
+        sample = replies.list_samples()[name]
+        text = ("\n".join(sample.outline.equations), ", ".join(sample.parameters))
+        entries = tuple(Entry.of(own, known, sample.values.get(own)) for own, known in sample.parameters.items())
+        session = Session(*text, file="log.csv", entries=entries)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "log.csv")
+            path.write_text(replies.simulate_data(Wish(), text, sample.values, name))
+            replies.draw_curve(session, text, path, "")
+            for share in (1.01, 1.02, 1.03):
+                moved = session.with_entry(replace(entries[0], value=share * entries[0].value))
+                before = time.process_time()
+                replies.draw_curve(moved, text, path, "")
+                curves.append(1000 * (time.process_time() - before))
+    return algebra, curves
+
+
 def describe(times: list[float]) -> str:
     best, middle, most = min(times), np.median(times), np.quantile(times, 0.9)
     return f"best {best:4.0f} ms, median {middle:4.0f} ms, nine of ten below {most:4.0f} ms, {len(times)} times"
@@ -100,6 +134,9 @@ def main() -> None:
     parser.add_argument("--sliders", action="store_true", help="measure sliders alone")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    algebra, curves = measure_work()
+    print(f"of a processor: algebra {min(algebra):.0f} to {max(algebra):.0f} ms, a curve {min(curves):.0f} to", end=" ")
+    print(f"{max(curves):.0f} ms")
     result: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
     with serving() as server, browsing() as browser:
         visitor = Visitor(browser.new_context(viewport={"width": 1280, "height": 900}), server.address)

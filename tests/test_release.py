@@ -143,16 +143,22 @@ def test_every_package_is_pinned_within_its_bounds() -> None:
     drivers = re.compile(r"nvidia-.*|cuda-.*|triton|pip|setuptools|lodekit")
     found = {name for name in needed(all_requirements()) if not drivers.fullmatch(name)}
     assert found <= set(pins()), found - set(pins())
-    rows = [row for row in (ROOT / "constraints.txt").read_text().splitlines() if "==" in row]
-    assert rows == sorted(rows, key=lambda row: row.partition("==")[0].lower().replace("_", "-"))
 
 
 def test_every_package_of_the_core_is_named_with_its_cost() -> None:
-    lines = (ROOT / "docs" / "dependencies.md").read_text().splitlines()
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][2:]
+    text = (ROOT / "docs" / "dependencies.md").read_text().partition("| package | MB |")[2].partition("\n\n")[0]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
     named = [name.strip() for first, *_ in table for name in re.split(r", (?:or )?", first)]
     assert sorted(named) == sorted(Requirement(row).name for row in PROJECT["dependencies"])
     assert all(re.fullmatch(r"[\d, ]+", cost) for _, cost, *_ in table)
+
+
+def test_the_recipe_for_conda_names_the_same_packages() -> None:
+    text = (ROOT / "docs" / "conda" / "recipe.yaml").read_text().partition("  run:\n")[2].partition("\ntests:")[0]
+    named = set(re.findall(r"^ +(?:- |then: |else: )([a-z][a-z0-9-]*)(?: |$)", text, re.MULTILINE)) - {"if", "python"}
+    # One is called otherwise there.
+    called = {"duckdb": "python-duckdb"}
+    assert named == {called.get(name, name) for name in (Requirement(row).name for row in PROJECT["dependencies"])}
 
 
 def test_repo_review_has_nothing_to_say() -> None:

@@ -26,7 +26,7 @@ def plain_values(fit: Fit) -> dict[str, Any]:
         "explained": dict(fit.diagnosis.explained),
         **Findings.of(fit.diagnosis, fit.labels.units.get("t", "")).to_dict(),
         "warnings": list(fit.warnings),
-        "remarks": [*fit.diagnosis.notes, *fit.name_notes],
+        "remarks": [*fit.diagnosis.notes, *fit.setup.name_notes],
     }
 
 

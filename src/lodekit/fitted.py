@@ -27,13 +27,7 @@ from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.needs import Disturbance, find_disturbances
 from lodekit.learning.scarcity import warn_of_scarcity
 from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import (
-    describe_hyperparameters,
-    describe_inputs,
-    describe_slips,
-    find_warnings,
-    input_sentence,
-)
+from lodekit.learning.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
 from lodekit.learning.steps import warn_of_steps
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
@@ -392,9 +386,3 @@ class Fit:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
         found = [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
         return found + [each.sentence(self.labels.units) for each in self.disturbances.values()]
-
-    @property
-    def name_notes(self) -> list[str]:
-        """What is to be said of channels that nobody measured, and that may be slips."""
-        every = self.whole or self
-        return describe_slips(self.system, (*every.measurements.names, *self.measurements.inputs, *self.disturbances))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lodekit import answers, figures, leftover, plans, plant, storage
 from lodekit.answers import method_of_fit
-from lodekit.cards import card
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
@@ -143,8 +142,8 @@ class LODEGP:
         found = describe(self.fit_) if "fit_" in vars(self) else "not fitted; call fit(t, Y)"
         return f"<LODEGP({show_arguments(self)}), {found}>"
 
-    def _repr_html_(self) -> str:
-        return show_fit(self.fit_) if "fit_" in vars(self) else card("LODEGP", repr(self)[len("<LODEGP") : -1])
+    def _repr_html_(self) -> str | None:
+        return show_fit(self.fit_) if "fit_" in vars(self) else None
 
     if not TYPE_CHECKING:
 

@@ -20,8 +20,7 @@ from lodekit.prior.draws import draw_solutions, natural_hyperparameters
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.modes import mode_groups
 from lodekit.prior.observables import ObservableReader, Observables
-from lodekit.settings import Arguments
-from lodekit.simulation import find_value
+from lodekit.settings import Arguments, find_value
 from lodekit.system.system import System
 
 __all__ = ["plan_experiment", "plan_next"]

@@ -16,7 +16,7 @@ from lodekit.prior.families import read_latent
 from lodekit.prior.latents import Latent
 from lodekit.system.system import System
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "find_value"]
 
 _NOISES = ("channel", "shared")
 _PRIORS = ("latent", "channels")
@@ -172,3 +172,27 @@ class Arguments:
     def to_dict(self) -> dict[str, Any]:
         """Return all arguments by name."""
         return asdict(self)
+
+
+def find_value(system: System, name: str, values: Mapping[str, float]) -> float:
+    """Return the value of a parameter: that which is given, or the fixed or start value of the system.
+
+    Parameters
+    ----------
+    system : System
+    name : str
+    values : dict of str to float
+        What is given.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(start=2)})
+    >>> find_value(system, "a", {}), find_value(system, "a", {"a": 3.0})
+    (2.0, 3.0)
+    """
+    own = system.parameters[name]
+    found = next((value for value in (values.get(name), own.fixed, own.start) if value is not None), None)
+    if found is None:
+        raise LodekitError(f"expected a value for the parameter {name!r}; try values={{'{name}': 1.0}}")
+    return float(found)

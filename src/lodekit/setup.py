@@ -12,6 +12,7 @@ from lodekit.data.records import padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
+from lodekit.learning.sentences import describe_slips
 from lodekit.learning.structure import Structure
 from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import find_infinite
@@ -95,6 +96,13 @@ class Setup:
         """What the equations say about what can be learned from what was measured, or is known."""
         known = (*self.measurements.inputs, *self.system.delayed_channels)
         return Structure(self.system, (*self.measurements.names, *known), tuple(self.reader.disturbances))
+
+    @property
+    def name_notes(self) -> list[str]:
+        """What is to be said of channels that nobody measured, and that may be slips."""
+        return describe_slips(
+            self.system, (*self.measurements.names, *self.measurements.inputs, *self.reader.disturbances)
+        )
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.

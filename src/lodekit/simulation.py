@@ -13,9 +13,10 @@ from lodekit.errors import LodekitError
 from lodekit.prior.draws import draw_solutions, natural_hyperparameters
 from lodekit.prior.families import read_latent
 from lodekit.prior.observables import ObservableReader
+from lodekit.settings import find_value
 from lodekit.system.system import System
 
-__all__ = ["find_value", "simulate"]
+__all__ = ["simulate"]
 
 Array = NDArray[np.float64]
 
@@ -77,27 +78,3 @@ def simulate(
         drawn = draw_solutions(observables, latents, hyper, times, int(size), np.random.default_rng(random_state))
     check_finite(drawn.transpose(1, 0, 2), times)
     return drawn
-
-
-def find_value(system: System, name: str, values: Mapping[str, float]) -> float:
-    """Return the value of a parameter: that which is given, or the fixed or start value of the system.
-
-    Parameters
-    ----------
-    system : System
-    name : str
-    values : dict of str to float
-        What is given.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(start=2)})
-    >>> find_value(system, "a", {}), find_value(system, "a", {"a": 3.0})
-    (2.0, 3.0)
-    """
-    own = system.parameters[name]
-    found = next((value for value in (values.get(name), own.fixed, own.start) if value is not None), None)
-    if found is None:
-        raise LodekitError(f"expected a value for the parameter {name!r}; try values={{'{name}': 1.0}}")
-    return float(found)

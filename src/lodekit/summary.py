@@ -93,7 +93,7 @@ def summary(fit: Fit) -> Summary:
         for check in fit.diagnosis.checks
         if check.whiteness is not None
     }
-    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.name_notes, *fit.notes)
+    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.name_notes, *fit.notes)
     text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     return Summary(text, _summary_card(fit, title, others, notes))
 

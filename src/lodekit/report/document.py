@@ -156,7 +156,7 @@ def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:
     page.items([*lines, _noise_line(subject), *_explained_line(subject)])
     roles = dict.fromkeys(subject.gp.disturbances_, "Disturbance")
     inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in subject.gp.fit_.input_notes]
-    for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes, *subject.gp.fit_.name_notes)):
+    for note in map(sentence, (*inputs, *subject.gp.fit_.diagnosis.notes, *subject.gp.fit_.setup.name_notes)):
         page.paragraph(note, "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
         page.paragraph(sentence(f"the data: {about}"), "note")

@@ -29,7 +29,7 @@ class Filter:
     layout : Layout
     variance : array, shape (m,)
         Of the noise of each measurement.
-    told, moved : arrays, shapes (u, s, s)
+    told, moved, noise : arrays, shapes (u, s, s)
         As in `White`, of all patterns.
     half_logs : array, shape (u,)
     carried : Carried

@@ -122,17 +122,17 @@ class Series:
         quiet = np.flatnonzero((loud <= _LOUD).all(axis=(0, 1)))
         return float(tried[quiet[0]] if len(quiet) else tried[-1])
 
-    def pull(self, in_rows: Array) -> tuple[Array, Array, Array]:
+    def pull(self, in_terms: Array) -> tuple[Array, Array, Array]:
         """Return derivatives in F, (s, s), in the density of the noise, (n, n), and in the rows, (o + 1, s).
 
         Parameters
         ----------
-        in_rows : array, shape (k, o + 1, s + n)
+        in_terms : array, shape (k, o + 1, s + n)
             Those in `rows`.
         """
         n, size, in_F, in_B = self._noisy, len(self._F), np.zeros_like(self._F), np.zeros_like(self._B)
         own, H = self._F[:n, :n], self._H[:, :n]
-        scaled = in_rows / np.cumprod([1.0, *range(1, self.count)])[:, None, None]
+        scaled = in_terms / np.cumprod([1.0, *range(1, self.count)])[:, None, None]
         in_plain, in_mixed = scaled[..., :size], scaled[..., size:]
         slope, in_noise, in_power = in_plain[-1], H.T @ in_mixed[-1], np.zeros((n, n))
         in_H = in_mixed[-1] @ self._noises[-1].T

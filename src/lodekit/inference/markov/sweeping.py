@@ -69,7 +69,7 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) ->
     count, places, width = observed.shape
     n, s = motion.space.noisy, motion.space.size
     D, A = np.zeros((n, s + n, count)), np.zeros((s - n, s - n, count))
-    D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(s - n)[:, :, None]
+    D[:, :n], A[:], update = np.eye(n)[:, :, None], np.eye(s - n)[:, :, None], np.zeros_like(D)
     for i in range(places):
         if i:
             step = steps[:, i]
@@ -88,5 +88,5 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) ->
                 row[n:s] += np.einsum("ib,ikb->kb", h[n:], A)
             deviations[j] = np.sqrt((h[:n] * row[s:]).sum(axis=0) + R[j])
             np.divide(row, deviations[j], out=row)
-            D = D - row[s:, None] * row
+            D -= np.multiply(row[s:, None], row, out=update)
         yield Swept(D, A, white, deviations)
