@@ -68,12 +68,6 @@ def setup(app: Any) -> dict[str, bool]:
     def block(translator: Any, node: Any) -> None:
         write_mathml(translator, node, block=True)
 
-    def leave_out(app: Any, docname: str, source: list[str]) -> None:
-        # The gallery, the comparison and the studio are listed where they are there.
-        for page in ("gallery/index", "comparison", "studio") if docname == "index" else ():
-            if not Path(app.srcdir, page + ".md").exists():
-                source[0] = source[0].replace(f"\n{page}\n", "\n")
-
     def close_up(app: Any, doctree: Any) -> None:
         # An example ends with an empty line, which pytest needs and readers do not.
         from docutils import nodes
@@ -82,7 +76,6 @@ def setup(app: Any) -> dict[str, bool]:
             text = block.astext().rstrip()
             block.rawsource, block.children = text, [nodes.Text(text)]
 
-    app.connect("source-read", leave_out)
     app.connect("doctree-read", close_up)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
