@@ -1,20 +1,13 @@
-"""Drafts for a release agree with the project: the conda recipe with pyproject.toml, the paper with JOSS's format."""
+"""Drafts and pages keep to what they promise: the paper to JOSS's format, the comparison to what was measured."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import tomllib
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import comparison
-import lodekit as lk
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PAPER = ROOT / "docs" / "paper-joss"
 #: What JOSS asks of a paper (joss.readthedocs.io, 2026).
 SECTIONS = (
@@ -27,33 +20,6 @@ SECTIONS = (
     "Acknowledgements",
     "References",
 )
-
-
-def load_maker() -> Any:
-    specification = importlib.util.spec_from_file_location("recipe_maker", ROOT / "recipe" / "make.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-def test_the_recipe_is_made_of_the_project_as_it_is() -> None:
-    made = load_maker().make_recipe(PROJECT, lk.__version__)
-    assert (ROOT / "recipe" / "recipe.yaml").read_text() == made, "run: python recipe/make.py"
-    yaml = pytest.importorskip("yaml")
-    recipe = yaml.safe_load(made)
-    assert recipe["context"]["version"] == lk.__version__
-    run = [item["then"] if isinstance(item, dict) else item for item in recipe["requirements"]["run"]]
-    assert len(run) == 1 + len(PROJECT["project"]["dependencies"])
-    assert "numpy >=2.0" in run
-
-
-def test_a_requirement_that_conda_cannot_read_is_noticed() -> None:
-    maker = load_maker()
-    assert maker.requirement_lines("duckdb>=1.4") == ["    - python-duckdb >=1.4"]
-    with pytest.raises(KeyError):
-        maker.requirement_lines("numpy>=2.0; sys_platform == 'win32'")
 
 
 def test_the_paper_has_the_sections_and_the_length_that_joss_asks_for() -> None:
