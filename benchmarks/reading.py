@@ -60,7 +60,7 @@ def main() -> None:
         print(f"{'ns a cell':14}  lodekit   polars")
         for name, other in write(Path(folder), options.rows).items():
             found = []
-            for job in (lambda name=name: read(Path(folder, name)), other):  # type: ignore[misc]
+            for job in (lambda name=name: read(Path(folder, name)), other):
                 job()
                 before = time.process_time()
                 job()
