@@ -91,7 +91,8 @@ def _are_plain(lines: NDArray[np.uint8], ends: Places) -> Mask:
 
 def _parse(text: bytes, count: int) -> Array:
     """Return numbers that are known to be some, one on each line."""
-    if count < _FEW:
+    # Of no lines at all it would divide by their number.
+    if count < max(_FEW, 1):
         return np.array(list(map(float, text.split())), dtype=float)
     # SciPy's parser of matrices takes a tenth of the time that Python's takes. It wants no plus before a number, and
     # would not mind what stands behind one.
