@@ -26,7 +26,6 @@ from lodekit.summary import bse, conf_int, cov_params, describe, intervals, show
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 from lodekit.validation import validate
-from lodekit.verdict import diagnose
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
@@ -374,7 +373,7 @@ class LODEGP:
     residual = equation_residual = method_of_fit(leftover.residual)
     residuals = method_of_fit(leftover.residuals)
     validate = method_of_fit(validate)
-    diagnose = method_of_fit(diagnose)
+    diagnose = method_of_fit(leftover.diagnose)
     state_space = method_of_fit(plant.state_space)
     transfer_function = method_of_fit(plant.transfer_function)
     certificate = method_of_fit(certificate)
