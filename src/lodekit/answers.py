@@ -1,4 +1,4 @@
-"""Answers of a fit: predictions, samples, the log evidence, scores and a summary."""
+"""Answers of a fit: predictions, samples, the log evidence and scores."""
 
 from __future__ import annotations
 

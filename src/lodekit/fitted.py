@@ -40,7 +40,7 @@ from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.system.system import System
 
-__all__ = ["Arguments", "Fit", "Labels", "Setup"]
+__all__ = ["Fit"]
 
 Array = NDArray[np.float64]
 

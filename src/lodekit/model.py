@@ -14,7 +14,7 @@ from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.estimator import get_params, set_params, show_arguments, sklearn_tags
-from lodekit.fitted import Arguments, Fit
+from lodekit.fitted import Fit
 from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
@@ -22,6 +22,7 @@ from lodekit.learning.needs import Disturbance
 from lodekit.online import stream
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
+from lodekit.settings import Arguments
 from lodekit.summary import bse, conf_int, cov_params, describe, intervals, show_fit, summary
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System

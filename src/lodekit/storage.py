@@ -16,13 +16,15 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Pool, Record
 from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
-from lodekit.fitted import Arguments, Fit, Setup
+from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
 from lodekit.preparing import prepare
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
 from lodekit.tails import pack_tail, unpack_tail
 from lodekit.version import __version__
