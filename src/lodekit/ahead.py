@@ -138,7 +138,7 @@ def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead, *, uncertain: bool
         parts = predict_within(fit.uncertainty if uncertain else None, turns, again, wanted, fit.share_left)
         for name, (number, _), (errors, deviations) in zip(texts, wanted, parts, strict=True):
             item = piece[number]
-            noise = np.where(item.learned, fit.typical_noise(name), item.std)
+            noise = item.noise_with(fit.typical_noise(name))
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after
             found[name].append((item.times[new], (item.values - errors)[new], std[new]))

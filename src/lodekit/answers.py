@@ -316,7 +316,7 @@ def score(
     for series in new.series:
         observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
-        noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
+        noise = series.noise_with(fit.typical_noise(series.observable))
         slopes = fit.uncertainty.moves(observables, series.times)[:, :, 0]
         variance = fit.posterior.variance(observables, series.times)[:, 0] / fit.share_left
         variance += np.sum(slopes**2, axis=0) + noise**2

@@ -176,7 +176,7 @@ class Fit:
     def _leftover(self, item: Series) -> Leftover:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
         left = self.evidence.remainder(item)
-        noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
+        noise = item.noise_with(self.typical_noise(item.observable))
         places = np.searchsorted(item.times, left.times)
         return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
 

@@ -141,7 +141,7 @@ def residuals(
     found = {}
     for item in fit.measurements.series:
         left = item.values - np.asarray(predict(fit, item.times, item.observable))
-        noise = np.where(item.learned, fit.typical_noise(item.observable), item.std)
+        noise = item.noise_with(fit.typical_noise(item.observable))
         kept = noise > 0 if standardized else np.ones(len(left), dtype=bool)
         found[item.observable] = item.times[kept], left[kept] / (noise[kept] if standardized else 1.0)
     return found

@@ -114,8 +114,7 @@ def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measureme
     record = record.given(kinds) if kinds else record
     series = []
     for item in record.series:
-        level = fit.typical_noise(item.observable)
-        std = np.where(item.learned, level, item.std)
+        std = item.noise_with(fit.typical_noise(item.observable))
         if not (std > 0).all():
             raise DataError(f"{item.observable} has no noise, and no density without it; give noise_std=")
         series.append(replace(item, std=std))

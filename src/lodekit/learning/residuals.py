@@ -265,7 +265,7 @@ def find_remainder(
         Where free functions remain: the curve follows the measurements then, and what it leaves is smaller than the
         noise and correlated even where nothing is missing.
     """
-    noise = np.where(item.learned, level, item.std)
+    noise = item.noise_with(level)
     count = len(item.times)
     starts = np.linspace(0, max(count - RUN, 0), RUNS).astype(np.intp)
     rows = np.arange(count) if count <= RUNS * RUN else np.unique(starts[:, None] + np.arange(RUN))
@@ -302,7 +302,7 @@ def check_residuals(
     chance : float
         The likelihood below which residuals are called correlated.
     """
-    noise = np.where(item.learned, level, item.std)
+    noise = item.noise_with(level)
     changes = found.variance > (1e-9 * float(np.max(np.abs(item.values)))) ** 2
     known = 1.0 - float(np.mean(noise**2)) / found.variance if changes and not item.learned.any() else math.nan
     explained = 1.0 - found.left / found.variance if changes and len(item.times) > 1 else math.nan

@@ -62,7 +62,7 @@ def find_residuals(subject: Subject) -> list[Residuals]:
     checks = {check.name: check for check in fit.diagnosis.checks}
     found = []
     for name, item in subject.series.items():
-        noise = np.where(item.learned, fit.typical_noise(name), item.std)
+        noise = item.noise_with(fit.typical_noise(name))
         usable = np.flatnonzero(noise > 0)
         if not len(usable) or name not in checks:
             continue
