@@ -21,7 +21,6 @@ from lodekit.fitted import Fit
 from lodekit.inference.innovations import is_filtered, take_turns
 from lodekit.inference.turns import Lead, Turns
 from lodekit.learning.evidence import runs_of
-from lodekit.learning.residuals import join_words
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
@@ -29,6 +28,7 @@ from lodekit.setup import Setup
 from lodekit.spreads import FIRST, Band, find_bands, predict_within
 from lodekit.system.dimensions import unit_check
 from lodekit.validated import Ahead, ChannelValidation, Validation
+from lodekit.wording import join_words
 
 __all__ = ["validate"]
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import join_terms
 from lodekit.fitted import Fit
-from lodekit.learning.residuals import join_words
 from lodekit.prior.disturbed import WHITE, prove_response
 from lodekit.system.grammar import parse_equations
 from lodekit.system.sides import eliminate
 from lodekit.system.system import System
 from lodekit.system.tree import Equation, Name, walk
 from lodekit.system.writing import operator_terms
+from lodekit.wording import join_words
 
 __all__ = ["equations_with_values", "prove", "sense_of"]
 

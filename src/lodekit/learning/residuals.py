@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
+from lodekit.wording import join_words
 
 __all__ = [
     "FEW",
@@ -22,7 +23,6 @@ __all__ = [
     "Remainder",
     "check_residuals",
     "find_remainder",
-    "join_words",
     "residual_doubts",
 ]
 
@@ -357,8 +357,3 @@ def residual_doubts(
             "where it is none, try start values, or other equations"
         )
     return found
-
-
-def join_words(items: Sequence[str]) -> str:
-    """Return a list in a sentence: ``a, b and c``."""
-    return " and ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -14,7 +14,7 @@ from lodekit.learning.residuals import FEW, RUN, RUNS, Check, residual_doubts
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, Subject, plain, thin
-from lodekit.report.wording import sentence, show_share
+from lodekit.wording import sentence, show_share
 
 __all__ = ["Residuals", "add_residuals", "find_residuals"]
 
