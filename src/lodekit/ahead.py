@@ -94,7 +94,7 @@ def answer_ahead(
     return_std : bool
         Whether deviations are asked for.
     """
-    lead = read_ahead(ahead, fit.labels.units.get("t", ""))
+    lead = read_ahead(ahead, fit.clock.unit)
     parts = predict_ahead(fit, texts, lead, uncertain=uncertain and return_std)[1:]
     mean, std = (part[:, 0] if single else part for part in parts)
     return (mean, std) if return_std else mean

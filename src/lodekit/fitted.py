@@ -319,7 +319,7 @@ class Fit:
             self.estimates,
             self.diagnosis,
             self.measurements.names,
-            self.labels.units.get("t", ""),
+            self.clock.unit,
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         parts, names = self.parts if self.prior.latents else (), self.system.plain_channels
@@ -338,6 +338,11 @@ class Fit:
         """
         return self.setup.reader.compile_plain(names, self.prior.units)
 
+    @cached_property
+    def clock(self) -> Clock:
+        """From when, and in which unit, times are counted, as far as the labels tell."""
+        return Clock.of_labels(self.labels.origin, self.labels.units.get("t"))
+
     def times(self, t: ArrayLike) -> Array:
         """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
 
@@ -345,7 +350,7 @@ class Fit:
         ----------
         t : array-like, shape (n,), or a number
         """
-        found = Clock.of_labels(self.labels.origin, self.labels.units.get("t")).read(t)
+        found = self.clock.read(t)
         return read_times(t) if found is None else found
 
     def typical_noise(self, observable: str) -> float:

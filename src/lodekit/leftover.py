@@ -164,4 +164,4 @@ def diagnose(fit: Fit) -> Findings:
     >>> found.is_independent, found.sentences[0][:43]
     (True, 'residuals of x look like independent noise ')
     """
-    return Findings.of(fit.diagnosis, fit.labels.units.get("t", ""))
+    return Findings.of(fit.diagnosis, fit.clock.unit)

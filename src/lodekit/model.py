@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,7 +256,7 @@ class LODEGP:
         fit, arguments = self.fit_, self._arguments()
         if self.system.definition() != fit.system.definition():
             raise LodekitError("the system was changed after the fit; call fit with all measurements")
-        since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
+        since = fit.clock.origin
         units = fit.labels.units
         source = self._read(t, Y, noise_std, time=time, columns=columns, since=since, units=units)
         if source.origin != since and source.origin is not None:

@@ -168,7 +168,7 @@ def plain_values(fit: Fit) -> dict[str, Any]:
         "converged": bool(fit.converged),
         "engine": str(fit.choice),
         "explained": dict(fit.diagnosis.explained),
-        **Findings.of(fit.diagnosis, fit.labels.units.get("t", "")).to_dict(),
+        **Findings.of(fit.diagnosis, fit.clock.unit).to_dict(),
         "warnings": list(fit.warnings),
         "remarks": [*fit.diagnosis.notes, *fit.setup.name_notes],
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import combinations, product
 from typing import Any
 
@@ -101,9 +100,8 @@ def validate(
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
     """Return a record as measurements with known noise, and with the inputs of the fit."""
-    since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
     options |= {"check": ObservableReader(fit.system).read, "check_units": unit_check(fit.system)}
-    options |= {"since": since, "units": fit.labels.units}
+    options |= {"since": fit.clock.origin, "units": fit.labels.units}
     source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
     if isinstance(record, Pool):
@@ -231,7 +229,7 @@ class _Run:
 
     def ahead(self, steps: Sequence[int | str]) -> dict[str, dict[int | str, Ahead]]:
         """Return how good predictions so far ahead are, by observable."""
-        leads = {step: read_ahead(step, self.fit.labels.units.get("t", "")) for step in steps}
+        leads = {step: read_ahead(step, self.fit.clock.unit) for step in steps}
         if not leads:
             return {}
         setup, series = self.setup(self.record), self.record.series

@@ -95,7 +95,7 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
     doubts = residual_doubts(
         checks,
         is_shared=fit.layout.noise_levels == 1,
-        time_unit=fit.labels.units.get("t", ""),
+        time_unit=fit.clock.unit,
         widening=max(fit.diagnosis.widening.values(), default=math.nan),
     )
     if doubts:
