@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lodekit.archive import StorageError, check_types, pack, unpack
-from lodekit.data.inputs import InputSignal
+from lodekit.data.inputs import pack_inputs, unpack_inputs
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.records import Pool, Record
@@ -210,11 +210,8 @@ def _pack_measurements(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays: dict[str, Any] = {}
     for i, item in enumerate(measurements.series):
         arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
-    inputs = []
-    for i, (name, signal) in enumerate(measurements.inputs.items()):
-        inputs.append({"name": name, "kind": signal.kind, "missing": signal.missing})
-        arrays |= {f"input_times_{i}": signal.times, f"input_values_{i}": signal.values}
-    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays
+    inputs, samples = pack_inputs(measurements.inputs)
+    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays | samples
 
 
 def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
@@ -226,10 +223,4 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     data = Observations()
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
-    inputs = {
-        each["name"]: InputSignal(
-            arrays[f"input_times_{i}"], arrays[f"input_values_{i}"], each["kind"], each["missing"]
-        )
-        for i, each in enumerate(state.get("inputs", ()))
-    }
-    return replace(Measurements.of(data), inputs=inputs)
+    return replace(Measurements.of(data), inputs=unpack_inputs(state.get("inputs", ()), arrays))
