@@ -168,7 +168,8 @@ class Fit:
             self.posterior,
             self.measurements,
             self.typical_noise,
-            lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+            # No lambda, which pickle could not send to other processes.
+            partial(self.setup.evidence_on, hyper=self.hyperparameters),
             self.choice.name,
             {name: part.evidence for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
         )
