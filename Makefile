@@ -72,4 +72,4 @@ gallery: $(DEV)
 	$(BIN)/python docs/gallery/make.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

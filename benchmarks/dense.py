@@ -24,10 +24,10 @@ from scipy.linalg import lapack
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.fitted import Arguments
 from lodekit.inference.engine import Engine
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
 HEATING = lk.catalog.heating()

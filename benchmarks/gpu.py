@@ -26,7 +26,6 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.fitted import Arguments
 from lodekit.inference.dense import DenseEngine
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.device import evaluate_on
@@ -35,6 +34,7 @@ from lodekit.inference.spectral import SpectralEngine
 from lodekit.inference.spectral.batch import evaluate_batch
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
 HYPER = Hyperparameters(np.array([3.0, 1.0]), np.array([0.4]), np.array([1.0]), np.zeros(0), np.array([0.02]))

@@ -40,11 +40,11 @@ from lodekit.data.nufft import backend
 from lodekit.data.observations import read_observations
 from lodekit.data.sources import read_source
 from lodekit.data.statistics import DEGREE, Statistics, angles_of
-from lodekit.fitted import Arguments
 from lodekit.preparing import prepare
 from lodekit.prior.covariance import free_block
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import SquaredExponential
+from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
 Found = dict[str, Any]

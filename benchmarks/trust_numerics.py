@@ -31,11 +31,12 @@ from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.fitted import Arguments, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.learning.starts import Sizes, match_sizes
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.simulation import simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -16,7 +16,6 @@ from lodekit.certificate.certify import certificate
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_source
-from lodekit.described import plain_values
 from lodekit.disturbing import without_disturbances
 from lodekit.errors import EquationError
 from lodekit.fitted import Fit
@@ -28,6 +27,7 @@ from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
+from lodekit.summary import plain_values
 from lodekit.workflow import open_data
 from tests.cli.command import run
 

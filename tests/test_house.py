@@ -44,6 +44,21 @@ def test_every_room_of_the_engine_house_has_an_inner_contract() -> None:
     assert names - loose == inner & names, names - loose - inner
 
 
+def test_the_tree_shows_every_room_above_those_it_imports_from() -> None:
+    """Newcomers read it first: a file that it does not name is found by chance."""
+    tree = (ROOT / "CONTRIBUTING.md").read_text().split("```")[1]
+    shown_names = [line.split()[0].strip("/").removesuffix(".py") for line in tree.splitlines() if line[:1].strip()]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    floors = [layer.split(" | ") for layer in settings["contracts"][0]["layers"]]
+    floor = {name.removeprefix("lodekit."): number for number, names in enumerate(floors) for name in names}
+    there = {path.stem for path in (ROOT / "src" / "lodekit").glob("*.py")} - {"__init__"}
+    there |= {path.parent.name for path in (ROOT / "src" / "lodekit").glob("*/__init__.py")}
+    assert there == set(floor)
+    assert sorted([*shown_names, "__main__"]) == sorted(floor)
+    numbers = [floor[name] for name in shown_names]
+    assert numbers == sorted(numbers)
+
+
 def own_names(tree: ast.AST) -> set[str]:
     """The private names that a module defines itself: functions, attributes and fields."""
     found = set()

@@ -94,7 +94,7 @@ def answer_ahead(
     return_std : bool
         Whether deviations are asked for.
     """
-    lead = read_ahead(ahead, fit.labels.units.get("t", ""))
+    lead = read_ahead(ahead, fit.clock.unit)
     parts = predict_ahead(fit, texts, lead, uncertain=uncertain and return_std)[1:]
     mean, std = (part[:, 0] if single else part for part in parts)
     return (mean, std) if return_std else mean
@@ -138,7 +138,7 @@ def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead, *, uncertain: bool
         parts = predict_within(fit.uncertainty if uncertain else None, turns, again, wanted, fit.share_left)
         for name, (number, _), (errors, deviations) in zip(texts, wanted, parts, strict=True):
             item = piece[number]
-            noise = np.where(item.learned, fit.typical_noise(name), item.std)
+            noise = item.noise_with(fit.typical_noise(name))
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after
             found[name].append((item.times[new], (item.values - errors)[new], std[new]))

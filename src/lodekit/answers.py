@@ -1,4 +1,4 @@
-"""Answers of a fit: predictions, samples, the log evidence, scores and a summary."""
+"""Answers of a fit: predictions, samples, the log evidence and scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.ahead import answer_ahead
 from lodekit.arguments import check_count, check_finite, check_memory, check_seed, is_uncertain
-from lodekit.data.clock import Clock
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_values
@@ -306,8 +305,7 @@ def score(
     """
     fit = fit.part(record)
     total, count = 0.0, 0
-    clock = Clock.of_labels(fit.labels.origin, fit.labels.units.get("t"))
-    new = Measurements.of(read_values(fit.system.plain_channels, t, Y, noise_std, clock)[0])
+    new = Measurements.of(read_values(fit.system.plain_channels, t, Y, noise_std, fit.clock)[0])
     reader = fit.setup.reader
     if fit.measurements.inputs:
         # New samples of an input add to those of the fit.
@@ -316,7 +314,7 @@ def score(
     for series in new.series:
         observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]
-        noise = np.where(series.learned, fit.typical_noise(series.observable), series.std)
+        noise = series.noise_with(fit.typical_noise(series.observable))
         slopes = fit.uncertainty.moves(observables, series.times)[:, :, 0]
         variance = fit.posterior.variance(observables, series.times)[:, 0] / fit.share_left
         variance += np.sum(slopes**2, axis=0) + noise**2

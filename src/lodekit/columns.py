@@ -78,7 +78,7 @@ def ahead_columns(
     for own in gp.records_ if record is None else gp.fit_.part(record).records:
         fit = gp.fit_.part(own)
         texts = list(names or fit.measurements.names)
-        times, mean, std = predict_ahead(fit, texts, read_ahead(ahead, fit.labels.units.get("t", "")))
+        times, mean, std = predict_ahead(fit, texts, read_ahead(ahead, fit.clock.unit))
         columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
         for number, name in enumerate(texts):
             add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})

@@ -21,6 +21,9 @@ __all__ = [
     "VerificationError",
 ]
 
+#: How many characters of a user's line a message shows at most.
+_WIDTH = 100
+
 
 class LodekitError(Exception):
     """The base class of every error that lodekit raises on purpose: whoever catches it catches them all."""
@@ -45,13 +48,8 @@ class Place:
     stop: int
     equation: int = 0
 
-    def caret(self, width: int = 100) -> str:
-        """Return the line with carets under the stretch, below a word on where it is.
-
-        Parameters
-        ----------
-        width : int
-            How many characters of the line are shown at most.
+    def caret(self) -> str:
+        """Return the line with carets under the stretch, below a word on where it is; of a long line a part.
 
         Examples
         --------
@@ -60,11 +58,11 @@ class Place:
               x' = a*x
                    ^
         """
-        left = max(0, min(self.start - width // 2, len(self.line) - width))
-        shown = self.line[left : left + width].expandtabs(1)
+        left = max(0, min(self.start - _WIDTH // 2, len(self.line) - _WIDTH))
+        shown = self.line[left : left + _WIDTH].expandtabs(1)
         head = "..." if left else ""
-        tail = "..." if left + width < len(self.line) else ""
-        carets = max(1, min(self.stop, left + width) - self.start)
+        tail = "..." if left + _WIDTH < len(self.line) else ""
+        carets = max(1, min(self.stop, left + _WIDTH) - self.start)
         where = f"in equation {self.equation}:" if self.equation else "in:"
         pad = " " * (len(head) + _columns(self.line[left : self.start]))
         carets = max(1, _columns(self.line[self.start : self.start + carets]))

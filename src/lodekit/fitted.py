@@ -40,7 +40,7 @@ from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.system.system import System
 
-__all__ = ["Arguments", "Fit", "Labels", "Setup"]
+__all__ = ["Fit"]
 
 Array = NDArray[np.float64]
 
@@ -168,7 +168,8 @@ class Fit:
             self.posterior,
             self.measurements,
             self.typical_noise,
-            lambda measurements: self.setup.evidence_on(measurements, self.hyperparameters),
+            # No lambda, which pickle could not send to other processes.
+            partial(self.setup.evidence_on, hyper=self.hyperparameters),
             self.choice.name,
             {name: part.evidence for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
         )
@@ -176,7 +177,7 @@ class Fit:
     def _leftover(self, item: Series) -> Leftover:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
         left = self.evidence.remainder(item)
-        noise = np.where(item.learned, self.typical_noise(item.observable), item.std)
+        noise = item.noise_with(self.typical_noise(item.observable))
         places = np.searchsorted(item.times, left.times)
         return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
 
@@ -319,7 +320,7 @@ class Fit:
             self.estimates,
             self.diagnosis,
             self.measurements.names,
-            self.labels.units.get("t", ""),
+            self.clock.unit,
         )
         found += warn_of_scarcity(self.measurements.summaries, self.prior.noise)
         parts, names = self.parts if self.prior.latents else (), self.system.plain_channels
@@ -338,6 +339,11 @@ class Fit:
         """
         return self.setup.reader.compile_plain(names, self.prior.units)
 
+    @cached_property
+    def clock(self) -> Clock:
+        """From when, and in which unit, times are counted, as far as the labels tell."""
+        return Clock.of_labels(self.labels.origin, self.labels.units.get("t"))
+
     def times(self, t: ArrayLike) -> Array:
         """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
 
@@ -345,7 +351,7 @@ class Fit:
         ----------
         t : array-like, shape (n,), or a number
         """
-        found = Clock.of_labels(self.labels.origin, self.labels.units.get("t")).read(t)
+        found = self.clock.read(t)
         return read_times(t) if found is None else found
 
     def typical_noise(self, observable: str) -> float:

@@ -12,7 +12,7 @@ from lodekit.data.contradictions import check_later
 from lodekit.data.measurements import Measurements
 from lodekit.data.records import Pool, Record, find_record
 from lodekit.errors import DataError, EquationError, FitError, LodekitError
-from lodekit.fitted import Arguments, Fit, Setup
+from lodekit.fitted import Fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.search import Optimum
@@ -20,6 +20,8 @@ from lodekit.learning.signs import choose_signs
 from lodekit.learning.verdicts import Verdict
 from lodekit.preparing import prepare
 from lodekit.searching import find_optimum
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
 
 __all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit"]

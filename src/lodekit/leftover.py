@@ -1,4 +1,4 @@
-"""What is left over: of the equations in closed form, and of the measurements."""
+"""What is left over: of the equations in closed form, and of the measurements; and what the latter tells."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.answers import predict, sample
 from lodekit.errors import EquationError, LodekitError
 from lodekit.fitted import Fit
+from lodekit.learning.findings import Findings
 from lodekit.prior.disturbed import WHITE
 from lodekit.prior.equations import EquationTerms, equation_terms
 
-__all__ = ["residual", "residuals"]
+__all__ = ["diagnose", "residual", "residuals"]
 
 Array = NDArray[np.float64]
 
@@ -140,7 +141,27 @@ def residuals(
     found = {}
     for item in fit.measurements.series:
         left = item.values - np.asarray(predict(fit, item.times, item.observable))
-        noise = np.where(item.learned, fit.typical_noise(item.observable), item.std)
+        noise = item.noise_with(fit.typical_noise(item.observable))
         kept = noise > 0 if standardized else np.ones(len(left), dtype=bool)
         found[item.observable] = item.times[kept], left[kept] / (noise[kept] if standardized else 1.0)
     return found
+
+
+def diagnose(fit: Fit) -> Findings:
+    """Return what residuals say about the fit: one sentence for each observable, with the numbers behind it.
+
+    Without free functions these are the residuals of the fitted curve; with them innovations, each measurement against
+    its prediction from those before, because a curve that bends to the data leaves less than the noise, and correlated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lodekit as lk
+    >>> t = np.linspace(0, 10, 80)
+    >>> system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    >>> x = np.exp(-0.5 * t) + 0.01 * np.random.default_rng(0).standard_normal(80)
+    >>> found = lk.LODEGP(system, random_state=0).fit(t, x).diagnose()
+    >>> found.is_independent, found.sentences[0][:43]
+    (True, 'residuals of x look like independent noise ')
+    """
+    return Findings.of(fit.diagnosis, fit.clock.unit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.estimator import get_params, set_params, show_arguments, sklearn_tags
-from lodekit.fitted import Arguments, Fit
+from lodekit.fitted import Fit
 from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
@@ -22,11 +21,11 @@ from lodekit.learning.needs import Disturbance
 from lodekit.online import stream
 from lodekit.prior.observables import ObservableReader
 from lodekit.scenarios import simulate_inputs
+from lodekit.settings import Arguments
 from lodekit.summary import bse, conf_int, cov_params, describe, intervals, show_fit, summary
 from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 from lodekit.validation import validate
-from lodekit.verdict import diagnose
 
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
@@ -257,7 +256,7 @@ class LODEGP:
         fit, arguments = self.fit_, self._arguments()
         if self.system.definition() != fit.system.definition():
             raise LodekitError("the system was changed after the fit; call fit with all measurements")
-        since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
+        since = fit.clock.origin
         units = fit.labels.units
         source = self._read(t, Y, noise_std, time=time, columns=columns, since=since, units=units)
         if source.origin != since and source.origin is not None:
@@ -374,7 +373,7 @@ class LODEGP:
     residual = equation_residual = method_of_fit(leftover.residual)
     residuals = method_of_fit(leftover.residuals)
     validate = method_of_fit(validate)
-    diagnose = method_of_fit(diagnose)
+    diagnose = method_of_fit(leftover.diagnose)
     state_space = method_of_fit(plant.state_space)
     transfer_function = method_of_fit(plant.transfer_function)
     certificate = method_of_fit(certificate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,7 @@ def recall_names(gp: LODEGP, names: Sequence[str]) -> dict[str, str]:
 
 def file_options(gp: LODEGP) -> dict[str, Any]:
     """Return how files for a model are read: from when times are counted, and in which units."""
-    labels = gp.fit_.labels
-    since = datetime.fromisoformat(labels.origin) if labels.origin else None
-    return {"since": since, "units": labels.units, "in_shell": True}
+    return {"since": gp.fit_.clock.origin, "units": gp.fit_.labels.units, "in_shell": True}
 
 
 def read_record(

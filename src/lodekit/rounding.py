@@ -41,9 +41,9 @@ def format_uncertain(value: float, error: float) -> str:
         return f"{value:.5g}"
     power = math.floor(math.log10(largest))
     power = power if not -4 <= power < 8 else 0
-    digits = 1 - math.floor(math.log10(error)) + power
-    first, second = (round(number / 10.0**power, digits) for number in (value, error))
-    shown = f"{first:.{max(digits, 0)}f} ± {second:.{max(digits, 0)}f}"
+    places = 1 - math.floor(math.log10(error)) + power
+    first, second = (round(number / 10.0**power, places) for number in (value, error))
+    shown = f"{first:.{max(places, 0)}f} ± {second:.{max(places, 0)}f}"
     return f"({shown})e{power}" if power else shown
 
 

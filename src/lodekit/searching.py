@@ -14,7 +14,6 @@ from lodekit.data.noise import EXACT
 from lodekit.data.records import padded, parts_of
 from lodekit.disturbing import PieceLearned, find_disturbed
 from lodekit.errors import AccuracyError, FitError
-from lodekit.fitted import Arguments, Setup
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.records import RecordsEngine
 from lodekit.learning.curvature import curvature_at
@@ -25,6 +24,8 @@ from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.starts import data_lengthscale
 from lodekit.preparing import prepare
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 
 __all__ = ["find_optimum", "soften"]
 

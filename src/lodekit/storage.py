@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 
 from lodekit.archive import StorageError, check_types, pack, unpack
-from lodekit.data.inputs import InputSignal
+from lodekit.data.inputs import pack_inputs, unpack_inputs
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.records import Pool, Record
 from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
-from lodekit.fitted import Arguments, Fit, Setup
+from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.search import Optimum
 from lodekit.preparing import prepare
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.system.system import System
 from lodekit.tails import pack_tail, unpack_tail
 from lodekit.version import __version__
@@ -208,11 +210,8 @@ def _pack_measurements(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays: dict[str, Any] = {}
     for i, item in enumerate(measurements.series):
         arrays |= {f"times_{i}": item.times, f"values_{i}": item.values, f"std_{i}": item.std}
-    inputs = []
-    for i, (name, signal) in enumerate(measurements.inputs.items()):
-        inputs.append({"name": name, "kind": signal.kind, "missing": signal.missing})
-        arrays |= {f"input_times_{i}": signal.times, f"input_values_{i}": signal.values}
-    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays
+    inputs, samples = pack_inputs(measurements.inputs)
+    return {"observables": list(measurements.names)} | ({"inputs": inputs} if inputs else {}), arrays | samples
 
 
 def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
@@ -224,10 +223,4 @@ def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     data = Observations()
     for i, name in enumerate(state["observables"]):
         data = data.add(arrays[f"times_{i}"], name, arrays[f"values_{i}"], arrays[f"std_{i}"])
-    inputs = {
-        each["name"]: InputSignal(
-            arrays[f"input_times_{i}"], arrays[f"input_values_{i}"], each["kind"], each["missing"]
-        )
-        for i, each in enumerate(state.get("inputs", ()))
-    }
-    return replace(Measurements.of(data), inputs=inputs)
+    return replace(Measurements.of(data), inputs=unpack_inputs(state.get("inputs", ()), arrays))

@@ -1,9 +1,10 @@
-"""The result of a fit as a table, in one line, and under the names that statistics packages have for it."""
+"""The result of a fit as a table, in one line, as plain values, and under the names that statistics packages use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 from lodekit.cards import card, listed, paragraph, table
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
+from lodekit.learning.findings import Findings
 from lodekit.learning.needs import UNSEEN
 from lodekit.learning.sentences import MODES
 from lodekit.learning.summary import format_summary
 from lodekit.rounding import format_number, format_uncertain
 from lodekit.system.mathml import equations_to_mathml
 
-__all__ = ["Summary", "bse", "conf_int", "cov_params", "describe", "intervals", "show_fit", "summary"]
+__all__ = ["Summary", "bse", "conf_int", "cov_params", "describe", "intervals", "plain_values", "show_fit", "summary"]
 
 Array = NDArray[np.float64]
 #: So many parameters stand in one line; more are counted.
@@ -150,6 +152,39 @@ def show_fit(fit: Fit) -> str:
     lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
     parts = [*equations_to_mathml(fit.system), _warnings(fit), _parameters(fit), paragraph(told)]
     return card("LODEGP", lead, parts)
+
+
+def plain_values(fit: Fit) -> dict[str, Any]:
+    """Return the result of a fit as plain values, ready for JSON; what is infinite is None."""
+    return {
+        "parameters": {name: estimate.to_dict() for name, estimate in fit.estimates.items()},
+        "inputs": fit.describe_inputs(),
+        "disturbances": {name: each.to_dict() for name, each in fit.disturbances.items()},
+        "noise": dict(fit.noise),
+        "hyperparameters": dict(fit.described),
+        "log_evidence": float(fit.log_evidence),
+        "observations": int(fit.setup.engine.size),
+        **({"records": _describe_records(fit)} if fit.setup.parts else {}),
+        "converged": bool(fit.converged),
+        "engine": str(fit.choice),
+        "explained": dict(fit.diagnosis.explained),
+        **Findings.of(fit.diagnosis, fit.clock.unit).to_dict(),
+        "warnings": list(fit.warnings),
+        "remarks": [*fit.diagnosis.notes, *fit.setup.name_notes],
+    }
+
+
+def _describe_records(fit: Fit) -> dict[str, Any]:
+    """Return what is to be said of each of several records, as plain values."""
+    return {
+        name: {
+            "observations": int(part.setup.engine.size),
+            "window": list(part.measurements.window),
+            "log_evidence": float(part.log_evidence),
+            "explained": dict(part.diagnosis.explained),
+        }
+        for name, part in zip(fit.records, fit.parts, strict=True)
+    }
 
 
 def bse(fit: Fit) -> dict[str, float]:

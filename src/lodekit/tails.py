@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.archive import StorageError
-from lodekit.data.inputs import InputSignal
+from lodekit.data.inputs import pack_inputs, unpack_inputs
 from lodekit.data.measurements import Measurements
 from lodekit.data.spool import Head, LeftOut, Spool, Spooled, Spread
 from lodekit.data.statistics import Statistics
@@ -66,12 +66,9 @@ def pack_tail(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         "whole": whole,
         "heads": heads,
     }
-    inputs = []
-    for number, (name, signal) in enumerate(fit.measurements.inputs.items()):
-        inputs.append({"name": name, "kind": signal.kind, "missing": signal.missing})
-        arrays |= {f"input_times_{number}": signal.times, f"input_values_{number}": signal.values}
+    inputs, samples = pack_inputs(fit.measurements.inputs)
     window = {"window": [sums.start, sums.stop], "cells": [list(key) for key in sums.cells]}
-    return {"sums": window, "tail": tail, "inputs": inputs}, arrays
+    return {"sums": window, "tail": tail, "inputs": inputs}, arrays | samples
 
 
 def _posteriors(fit: Fit, posterior: PiecesPosterior) -> Iterator[PiecesPosterior]:
@@ -127,11 +124,6 @@ def unpack_tail(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurem
         samples={name: Spread(int(own[0]), *map(float, own[1:])) for name, own in tail["samples"].items()},
         left_out=None if tail["whole"] else left_out,
     )
-    inputs = {
-        each["name"]: InputSignal(
-            arrays[f"input_times_{number}"], arrays[f"input_values_{number}"], each["kind"], each["missing"]
-        )
-        for number, each in enumerate(state["inputs"])
-    }
+    inputs = unpack_inputs(state["inputs"], arrays)
     sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
     return Measurements(sums=sums, inputs=inputs, spooled=spooled)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit import plotting
 from lodekit.data.inputs import InputSignal
-from lodekit.learning.residuals import join_words
+from lodekit.wording import join_words
 
 __all__ = ["Ahead", "ChannelValidation", "Validation", "fit_percentage"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import combinations, product
 from typing import Any
 
@@ -21,7 +20,6 @@ from lodekit.fitted import Fit
 from lodekit.inference.innovations import is_filtered, take_turns
 from lodekit.inference.turns import Lead, Turns
 from lodekit.learning.evidence import runs_of
-from lodekit.learning.residuals import join_words
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
@@ -29,6 +27,7 @@ from lodekit.setup import Setup
 from lodekit.spreads import FIRST, Band, find_bands, predict_within
 from lodekit.system.dimensions import unit_check
 from lodekit.validated import Ahead, ChannelValidation, Validation
+from lodekit.wording import join_words
 
 __all__ = ["validate"]
 
@@ -101,9 +100,8 @@ def validate(
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
     """Return a record as measurements with known noise, and with the inputs of the fit."""
-    since = datetime.fromisoformat(fit.labels.origin) if fit.labels.origin else None
     options |= {"check": ObservableReader(fit.system).read, "check_units": unit_check(fit.system)}
-    options |= {"since": since, "units": fit.labels.units}
+    options |= {"since": fit.clock.origin, "units": fit.labels.units}
     source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
     if isinstance(record, Pool):
@@ -114,8 +112,7 @@ def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measureme
     record = record.given(kinds) if kinds else record
     series = []
     for item in record.series:
-        level = fit.typical_noise(item.observable)
-        std = np.where(item.learned, level, item.std)
+        std = item.noise_with(fit.typical_noise(item.observable))
         if not (std > 0).all():
             raise DataError(f"{item.observable} has no noise, and no density without it; give noise_std=")
         series.append(replace(item, std=std))
@@ -232,7 +229,7 @@ class _Run:
 
     def ahead(self, steps: Sequence[int | str]) -> dict[str, dict[int | str, Ahead]]:
         """Return how good predictions so far ahead are, by observable."""
-        leads = {step: read_ahead(step, self.fit.labels.units.get("t", "")) for step in steps}
+        leads = {step: read_ahead(step, self.fit.clock.unit) for step in steps}
         if not leads:
             return {}
         setup, series = self.setup(self.record), self.record.series

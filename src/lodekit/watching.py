@@ -35,8 +35,7 @@ class Watch:
     """
 
     def __init__(self, gp: LODEGP, stream: Stream, ahead: str | None = None) -> None:
-        unit = gp.fit_.labels.units.get("t", "")
-        self.ahead = None if ahead is None else read_time_ahead(ahead, unit)
+        self.ahead = None if ahead is None else read_time_ahead(ahead, gp.fit_.clock.unit)
         self.gp, self.stream = gp, stream
         #: Rows up to this time have been seen by the model, or by the stream that was resumed.
         self.seen = stream.time

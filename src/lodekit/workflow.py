@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lodekit.columns import format_columns, predict_columns
-from lodekit.described import plain_values
 from lodekit.errors import LodekitError
 from lodekit.files import make_folder, write_file
 from lodekit.progress import waiting
+from lodekit.summary import plain_values
 from lodekit.system.files import SystemFile
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System

@@ -12,12 +12,13 @@ from scipy.integrate import solve_ivp
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
-from lodekit.fitted import Arguments, Setup
 from lodekit.inference.choice import KINDS
 from lodekit.inference.engine import Case as EngineCase
 from lodekit.inference.engine import Engine
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 
 Array = NDArray[np.float64]
 

@@ -12,10 +12,11 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Observations
-from lodekit.fitted import Arguments, Setup
 from lodekit.intervals import read_interval
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from tests.inference.fitted import gradient_vector, shifted
 from tests.inference.textbook import prior_covariance, prior_mean
 

@@ -14,10 +14,11 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import AccuracyError
-from lodekit.fitted import Arguments, Setup
 from lodekit.inference.accurate import TRUSTED
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
+from lodekit.setup import Setup
 from lodekit.simulation import simulate
 from tests.witness import Witness
 from trust_numerics import check_evidence, compare_engines, is_right, torture

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations, Series
-from lodekit.fitted import Arguments
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Evidence
@@ -20,6 +19,7 @@ from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior, make_prior
+from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
 

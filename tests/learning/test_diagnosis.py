@@ -10,11 +10,11 @@ import pytest
 
 import lodekit as lk
 from lodekit.archive import pack, unpack
-from lodekit.described import plain_values
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.verdicts import Verdict
 from lodekit.report import make_report
 from lodekit.simulation import simulate
+from lodekit.summary import plain_values
 
 GENERATOR_SEED = 5
 

@@ -10,8 +10,8 @@ from scipy.linalg import toeplitz
 from scipy.signal import lfilter
 
 import lodekit as lk
-from lodekit.described import plain_values
 from lodekit.learning.disturbances import autocorrelation, inflate, select_autoregression
+from lodekit.summary import plain_values
 
 
 def test_correlations_of_an_autoregression_satisfy_its_recursion_and_those_of_its_process() -> None:

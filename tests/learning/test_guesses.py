@@ -11,7 +11,6 @@ from scipy.integrate import quad
 import lodekit as lk
 from lodekit.data.measurements import Measurements, merge
 from lodekit.data.observations import Series
-from lodekit.fitted import Setup
 from lodekit.learning.guesses.decays import decay_guesses, oscillations
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.guesses.implied import implied_equations
@@ -19,6 +18,7 @@ from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
 from lodekit.learning.starts import data_lengthscale
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments
+from lodekit.setup import Setup
 
 SEED = 0
 PUSHED = lk.System("y'' = K*u + c", parameters=["K", "c"])

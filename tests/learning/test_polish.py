@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.fitted import Arguments
 from lodekit.inference.engine import SearchLimits
 from lodekit.learning.charts import Linear, Logarithmic
 from lodekit.learning.curvature import curvature_at
@@ -19,6 +18,7 @@ from lodekit.learning.polish import polish
 from lodekit.learning.search import Optimum, search
 from lodekit.learning.transforms import Layout, Transform
 from lodekit.preparing import prepare
+from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
 TANKS, DECAY = lk.catalog.coupled_tanks(), lk.catalog.free_decay()

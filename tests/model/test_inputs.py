@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.described import plain_values
 from lodekit.errors import DataError, LodekitError
+from lodekit.summary import plain_values
 
 Array = NDArray[np.float64]
 LAG = "tau*y' + y - y0 = K*u"

@@ -13,9 +13,9 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.sources import read_source
 from lodekit.data.statistics import Statistics
-from lodekit.fitted import Arguments
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
 ROOM = lk.System(

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
-from lodekit.described import plain_values
 from lodekit.errors import DataError, LodekitError
 from lodekit.report import make_report
+from lodekit.summary import plain_values
 
 Array = NDArray[np.float64]
 TAU, GAIN, NOISE = 3.0, 2.0, 0.03

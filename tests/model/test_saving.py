@@ -80,6 +80,9 @@ def through_pickle(gp: lk.LODEGP) -> lk.LODEGP:
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, through_pickle])
 def test_a_fitted_model_can_be_copied_and_sent(heated: lk.LODEGP, copied: Callable[[lk.LODEGP], lk.LODEGP]) -> None:
     """Across processes: joblib and scikit-learn copy models."""
+    # What was asked for before is copied with it.
+    known = heated.log_evidence_
     again = copied(heated)
     assert again is not heated
+    assert again.log_evidence_ == pytest.approx(known, rel=1e-12)
     np.testing.assert_allclose(again.predict([0.5, 9.0]), heated.predict([0.5, 9.0]), rtol=1e-12)

@@ -227,7 +227,8 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
     assert {n: own["value"] for n, own in found["parameters"].items()} == {
         n: e.value for n, e in gp.parameters_.items()
     }
-    curve = Warm.of_fit(lk.LODEGP.load(desk.room.folder / name / MODEL).fit_).curve({})
+    fit = lk.LODEGP.load(desk.room.folder / name / MODEL).fit_
+    curve = Warm(fit.setup, fit.hyperparameters, fit.labels.units).curve({})
     assert np.array_equal(curve.mean, gp.predict(curve.times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
     begin_delivery(desk, name, figures=False)

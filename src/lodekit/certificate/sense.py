@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.scalars import join_terms
 from lodekit.fitted import Fit
-from lodekit.learning.residuals import join_words
 from lodekit.prior.disturbed import WHITE, prove_response
 from lodekit.system.grammar import parse_equations
 from lodekit.system.sides import eliminate
 from lodekit.system.system import System
-from lodekit.system.tree import Equation, Name, walk
+from lodekit.system.tree import Equation
 from lodekit.system.writing import operator_terms
+from lodekit.wording import join_words
 
 __all__ = ["equations_with_values", "prove", "sense_of"]
 
@@ -28,14 +28,9 @@ def equations_with_values(fit: Fit) -> tuple[Equation, ...]:
     names = fit.setup.infinite
     if not names:
         return fit.system.written
-    held = [i for i, equation in enumerate(fit.system.written) if _holds(equation, names)]
+    held = [i for i, equation in enumerate(fit.system.written) if equation.mentions(names)]
     kept = [equation for i, equation in enumerate(fit.system.written) if i not in held]
     return (*kept, *_implied(fit.system, held, names))
-
-
-def _holds(equation: Equation, names: Sequence[str]) -> bool:
-    sides = [side for side in (equation.left, equation.right) if side is not None]
-    return any(isinstance(part, Name) and part.name in names for side in sides for part in walk(side))
 
 
 def _implied(system: System, rows: Sequence[int], names: Sequence[str]) -> list[Equation]:
@@ -82,7 +77,7 @@ def sense_of(fit: Fit) -> str:
         return ""
     own, white = equations_with_values(fit), [name for name in names if fit.prior.disturbances.get(name) == WHITE]
     others, driving = [name for name in names if name not in white], list(fit.prior.disturbances)
-    held = [equation.text for equation in fit.system.written if _holds(equation, names)]
+    held = [equation.text for equation in fit.system.written if equation.mentions(names)]
     what = [f"{join_words(white)} {'is' if len(white) == 1 else 'are'} white noise, without values"] * bool(white)
     what += [f"{join_words(others)} {'has' if len(others) == 1 else 'have'} no values"] * bool(others)
     says = (

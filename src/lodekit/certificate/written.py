@@ -127,8 +127,7 @@ class WrittenEquations:
     @property
     def order(self) -> int:
         """The largest number of derivatives that one expression can ask for."""
-        sides = [side for equation in self.equations for side in (equation.left, equation.right) if side is not None]
-        return max((self._depth(side) for side in sides), default=0)
+        return max((self._depth(side) for equation in self.equations for side in equation.sides), default=0)
 
     def apply(self, times: Array, curves: Array) -> tuple[Array, Array]:
         """Return left minus right of every equation, and the sum of the sizes of its terms, both (e, s, n).

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lodekit.data.clock import Clock
     from lodekit.model import LODEGP
 
 __all__ = ["deliver", "read_numbers", "read_pairs", "read_times"]
@@ -95,7 +94,7 @@ def _read_grid(gp: LODEGP, record: str, start: str | None, stop: str | None, cou
     import numpy as np
 
     first, last = gp.fit_.part(record).measurements.window
-    clock = _clock(gp)
+    clock = gp.fit_.clock
     low = first if start is None else clock.read_edge(start, "--from")
     high = last if stop is None else clock.read_edge(stop, "--to")
     if not low <= high:
@@ -119,15 +118,8 @@ def _read_file(gp: LODEGP, path: Path) -> NDArray[np.float64]:
     times, origin = found
     if origin is None:
         return times
-    clock = _clock(gp)
+    clock = gp.fit_.clock
     return np.asarray(clock.read_edge(origin, f"{path}, its first time,") + clock.seconds.stretch(times))
-
-
-def _clock(gp: LODEGP) -> Clock:
-    """Return how the times of a model are counted."""
-    from lodekit.data.clock import Clock
-
-    return Clock.of_labels(gp.labels_.get("origin", ""), gp.labels_["units"].get("t"))
 
 
 def deliver(text: str, out: Path | None) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import read_numbers
 from lodekit.errors import DataError
 
-__all__ = ["InputKind", "InputSignal"]
+__all__ = ["InputKind", "InputSignal", "pack_inputs", "unpack_inputs"]
 
 Array = NDArray[np.float64]
 InputKind = Literal["hold", "linear"]
@@ -156,3 +157,41 @@ class InputSignal:
             In the unit of the times; negative for earlier.
         """
         return type(self)(self.times + float(delay), self.values, self.kind, self.missing)
+
+
+def pack_inputs(inputs: Mapping[str, InputSignal]) -> tuple[list[dict[str, Any]], dict[str, Array]]:
+    """Return inputs as plain values and arrays, for a file.
+
+    Parameters
+    ----------
+    inputs : dict of str to InputSignal
+    """
+    packed, arrays = [], dict[str, Array]()
+    for number, (name, signal) in enumerate(inputs.items()):
+        packed.append({"name": name, "kind": signal.kind, "missing": signal.missing})
+        arrays |= {f"input_times_{number}": signal.times, f"input_values_{number}": signal.values}
+    return packed, arrays
+
+
+def unpack_inputs(packed: Iterable[Mapping[str, Any]], arrays: Mapping[str, Any]) -> dict[str, InputSignal]:
+    """Return what `pack_inputs` took apart.
+
+    Parameters
+    ----------
+    packed : iterable of dict
+        Plain values.
+    arrays : dict of str to array
+        These and others.
+
+    Examples
+    --------
+    >>> again = unpack_inputs(*pack_inputs({"u": InputSignal([0.0, 1.0], [5.0, 7.0], "hold")}))
+    >>> again["u"].kind, again["u"].at([0.5, 2.0]).tolist()
+    ('hold', [5.0, 7.0])
+    """
+    return {
+        each["name"]: InputSignal(
+            arrays[f"input_times_{number}"], arrays[f"input_values_{number}"], each["kind"], each["missing"]
+        )
+        for number, each in enumerate(packed)
+    }

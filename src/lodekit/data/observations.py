@@ -57,6 +57,16 @@ class Series:
         """Which measurements have no noise at all."""
         return np.asarray(self.std == 0)
 
+    def noise_with(self, level: float) -> Array:
+        """Return the standard deviation of the noise of each measurement, shape (n,), with a `level` for learned noise.
+
+        Examples
+        --------
+        >>> Series("x", np.arange(3.0), np.zeros(3), np.array([np.nan, 0.1, 0.0])).noise_with(0.5).tolist()
+        [0.5, 0.1, 0.0]
+        """
+        return np.where(self.learned, level, self.std)
+
     def take(self, part: slice | NDArray[Any]) -> Series:
         """Return some of the measurements."""
         return Series(self.observable, self.times[part], self.values[part], self.std[part])

@@ -20,7 +20,6 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import read_observations
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
-from lodekit.fitted import Arguments
 from lodekit.fitting import keep_point
 from lodekit.intervals import window_of
 from lodekit.model import LODEGP
@@ -29,6 +28,7 @@ from lodekit.prior.covariance import Observed, prior_block
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.modes import ModeGroup, group_of_each, mode_groups
 from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.settings import Arguments
 from lodekit.system.parameters import LogNormal, Parameter
 from lodekit.system.system import System
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
+from lodekit.wording import join_words
 
 __all__ = [
     "FEW",
@@ -22,7 +23,6 @@ __all__ = [
     "Remainder",
     "check_residuals",
     "find_remainder",
-    "join_words",
     "residual_doubts",
 ]
 
@@ -265,7 +265,7 @@ def find_remainder(
         Where free functions remain: the curve follows the measurements then, and what it leaves is smaller than the
         noise and correlated even where nothing is missing.
     """
-    noise = np.where(item.learned, level, item.std)
+    noise = item.noise_with(level)
     count = len(item.times)
     starts = np.linspace(0, max(count - RUN, 0), RUNS).astype(np.intp)
     rows = np.arange(count) if count <= RUNS * RUN else np.unique(starts[:, None] + np.arange(RUN))
@@ -302,7 +302,7 @@ def check_residuals(
     chance : float
         The likelihood below which residuals are called correlated.
     """
-    noise = np.where(item.learned, level, item.std)
+    noise = item.noise_with(level)
     changes = found.variance > (1e-9 * float(np.max(np.abs(item.values)))) ** 2
     known = 1.0 - float(np.mean(noise**2)) / found.variance if changes and not item.learned.any() else math.nan
     explained = 1.0 - found.left / found.variance if changes and len(item.times) > 1 else math.nan
@@ -357,8 +357,3 @@ def residual_doubts(
             "where it is none, try start values, or other equations"
         )
     return found
-
-
-def join_words(items: Sequence[str]) -> str:
-    """Return a list in a sentence: ``a, b and c``."""
-    return " and ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -17,7 +17,7 @@ from lodekit.errors import AlgebraError
 from lodekit.inference.engine import Posterior
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.estimates import AT_BOUND, NOT_IDENTIFIED, Estimate
-from lodekit.learning.residuals import join_words, residual_doubts
+from lodekit.learning.residuals import residual_doubts
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
@@ -26,6 +26,7 @@ from lodekit.prior.prior import Prior
 from lodekit.system.remedies import find_alike
 from lodekit.system.roles import lonely_names
 from lodekit.system.system import System
+from lodekit.wording import join_words
 
 __all__ = [
     "MODES",

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.disturbances import inflate
-from lodekit.learning.residuals import Check, join_words
+from lodekit.learning.residuals import Check
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty
 from lodekit.prior.observables import Observables
+from lodekit.wording import join_words
 
 __all__ = ["Leftover", "find_missed", "find_widening", "warn_of_missed", "widen_all"]
 

@@ -347,9 +347,7 @@ def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = Non
     disturbances = list(fit.prior.disturbances)
     exact = (fit.system.given(disturbances) if disturbances else fit.system).state_space(kinds)
     names = tuple(fit.layout.names)
-    return FittedStateSpace(
-        exact, names, fit.hyperparameters.theta, fit.parameter_covariance, fit.labels.units.get("t", "")
-    )
+    return FittedStateSpace(exact, names, fit.hyperparameters.theta, fit.parameter_covariance, fit.clock.unit)
 
 
 def transfer_function(

@@ -18,10 +18,11 @@ from lodekit.report.plant import add_plant
 from lodekit.report.recipe import add_recipe
 from lodekit.report.residuals import add_residuals, find_residuals
 from lodekit.report.subject import Subject, Truth, read_span
-from lodekit.report.wording import count, digits, format_like, format_uncertain, join, sentence, show_share
+from lodekit.rounding import digits, format_like, format_uncertain
 from lodekit.system.dimensions import derive_units
 from lodekit.system.display import sections
 from lodekit.system.mathml import equations_to_mathml
+from lodekit.wording import count, join_words, sentence, show_share
 
 __all__ = ["make_report"]
 
@@ -167,7 +168,7 @@ def _explained_line(subject: Subject) -> list[str]:
     shares = subject.gp.fit_.diagnosis.explained
     listed = [f"{show_share(share)} of {name}" for name, share in shares.items()]
     least = "at least " if len(subject.gp.records_) > 1 else ""
-    return [f"Of the variance of the data the curves explain {least}{join(listed)}."] if listed else []
+    return [f"Of the variance of the data the curves explain {least}{join_words(listed)}."] if listed else []
 
 
 def _estimate_line(subject: Subject, name: str, estimate: Estimate) -> str:
@@ -197,7 +198,7 @@ def _noise_line(subject: Subject) -> str:
         where = "" if unit or len(subject.series) == 1 else ", in the unit of each channel"
         return f"The noise of one measurement has a standard deviation of {noise['shared']:.3g}{unit}{where}."
     listed = [f"{value:.3g}{subject.unit(name)} in {name}" for name, value in noise.items()]
-    return f"The noise of one measurement has a standard deviation of {join(listed)}."
+    return f"The noise of one measurement has a standard deviation of {join_words(listed)}."
 
 
 def _shared_unit(subject: Subject) -> str:
@@ -223,7 +224,7 @@ def _add_equations(page: Page, subject: Subject) -> None:
     reduced = subject.gp.fit_.setup.reduced
     if reduced is not system:
         given = [*subject.gp.fit_.measurements.inputs, *subject.gp.disturbances_]
-        page.paragraph(f"Given {join(given)}, of what responds:")
+        page.paragraph(f"Given {join_words(given)}, of what responds:")
     page.items([*reduced.explain().splitlines(), *_modes_at_estimate(subject)])
     shown = [block for block in sections(system) if block[0] not in ("Equations", "What this means", "Notes")]
     text = "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in shown)
@@ -240,7 +241,7 @@ def _modes_at_estimate(subject: Subject) -> list[str]:
         modes = [mode.describe() for mode in system.substitute(values).modes]
     except LodekitError:
         return []
-    return [f"At the estimate: {join(modes)}."] if modes else []
+    return [f"At the estimate: {join_words(modes)}."] if modes else []
 
 
 def _add_tables(page: Page, subject: Subject) -> None:

@@ -15,7 +15,7 @@ from lodekit.plant import FittedStateSpace, Uncertain, find_band, frequency_grid
 from lodekit.plant.uncertain import spreads
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import BAND_COLOUR, MEAN_COLOUR, Subject, plain
-from lodekit.report.wording import format_uncertain
+from lodekit.rounding import format_uncertain
 
 __all__ = ["add_plant"]
 

@@ -14,7 +14,7 @@ from lodekit.learning.residuals import FEW, RUN, RUNS, Check, residual_doubts
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, Subject, plain, thin
-from lodekit.report.wording import sentence, show_share
+from lodekit.wording import sentence, show_share
 
 __all__ = ["Residuals", "add_residuals", "find_residuals"]
 
@@ -62,7 +62,7 @@ def find_residuals(subject: Subject) -> list[Residuals]:
     checks = {check.name: check for check in fit.diagnosis.checks}
     found = []
     for name, item in subject.series.items():
-        noise = np.where(item.learned, fit.typical_noise(name), item.std)
+        noise = item.noise_with(fit.typical_noise(name))
         usable = np.flatnonzero(noise > 0)
         if not len(usable) or name not in checks:
             continue
@@ -95,7 +95,7 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
     doubts = residual_doubts(
         checks,
         is_shared=fit.layout.noise_levels == 1,
-        time_unit=fit.labels.units.get("t", ""),
+        time_unit=fit.clock.unit,
         widening=max(fit.diagnosis.widening.values(), default=math.nan),
     )
     if doubts:

@@ -15,7 +15,7 @@ from lodekit.errors import LodekitError
 from lodekit.intervals import unit_of_observable
 from lodekit.model import LODEGP
 from lodekit.page import plot_text
-from lodekit.report.wording import digits
+from lodekit.rounding import digits
 
 __all__ = [
     "BAND_COLOUR",

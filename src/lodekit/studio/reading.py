@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from lodekit.errors import EquationError, LodekitError
 from lodekit.system.grammar import parse_equations
-from lodekit.system.names import nodes
 from lodekit.system.parameters import MAX_PARAMETERS, Parameter
 from lodekit.system.roles import coefficient_names, find_channels
 from lodekit.system.system import System
-from lodekit.system.tree import Equation, Name, Sum
+from lodekit.system.tree import Equation, Name, Sum, walk_equation
 
 __all__ = ["LONGEST", "Reading", "read_equations"]
 
@@ -68,7 +67,7 @@ def read_equations(text: str, declared: str = "") -> Reading:
         return Reading(None, f"expected at most {LONGEST} characters of equations, got {len(text)}")
     try:
         parsed = parse_equations(text)
-        used = {node.name for equation in parsed for node in nodes(equation) if isinstance(node, Name)}
+        used = {node.name for equation in parsed for node in walk_equation(equation) if isinstance(node, Name)}
         own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
         taken: list[str] = []
         first: EquationError | None = None
@@ -95,6 +94,6 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
     channel more often.
     """
     found = coefficient_names(equations, find_channels(equations, known))
-    sums = [node for equation in equations for node in nodes(equation) if isinstance(node, Sum)]
+    sums = [node for equation in equations for node in walk_equation(equation) if isinstance(node, Sum)]
     summed = {term.name for node in sums for _, term in node.terms if isinstance(term, Name)}
     return min(found, key=lambda name: name in summed, default="")

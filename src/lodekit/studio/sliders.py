@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import parts_of
 from lodekit.errors import LodekitError
-from lodekit.fitted import Fit
 from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.starts import starting_points
 from lodekit.preparing import prepare
@@ -59,7 +58,7 @@ class Warm:
     ----------
     setup : Setup
     hyper : Hyperparameters
-        Lengthscales, deviations and noise: those of a fit, or a first guess.
+        Lengthscales, deviations and noise: a first guess.
     units : dict of str to str
         Of channels, and of ``t``.
     """
@@ -67,11 +66,6 @@ class Warm:
     setup: Setup
     hyper: Hyperparameters
     units: Mapping[str, str]
-
-    @classmethod
-    def of_fit(cls, fit: Fit) -> Warm:
-        """Return the engine of a fit, with all that was learned."""
-        return cls(fit.setup, fit.hyperparameters, dict(fit.labels.units))
 
     @property
     def records(self) -> tuple[str, ...]:
@@ -93,7 +87,7 @@ class Warm:
         Parameters
         ----------
         values : dict of str to float
-            Of the parameters; those that are missing are as in the fit or the first guess.
+            Of the parameters; those that are missing are as in the first guess.
         times : array, shape (n,), optional
             Evenly spaced over the measurements by default.
         record : str

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from lodekit.report.wording import digits
+from lodekit.rounding import digits
 from lodekit.studio.desk import Desk
 from lodekit.studio.fits import begin_free, collect, read_fit, try_fit
 from lodekit.studio.frame import heading, notice, show, show_table

@@ -14,7 +14,7 @@ from lodekit.system.choice import Choice
 from lodekit.system.forms import LinearForm
 from lodekit.system.grammar import parse_equations, parse_expression
 from lodekit.system.matrices import equations_from_operator_matrix, to_rows
-from lodekit.system.tree import Equation, Name, Number, drop_names, walk
+from lodekit.system.tree import Equation, Number, drop_names
 from lodekit.system.writing import format_form, format_row
 
 __all__ = ["Basis", "choose", "read_basis", "without_inputs"]
@@ -139,11 +139,10 @@ def without_inputs(
 def _drop(equations: Sequence[Equation], names: Collection[str]) -> list[Equation]:
     found = []
     for equation in equations:
-        sides = [side for side in (equation.left, equation.right) if side is not None]
-        if not any(isinstance(node, Name) and node.name in names for side in sides for node in walk(side)):
+        if not equation.mentions(names):
             found.append(equation)
             continue
-        left, *right = (drop_names(side, names) for side in sides)
+        left, *right = (drop_names(side, names) for side in equation.sides)
         if left is not None or any(side is not None for side in right):
             zero = Number(equation.left.place, Fraction(0))
             other = (right[0] or zero) if right else None

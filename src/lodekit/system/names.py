@@ -9,18 +9,11 @@ from lodekit.system.grammar import check_name
 from lodekit.system.parameters import Parameter
 from lodekit.system.remedies import find_dotted
 from lodekit.system.roles import find_channels
-from lodekit.system.tree import Call, Derivative, Equation, Expression, Name, walk
+from lodekit.system.tree import Call, Derivative, Equation, Name, walk, walk_equation
 
-__all__ = ["check_all_used", "check_channels", "list_names", "nodes", "order_channels"]
+__all__ = ["check_all_used", "check_channels", "list_names", "order_channels"]
 
 MAX_CHANNELS = 500
-
-
-def nodes(equation: Equation) -> Iterable[Expression]:
-    """Yield everything on both sides of an equation."""
-    for side in (equation.left, equation.right):
-        if side is not None:
-            yield from walk(side)
 
 
 def list_names(names: object, role: str) -> list[str]:
@@ -81,7 +74,7 @@ def _refuse_dotted(equations: Sequence[Equation], channels: Sequence[str]) -> No
     if dotted is None:
         return
     name, base, order = dotted
-    moved = (node for equation in equations for node in nodes(equation) if isinstance(node, Derivative | Call))
+    moved = (node for equation in equations for node in walk_equation(equation) if isinstance(node, Derivative | Call))
     if any(isinstance(part, Name) and part.name == base for node in moved for part in walk(node)):
         return
     derivative = base + "'" * order
@@ -93,7 +86,7 @@ def _refuse_dotted(equations: Sequence[Equation], channels: Sequence[str]) -> No
 
 def check_all_used(equations: Sequence[Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]) -> None:
     """Raise where one of the `parameters` is not in the `equations`; the message lists the `channels`."""
-    mentioned = {node.name for equation in equations for node in nodes(equation) if isinstance(node, Name)}
+    mentioned = {node.name for equation in equations for node in walk_equation(equation) if isinstance(node, Name)}
     unused = [name for name in parameters if name not in mentioned]
     if unused:
         plural, pronoun = ("s are", "them") if len(unused) > 1 else (" is", "it")

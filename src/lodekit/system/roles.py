@@ -16,6 +16,7 @@ from lodekit.system.tree import (
     Product,
     Sum,
     walk,
+    walk_equation,
 )
 
 __all__ = ["coefficient_names", "find_channels", "lonely_names"]
@@ -26,10 +27,9 @@ def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> l
     found: dict[str, None] = {}
     others = {"t", "pi", *parameters}
     for equation in equations:
-        for side in (equation.left, equation.right):
-            for node in walk(side) if side is not None else ():
-                if isinstance(node, Name) and node.name not in others:
-                    found[node.name] = None
+        for node in walk_equation(equation):
+            if isinstance(node, Name) and node.name not in others:
+                found[node.name] = None
     return list(found)
 
 
@@ -40,7 +40,7 @@ def lonely_names(equations: Iterable[Equation], channels: Sequence[str]) -> list
     """
     count, beside = dict.fromkeys(channels, 0), set[str]()
     for equation in equations:
-        every = [node for side in (equation.left, equation.right) if side is not None for node in walk(side)]
+        every = list(walk_equation(equation))
         names = [node.name for node in every if isinstance(node, Name) and node.name in count]
         for name in names:
             count[name] += 1
@@ -63,9 +63,8 @@ def coefficient_names(equations: Sequence[Equation], channels: Sequence[str]) ->
     """
     plain: set[str] = set()
     for equation in equations:
-        for side in (equation.left, equation.right):
-            if side is not None:
-                _collect_plain(side, plain, set(channels), as_coefficient=False)
+        for side in equation.sides:
+            _collect_plain(side, plain, set(channels), as_coefficient=False)
     return [name for name in channels if name not in plain]
 
 

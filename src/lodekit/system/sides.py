@@ -21,8 +21,9 @@ def eliminate(
     Parameters
     ----------
     operator : OperatorMatrix
+        The left sides, which hold channels.
     known : sequence of Signal
-        Both sides of the equations.
+        The right sides, which hold none.
     hidden : sequence of int
         The columns that are eliminated.
     """

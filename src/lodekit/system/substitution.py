@@ -7,9 +7,8 @@ from typing import Any
 
 from lodekit.errors import ParameterError
 from lodekit.system.matrices import EntryReader
-from lodekit.system.names import nodes
 from lodekit.system.parameters import Parameter
-from lodekit.system.tree import Equation, Expression, Name, replace_names, walk
+from lodekit.system.tree import Equation, Expression, Name, replace_names, walk, walk_equation
 
 __all__ = ["substitute"]
 
@@ -46,7 +45,7 @@ def substitute(
             if isinstance(node, Name) and node.name not in parameters and node.name != "pi":
                 raise ParameterError(f"the value of {name!r} mentions {node.name!r}, which is not a parameter")
     replaced, others = ([_replace(row, replacements) for row in rows] for rows in (equations, others))
-    mentioned = {node.name for equation in replaced for node in nodes(equation) if isinstance(node, Name)}
+    mentioned = {node.name for equation in replaced for node in walk_equation(equation) if isinstance(node, Name)}
     rest = {name: parameter for name, parameter in parameters.items() if name in mentioned or name not in values}
     return replaced, rest, reader.notes, others
 

@@ -23,6 +23,7 @@ __all__ = [
     "drop_names",
     "replace_names",
     "walk",
+    "walk_equation",
 ]
 
 
@@ -105,6 +106,15 @@ class Equation:
     right: Expression | None
     text: str
 
+    @property
+    def sides(self) -> tuple[Expression, ...]:
+        """Both sides, or the only one."""
+        return (self.left,) if self.right is None else (self.left, self.right)
+
+    def mentions(self, names: Collection[str]) -> bool:
+        """Return whether any of some names stands in the equation."""
+        return any(isinstance(node, Name) and node.name in names for node in walk_equation(self))
+
 
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the expressions that an expression is made of."""
@@ -124,6 +134,12 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in children(expression):
         yield from walk(child)
+
+
+def walk_equation(equation: Equation) -> Iterator[Expression]:
+    """Yield everything on both sides of an equation."""
+    for side in equation.sides:
+        yield from walk(side)
 
 
 def replace_names(expression: Expression, values: Mapping[str, Expression]) -> Expression:

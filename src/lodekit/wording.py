@@ -1,13 +1,11 @@
-"""Shares and lists as people write them; numbers with their errors are those of `lodekit.rounding`."""
+"""Counts, lists, sentences and shares as people write them; numbers with their errors are those of `rounding`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from lodekit.rounding import digits, format_like, format_uncertain
-
-__all__ = ["count", "digits", "format_like", "format_uncertain", "join", "sentence", "show_share"]
+__all__ = ["count", "join_words", "sentence", "show_share"]
 
 
 def count(number: int, noun: str) -> str:
@@ -15,8 +13,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
 
 
-def join(items: Sequence[str]) -> str:
-    """Return a list in a sentence: ``a, b and c``."""
+def join_words(items: Sequence[str]) -> str:
+    """Return a list in a sentence.
+
+    Examples
+    --------
+    >>> join_words(["a", "b", "c"]), join_words(["a", "b"])
+    ('a, b and c', 'a and b')
+    """
     return " and ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
