@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 
 import lodekit as lk
 from lodekit.described import plain_values
-from lodekit.learning.disturbances import autocorrelation, inflate, select_autoregression
+from lodekit.learning.correlated_errors import autocorrelation, inflate, select_autoregression
 
 
 def test_correlations_of_an_autoregression_satisfy_its_recursion_and_those_of_its_process() -> None:
