@@ -19,6 +19,7 @@ from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.inference.measured import data_powers, mode_powers
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import SMOOTHEST
 from lodekit.prior.prior import Prior
 
 __all__ = ["MarkovEngine", "MarkovKind"]
@@ -26,8 +27,6 @@ __all__ = ["MarkovEngine", "MarkovKind"]
 Array = NDArray[np.float64]
 #: About how many operations an evaluation takes, for each measurement and in any case, as the dense engine counts them.
 _EACH, _ALWAYS = 1.0e4, 1.2e8
-#: States of smoother covariances cannot be told apart over short steps.
-_SMOOTHEST = 10
 
 
 @dataclass(frozen=True)
@@ -153,9 +152,9 @@ class MarkovKind:
         smooth = next((latent.name for latent in case.latents if latent.state_space(1.0) is None), None)
         if smooth:
             return f"{smooth} has no finite state; use latent='matern-7/2', or another one that is rough enough"
-        finest = next((latent.name for latent in case.latents if latent.smoothness > _SMOOTHEST), None)
+        finest = next((latent.name for latent in case.latents if latent.smoothness > SMOOTHEST), None)
         if finest:
-            return f"{finest} has too many states; use latent='matern-{2 * _SMOOTHEST + 1}/2' or rougher"
+            return f"{finest} has too many states; use latent='matern-{2 * SMOOTHEST + 1}/2' or rougher"
         if not case.in_memory and not case.on_disk:
             return "the data are streamed, and cannot be read again; give it a CSV or Parquet file"
         if not case.in_memory and case.averaged:
