@@ -79,7 +79,7 @@ def is_private(name: str) -> bool:
 
 
 def test_what_the_door_of_a_room_names_is_in_it() -> None:
-    """The docstring of a package says what to read first; names in single backticks are its files and the pages of docs/."""
+    """The docstring of a package says what to read first: names in single backticks are its files."""
     named = 0
     for door in (ROOT / "src" / "lodekit").glob("*/**/__init__.py"):
         text = ast.get_docstring(ast.parse(door.read_text())) or ""
