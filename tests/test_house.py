@@ -91,6 +91,14 @@ def test_what_the_door_of_a_room_names_is_in_it() -> None:
     assert named > 50
 
 
+def test_benchmarks_that_are_listed_are_there() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    listed = re.findall(r"`(\w+\.py)`", text)
+    links = [ROOT / "benchmarks" / link for link in re.findall(r"\]\(([^)#]+)\)", text)]
+    assert len(listed) > 30
+    assert [path for path in (*(ROOT / "benchmarks" / name for name in listed), *links) if not path.exists()] == []
+
+
 def test_nobody_reaches_into_others() -> None:
     found = {shown(path): uses for path in FILES if (uses := list(reached(path.read_text())))}
     assert found == {}
