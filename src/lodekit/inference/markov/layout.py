@@ -389,4 +389,4 @@ def shorter_length(layout: Layout, size: int, value: float, error: float) -> int
     """
     if not np.isfinite(value) or error <= _FINE * max(size, abs(value)) or layout.places <= 1:
         return None
-    return max(1, layout.places // _SHORTER) * layout.observed.shape[2]
+    return max(1, layout.places // _SHORTER) * int(layout.observed.shape[2])
