@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -90,6 +91,27 @@ def reached(text: str) -> Iterator[str]:
 def is_private(name: str) -> bool:
     # What notebooks and pickle call is public by convention.
     return name.startswith("_") and not name.endswith("_")
+
+
+def test_what_the_door_of_a_room_names_is_in_it() -> None:
+    """The docstring of a package says what to read first: names in single backticks are its files."""
+    named = 0
+    for door in (ROOT / "src" / "lodekit").glob("*/**/__init__.py"):
+        text = ast.get_docstring(ast.parse(door.read_text())) or ""
+        for name in re.findall(r"(?<!`)`(\w+)`(?!`)", text):
+            assert (door.parent / f"{name}.py").exists() or (door.parent / name).is_dir(), f"{shown(door)}: {name}"
+            named += 1
+        for page in re.findall(r"docs/[\w-]+\.md", text):
+            assert (ROOT / page).exists(), f"{shown(door)}: {page}"
+    assert named > 50
+
+
+def test_benchmarks_that_are_listed_are_there() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    listed = re.findall(r"`(\w+\.py)`", text)
+    links = [ROOT / "benchmarks" / link for link in re.findall(r"\]\(([^)#]+)\)", text)]
+    assert len(listed) > 30
+    assert [path for path in (*(ROOT / "benchmarks" / name for name in listed), *links) if not path.exists()] == []
 
 
 def test_nobody_reaches_into_others() -> None:

@@ -12,7 +12,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.fitting import keep_point
 from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.innovations import Turns, take_in_turn
+from lodekit.inference.dense.innovations import DenseTurns, take_in_turn
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
@@ -28,7 +28,7 @@ def gp() -> lk.LODEGP:
     return lk.LODEGP(system, random_state=0).fit(times, data)
 
 
-def turns_of(gp: lk.LODEGP, first: frozenset[int] = frozenset()) -> Turns:
+def turns_of(gp: lk.LODEGP, first: frozenset[int] = frozenset()) -> DenseTurns:
     fit = gp.fit_
     found = take_in_turn(DenseData.of(fit.prior, fit.measurements.series), fit.hyperparameters, first)
     assert found is not None

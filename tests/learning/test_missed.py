@@ -53,8 +53,9 @@ def test_slow_waves_do_not_swing() -> None:
     wave = check(np.sqrt(2.0) * np.sin(2.0 * np.pi * T / 6.0 + 0.3))
     assert min(wave.whiteness.lags) < -wave.memory - 0.1  # type: ignore[union-attr]
     assert wave.has_memory
-    assert not wave.alternates
-    assert check(np.where(T % 2 == 0, 1.0, -1.0) + 0.3 * NOISE).alternates
+    swinging = check(np.where(T % 2 == 0, 1.0, -1.0) + 0.3 * NOISE)
+    assert swinging.is_correlated
+    assert not swinging.has_memory
 
 
 def test_bands_of_that_observable_and_of_no_other_are_wider(fit: Fit) -> None:

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Series
+from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 
-__all__ = ["Measured"]
+__all__ = ["SOME_TIMES", "Measured", "data_powers", "mode_powers"]
 
 Array = NDArray[np.float64]
+#: So many times tell how large modes are on average.
+SOME_TIMES = 400
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,39 @@ class Measured:
         """All different times, scaled."""
         return self.prior.units.scaled_times(self.times)
 
+    @property
+    def some_times(self) -> Array:
+        """Scaled times all over the record, so many as tell how large modes are on average."""
+        return self.scaled_times[:: len(self.times) // SOME_TIMES + 1]
+
     @cached_property
     def edges(self) -> NDArray[np.intp]:
         """Where the measurements of each observable begin among all, and the end."""
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
+
+
+def data_powers(parts: Sequence[Array]) -> Array:
+    """Return the mean square of the data of each observable, shape (o,); one where there are none, or zeros alone.
+
+    Parameters
+    ----------
+    parts : sequence of arrays
+        The measurements of each observable without all that is known, scaled.
+    """
+    return np.array([(float(np.mean(part**2)) if len(part) else 0.0) or 1.0 for part in parts])
+
+
+def mode_powers(prior: Prior, coefficients: Coefficients, times: Array) -> Array:
+    """Return the mean square of each basis function of the modes, over all observables, shape (r,).
+
+    Parameters
+    ----------
+    prior : Prior
+        Of the measured observables.
+    coefficients : Coefficients
+        Of these, at some values of the parameters.
+    times : array, shape (n,)
+        Some scaled times all over the record, whatever has died away in it.
+    """
+    basis, _ = prior.observables.mode_basis(coefficients, prior.groups, times, slopes=False)
+    return np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if prior.groups else np.zeros(0)

@@ -1,4 +1,7 @@
-"""Scales on which the last steps of a search are taken, around the point where it ended."""
+"""Scales on which the last steps of a search are taken, around the point where it ended.
+
+A chart is what it is in geometry: coordinates around a point. Nothing is drawn here.
+"""
 
 from __future__ import annotations
 

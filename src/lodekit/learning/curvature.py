@@ -11,9 +11,17 @@ from lodekit.learning.transforms import Layout
 __all__ = ["covariance_from_curvature", "curvature_at", "share_left"]
 
 Array = NDArray[np.float64]
+#: The step of differences on the scale of the search, and the narrowest one, below which rounding is all they see.
+_STEP, _NARROWEST = 1e-4, 1e-9
+#: A step is narrow enough where the objective falls by less than half of this within it.
+_SHARP = 0.1
+#: In units of the largest eigenvalue: smaller ones, of the curvature scaled to a diagonal of one, are flat directions.
+_FLAT = 1e-9
+#: What a flat direction takes a larger share of than this is not determined.
+_SHARE = 1e-6
 
 
-def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array:
+def curvature_at(objective: Objective, x: Array) -> Array:
     """Return minus the Hessian of an objective, shape (n, n), by central differences of its closed-form gradient.
 
     Parameters
@@ -21,8 +29,6 @@ def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array
     objective : Objective
     x : array, shape (n,)
         A point on the scale of the search.
-    step : float
-        Of the differences, on the same scale; narrower ones are taken where the objective is sharper.
     """
     size = len(x)
     found = np.zeros((size, size))
@@ -36,11 +42,12 @@ def curvature_at(objective: Objective, x: Array, *, step: float = 1e-4) -> Array
         return (sides[1] - sides[0]) / (2 * width)
 
     for k in range(size):
-        width = step
+        width = _STEP
         found[k] = difference(k, width)
         # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
-        while width > 1e-9 and not width**2 * abs(found[k, k]) < 0.1:
-            width = max(1e-9, min(0.1 * width, 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0))
+        while width > _NARROWEST and not width**2 * abs(found[k, k]) < _SHARP:
+            told = 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0
+            width = max(_NARROWEST, min(0.1 * width, told))
             found[k] = difference(k, width)
     return 0.5 * (found + found.T)
 
@@ -89,9 +96,9 @@ def covariance_from_curvature(curvature: Array, keep: NDArray[np.bool_]) -> Arra
         return total
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), 1e-12))
     eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
-    usable = eigenvalues > 1e-9 * max(float(eigenvalues.max()), 1e-300)
+    usable = eigenvalues > _FLAT * max(float(eigenvalues.max()), 1e-300)
     inverse = (vectors[:, usable] / eigenvalues[usable]) @ vectors[:, usable].T
-    flat = (vectors[:, ~usable] ** 2).sum(axis=1) > 1e-6
+    flat = (vectors[:, ~usable] ** 2).sum(axis=1) > _SHARE
     found = inverse * np.outer(scale, scale)
     found[flat, flat] = np.inf
     total[np.ix_(inner, inner)] = found

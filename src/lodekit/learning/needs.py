@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import WHITE, Disturbed
@@ -125,8 +125,8 @@ def boundary_p_value(gain: float, *, coloured: bool) -> float:
     """
     if gain <= 0.0:
         return 1.0
-    first = float(chi2.sf(2.0 * gain, 1))
-    return 0.5 * (first + float(chi2.sf(2.0 * gain, 2))) if coloured else 0.5 * first
+    one, two = (float(chdtrc(freedom, 2.0 * gain)) for freedom in (1, 2))
+    return 0.5 * (one + two) if coloured else 0.5 * one
 
 
 def find_disturbances(

@@ -17,7 +17,8 @@ from lodekit.learning.transforms import Transform
 __all__ = ["FALL", "Profile", "Side", "grade", "profile"]
 
 Array = NDArray[np.float64]
-#: An interval of 95 % ends where the evidence has fallen by this.
+#: An interval of 95 % ends where the evidence has fallen by this: half the 95 % quantile of chi-squared with one degree
+#: of freedom.
 FALL = 1.9207
 #: Parameters with limits are moved so far on the scale of the search (a factor of 20), in steps of this length; where
 #: they are moved farther, in longer ones.
@@ -99,7 +100,7 @@ class Side:
     Parameters
     ----------
     points : tuple of (float, float)
-        The root of twice the fall, growing, and where the parameter is, in the user's units; the first is the estimate.
+        The root of twice the fall, growing, and how far the parameter has moved; the first is the estimate, (0, 0).
     pace : float
         How far it moves for one unit of that root, next to the estimate.
     place : function

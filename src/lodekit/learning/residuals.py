@@ -87,11 +87,6 @@ class Check:
         return self.is_correlated and self._turns_slowly
 
     @property
-    def alternates(self) -> bool:
-        """Whether neighbours differ from each other by more than chance, and enough to matter."""
-        return self.is_correlated and not self._turns_slowly
-
-    @property
     def is_correlated(self) -> bool:
         """Whether residuals depend on each other, and something is left over that is worth a word."""
         # Of data without noise, rounding is left over; where disturbances follow every value, predictions still err.

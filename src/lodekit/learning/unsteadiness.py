@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.learning.estimates import NORMAL_95
 from lodekit.learning.whiteness import typical_step
 
 __all__ = ["AS_SAID", "STEADY", "Spread", "Unsteadiness", "find_spread", "find_unsteadiness"]
 
 Array = NDArray[np.float64]
-#: A 95 % interval reaches this many standard deviations to either side.
-_NORMAL_95, _SHARE = 1.959963984540054, 0.95
+#: The share of errors that bands have to hold.
+_SHARE = 0.95
 #: Gains that are tried, and memories, in typical steps.
 _GAINS = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8])
 _MEMORIES = np.geomspace(1.0, 200.0, 12)
@@ -183,4 +184,4 @@ def find_spread(errors: Array, sizes: Array) -> Spread:
         carried = float(shares[int(np.argmax(heights))])
     sorted_ = np.sort(np.abs(errors) / np.sqrt(_expected(carried, sizes)))
     place = min(int(np.ceil((len(errors) + 1) * _SHARE)), len(errors)) - 1
-    return Spread(carried, max(1.0, float(sorted_[place]) / _NORMAL_95))
+    return Spread(carried, max(1.0, float(sorted_[place]) / NORMAL_95))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.disturbances import inflate
+from lodekit.learning.correlated_errors import inflate
 from lodekit.learning.residuals import Check
 from lodekit.learning.transforms import Layout
 from lodekit.learning.uncertainty import Uncertainty

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.rounding import format_number
+
 __all__ = ["Uncertain", "spreads"]
 
 Array = NDArray[np.float64]
@@ -39,9 +41,9 @@ class Uncertain:
     def __repr__(self) -> str:
         number, errors = complex(self.value), (self.std_error, self.imaginary_error)
         if not number.imag:
-            return f"{_digits(number.real, errors[0])} +- {errors[0]:.2g}"
+            return f"{format_number(number.real, errors[0])} +- {errors[0]:.2g}"
         sign = "-" if number.imag < 0 else "+"
-        real, imaginary = (_digits(part, e) for part, e in zip((number.real, abs(number.imag)), errors, strict=True))
+        real, imaginary = format_number(number.real, errors[0]), format_number(abs(number.imag), errors[1])
         return f"{real} {sign} {imaginary}j +- {errors[0]:.2g}, {errors[1]:.2g}j"
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,12 +53,6 @@ class Uncertain:
         if number.imag:
             found |= {"imaginary": number.imag, "imaginary_error": self.imaginary_error}
         return {key: value if value is not None and math.isfinite(value) else None for key, value in found.items()}
-
-
-def _digits(value: float, error: float) -> str:
-    """Return a number with two digits more than its error leaves sure, four at least."""
-    size = math.log10(abs(value) / error) if value and error > 0 and math.isfinite(error) else 3.0
-    return f"{value:.{min(max(4, math.ceil(size) + 2), 12)}g}"
 
 
 def spreads(slopes: NDArray[Any], covariance: Array) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from lodekit.algebra.scalars import Scalar
 from lodekit.errors import EquationError, LodekitError
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.families import read_latent
-from lodekit.prior.latents import Latent
+from lodekit.prior.latents import SMOOTHEST, Latent
 from lodekit.system.system import System
 
 __all__ = [
@@ -41,8 +41,6 @@ _Value = TypeVar("_Value")
 WHITE = "white"
 #: What stands for any kind in the algebra, which has no more than first derivatives of a disturbance in a response.
 _SMOOTH = "matern-3/2"
-#: States of smoother disturbances cannot be told apart over short steps.
-_SMOOTHEST = 10
 
 
 def need(value: _Value | None) -> _Value:
@@ -69,7 +67,7 @@ def read_disturbance(name: str, kind: object) -> Latent | None:
     >>> read_disturbance("w", "white") is None
     True
     """
-    expected = f"expected 'white' or 'matern-p/2' with odd p up to {2 * _SMOOTHEST + 1} for the disturbance {name}"
+    expected = f"expected 'white' or 'matern-p/2' with odd p up to {2 * SMOOTHEST + 1} for the disturbance {name}"
     if kind == WHITE:
         return None
     if kind == "se":
@@ -81,7 +79,7 @@ def read_disturbance(name: str, kind: object) -> Latent | None:
         found = read_latent(str(kind))
     except LodekitError:
         raise LodekitError(f"{expected}, such as 'matern-3/2'; got {kind!r}") from None
-    if found.state_space(1.0) is None or found.smoothness > _SMOOTHEST:
+    if found.state_space(1.0) is None or found.smoothness > SMOOTHEST:
         raise LodekitError(f"{expected}, got {kind!r}, which is too smooth to have a state of that size")
     return found
 

@@ -22,9 +22,12 @@ from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
 
-__all__ = ["CHANNEL_LATENT", "Latent", "Matern", "SquaredExponential", "StateSpace"]
+__all__ = ["CHANNEL_LATENT", "SMOOTHEST", "Latent", "Matern", "SquaredExponential", "StateSpace"]
 
 Array = NDArray[np.float64]
+#: How many derivatives a process may have whose states are computed with: those of smoother ones cannot be told apart
+#: over short steps.
+SMOOTHEST = 10
 
 
 @dataclass(frozen=True)

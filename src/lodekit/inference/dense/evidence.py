@@ -139,22 +139,21 @@ def log_evidence(square: float, half_log: float, count: int) -> float:
     return -(0.5 * square + half_log + 0.5 * count * float(np.log(2 * np.pi)))
 
 
-def factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool = False) -> Factorization | None:
+def factorize(data: DenseData, hyper: Hyperparameters) -> Factorization | None:
     """Return the factorization of the covariance of the data, or None where it is not finite.
 
     Parameters
     ----------
     data : DenseData
     hyper : Hyperparameters
-    slopes : bool
-        Whether a gradient will be wanted.
     """
     # A search may try absurd values; what overflows there is noticed below.
     with np.errstate(all="ignore"):
-        return _factorize(data, hyper, slopes=slopes)
+        return _factorize(data, hyper, slopes=False)
 
 
 def _factorize(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Factorization | None:
+    """Return the factorization; with slopes, all that a gradient asks for beside it."""
     prepared = prepare(data, hyper, slopes=slopes)
     if prepared is None:
         return None

@@ -12,7 +12,7 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import factorize, prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["Turns", "take_in_turn"]
+__all__ = ["DenseTurns", "take_in_turn"]
 
 Array = NDArray[np.float64]
 #: An error of the log evidence, for each measurement, below which innovations keep some digits.
@@ -20,7 +20,7 @@ _HARMLESS = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Turns:
+class DenseTurns:
     """Measurements one after the other: each is its mean, plus what those before and itself bring.
 
     Parameters
@@ -71,7 +71,7 @@ class Turns:
         return found[:, 0], found[:, 1]
 
 
-def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] = frozenset()) -> Turns | None:
+def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] = frozenset()) -> DenseTurns | None:
     """Return measurements in the order of time; None where rounding hides what each one adds.
 
     Parameters
@@ -95,7 +95,7 @@ def take_in_turn(data: DenseData, hyper: Hyperparameters, first: frozenset[int] 
     if not np.isfinite(found).all():
         return None
     scales = np.asarray(data.observables.units.scales)[numbers[order]]
-    return Turns(times[order], numbers[order], scales[:, None] * root, found)
+    return DenseTurns(times[order], numbers[order], scales[:, None] * root, found)
 
 
 def _modal_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] | None:

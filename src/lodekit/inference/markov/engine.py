@@ -12,27 +12,21 @@ from lodekit.data.measurements import Measurements
 from lodekit.errors import AccuracyError
 from lodekit.inference.engine import Case, Evidence, SearchLimits
 from lodekit.inference.markov.evaluation import Solved, evaluate, residual_of, solve
-from lodekit.inference.markov.layout import Layout, MarkovData
+from lodekit.inference.markov.layout import Layout, MarkovData, shorter_length
 from lodekit.inference.markov.pieces import PiecesEngine
 from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.inference.markov.turns import MarkovTurns
+from lodekit.inference.measured import data_powers, mode_powers
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.prior.latents import SMOOTHEST
 from lodekit.prior.prior import Prior
 
 __all__ = ["MarkovEngine", "MarkovKind"]
 
 Array = NDArray[np.float64]
-#: So many times tell how large modes are on average.
-_SOME = 400
-#: An error of the log evidence, relative to itself or to the number of measurements, for which blocks are cut shorter.
-_FINE = 1e-10
-#: By how much, and the shortest ones.
-_SHORTER, _SHORTEST = 4, 1
 #: About how many operations an evaluation takes, for each measurement and in any case, as the dense engine counts them.
 _EACH, _ALWAYS = 1.0e4, 1.2e8
-#: States of smoother covariances cannot be told apart over short steps.
-_SMOOTHEST = 10
 
 
 @dataclass(frozen=True)
@@ -111,13 +105,8 @@ class MarkovEngine:
         coefficients : Coefficients
             Of the measured observables, at some values of the parameters.
         """
-        data, observables = self.data, self.prior.observables
-        parts = np.split(residual_of(data, coefficients), data.edges[1:-1])
-        target = np.array([(float(np.mean(part**2)) if len(part) else 0.0) or 1.0 for part in parts])
-        some = data.scaled_times[:: len(data.times) // _SOME + 1]
-        basis, _ = observables.mode_basis(coefficients, self.prior.groups, some, slopes=False)
-        power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if self.prior.groups else np.zeros(0)
-        return target, power
+        parts = np.split(residual_of(self.data, coefficients), self.data.edges[1:-1])
+        return data_powers(parts), mode_powers(self.prior, coefficients, self.data.some_times)
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return an empty text: states that are not finite have many causes."""
@@ -133,14 +122,11 @@ class MarkovEngine:
                 return found
 
     def _shorten(self, value: float, error: float) -> bool:
-        """Cut blocks shorter where rounding inside them makes an error that can be seen; return whether that was done.
-
-        A covariance inside a block loses digits where noise is small against what the block may do.
-        """
-        layout = self._layout()
-        if not np.isfinite(value) or error <= _FINE * max(self.size, abs(value)) or layout.places <= _SHORTEST:
+        """Cut blocks shorter where rounding inside them can be seen; return whether that was done."""
+        length = shorter_length(self._layout(), self.size, value, error)
+        if length is None:
             return False
-        self._last["length"] = max(1, layout.places // _SHORTER) * layout.observed.shape[2]
+        self._last["length"] = length
         return True
 
 
@@ -166,9 +152,9 @@ class MarkovKind:
         smooth = next((latent.name for latent in case.latents if latent.state_space(1.0) is None), None)
         if smooth:
             return f"{smooth} has no finite state; use latent='matern-7/2', or another one that is rough enough"
-        finest = next((latent.name for latent in case.latents if latent.smoothness > _SMOOTHEST), None)
+        finest = next((latent.name for latent in case.latents if latent.smoothness > SMOOTHEST), None)
         if finest:
-            return f"{finest} has too many states; use latent='matern-{2 * _SMOOTHEST + 1}/2' or rougher"
+            return f"{finest} has too many states; use latent='matern-{2 * SMOOTHEST + 1}/2' or rougher"
         if not case.in_memory and not case.on_disk:
             return "the data are streamed, and cannot be read again; give it a CSV or Parquet file"
         if not case.in_memory and case.averaged:

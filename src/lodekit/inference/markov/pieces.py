@@ -22,8 +22,9 @@ from lodekit.inference.engine import Evidence, SearchLimits
 from lodekit.inference.markov.between import Border
 from lodekit.inference.markov.evaluation import Pulled, Solved, pull_start, residual_of, solve
 from lodekit.inference.markov.inside import Total
-from lodekit.inference.markov.layout import MarkovData
+from lodekit.inference.markov.layout import MarkovData, shorter_length
 from lodekit.inference.markov.piecewise import PiecesPosterior
+from lodekit.inference.measured import SOME_TIMES, mode_powers
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
@@ -34,11 +35,6 @@ __all__ = ["PIECE", "PiecesEngine"]
 Array = NDArray[np.float64]
 #: Rows that are in memory at the same time; irregular ones take about a kilobyte each.
 PIECE = 100_000
-#: So many times tell how large modes are on average.
-_SOME = 400
-#: An error of the log evidence, relative to itself or to the number of measurements, for which blocks are cut shorter,
-#: and by how much.
-_FINE, _SHORTER = 1e-10, 4
 
 
 @dataclass(frozen=True)
@@ -199,13 +195,10 @@ class PiecesEngine:
         coefficients : Coefficients
             Of the measured observables, at some values of the parameters.
         """
-        observables = self.prior.observables
-        counts, sums = self._sum_up(coefficients) if observables.has_mean else self._squares
+        counts, sums = self._sum_up(coefficients) if self.prior.observables.has_mean else self._squares
         target = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
         ends = self.prior.units.scaled_times(np.array([self.spool.time(0), self.spool.time(self.spool.count - 1)]))
-        some = np.linspace(ends[0], ends[1], _SOME)
-        basis, _ = observables.mode_basis(coefficients, self.prior.groups, some, slopes=False)
-        power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if self.prior.groups else np.zeros(0)
+        power = mode_powers(self.prior, coefficients, np.linspace(ends[0], ends[1], SOME_TIMES))
         return np.where(target > 0.0, target, 1.0), power
 
     def trouble(self, hyper: Hyperparameters) -> str:
@@ -229,19 +222,19 @@ class PiecesEngine:
     def _forward(self, hyper: Hyperparameters) -> _Forward | None:
         """Return the log evidence, and what goes from piece to piece; None where something is not finite."""
         while True:
-            found, places, width = self._begin(hyper), 1, 1
+            found, layout = self._begin(hyper), None
             for number in range(len(self.starts)):
                 data = self.piece(number)
                 solved = self.solve(data, hyper, found.borders[-1])
                 if solved is None:
                     return None
                 found.value, found.error = found.value + solved.value, found.error + solved.error
-                places, width = solved.filter.layout.observed.shape[1:]
+                layout = solved.filter.layout
                 found.borders.append(Border(solved.filter.carried.last, solved.smoothed.last))
-            if found.error <= _FINE * max(self.size, abs(found.value)) or places <= 1:
+            length = None if layout is None else shorter_length(layout, self.size, found.value, found.error)
+            if length is None:
                 return found
-            # A covariance inside a block loses digits where noise is small against what the block may do.
-            self._last["length"] = max(1, places // _SHORTER) * width
+            self._last["length"] = length
 
     def _head(self, hyper: Hyperparameters) -> Head | None:
         """Return what rows that were left out say; None where nobody has kept that."""

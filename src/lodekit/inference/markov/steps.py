@@ -11,14 +11,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NoisySteps"]
+__all__ = ["ORDERS", "TERMS", "NoisySteps"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 #: Terms of the series for steps of norm 1/2 at most: the first one that is left out is below 1e-17 of the first that
 #: is not zero, also in entries that begin with a high power of the step.
-_TERMS = 26
-_ORDERS: Array = np.arange(1, _TERMS + 1, dtype=float)
+TERMS = 26
+#: The numbers of these terms: each is the one before times the length of the step over its number.
+ORDERS: Array = np.arange(1, TERMS + 1, dtype=float)
 
 
 class NoisySteps:
@@ -50,14 +51,14 @@ class NoisySteps:
         self._F, self._B = F / self._norm, B / self._norm
         sizes = lengths * self._norm
         self._halvings = np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1e-300))) + 1).astype(int)
-        self._weights = np.cumprod(np.ldexp(sizes, -self._halvings) / _ORDERS[:, None], axis=0)
+        self._weights = np.cumprod(np.ldexp(sizes, -self._halvings) / ORDERS[:, None], axis=0)
         self._powers, self._noises = self._terms()
         self._is_driven = bool(B.any())
         size = len(F)
-        grown = (self._weights.T @ self._powers[1:].reshape(_TERMS, size * size)).reshape(len(lengths), size, size)
+        grown = (self._weights.T @ self._powers[1:].reshape(TERMS, size * size)).reshape(len(lengths), size, size)
         noise = np.zeros_like(grown)
         if self._is_driven:
-            np.matmul(self._weights.T, self._noises.reshape(_TERMS, size * size), out=noise.reshape(-1, size * size))
+            np.matmul(self._weights.T, self._noises.reshape(TERMS, size * size), out=noise.reshape(-1, size * size))
         self._past: list[tuple[Mask, Array, Array]] = []
         for step in range(self._halvings.max(initial=0)):
             active = self._halvings > step
@@ -73,9 +74,9 @@ class NoisySteps:
     def _terms(self) -> tuple[Array, Array]:
         """Return the powers of F, from the zeroth on, and the derivatives of the noise at zero, from the first on."""
         powers, noises = [np.eye(len(self._F))], [self._B]
-        for _ in range(_TERMS):
+        for _ in range(TERMS):
             powers.append(powers[-1] @ self._F)
-        for _ in range(_TERMS - 1):
+        for _ in range(TERMS - 1):
             half = self._F @ noises[-1]
             noises.append(half + half.T)
         return np.stack(powers), np.stack(noises)
@@ -99,16 +100,16 @@ class NoisySteps:
                 Phi, N = E + np.eye(size), in_noise[active]
                 in_grown[active] += 2.0 * N @ Phi @ Q
                 in_noise[active] = N + Phi.swapaxes(-1, -2) @ N @ Phi
-        in_powers = (self._weights @ in_grown.reshape(len(in_grown), size * size)).reshape(_TERMS, size, size)
-        in_terms = (self._weights @ in_noise.reshape(len(in_noise), size * size)).reshape(_TERMS, size, size)
+        in_powers = (self._weights @ in_grown.reshape(len(in_grown), size * size)).reshape(TERMS, size, size)
+        in_terms = (self._weights @ in_noise.reshape(len(in_noise), size * size)).reshape(TERMS, size, size)
         in_F = np.zeros((size, size))
         slope = np.zeros((size, size))
-        for k in range(_TERMS, 0, -1):
+        for k in range(TERMS, 0, -1):
             slope = slope + in_powers[k - 1]
             in_F += self._powers[k - 1].T @ slope
             slope = slope @ self._F.T
         slope = in_terms[-1]
-        for k in range(_TERMS - 1, 0, -1):
+        for k in range(TERMS - 1, 0, -1):
             in_F += 2.0 * slope @ self._noises[k - 1]
             half = self._F.T @ slope
             slope = half + half.T + in_terms[k - 1]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lodekit.data.measurements import Measurements
 from lodekit.errors import AccuracyError
 from lodekit.inference.engine import DISTURBED, Case, Evidence, SearchLimits
+from lodekit.inference.measured import data_powers, mode_powers
 from lodekit.inference.modal.data import ModalData
 from lodekit.inference.modal.evaluation import evaluate, solve
 from lodekit.inference.modal.posterior import ModalPosterior
@@ -20,8 +21,6 @@ from lodekit.prior.prior import Prior
 __all__ = ["ModalEngine", "ModalKind"]
 
 Array = NDArray[np.float64]
-#: So many times tell how large modes are on average.
-_SOME = 400
 
 
 @dataclass(frozen=True)
@@ -84,15 +83,10 @@ class ModalEngine:
         coefficients : Coefficients
             Of the measured observables, at some values of the parameters.
         """
-        data, observables = self.data, self.prior.observables
-        means, _ = observables.means(coefficients, data.times, slopes=False)
+        data = self.data
+        means, _ = self.prior.observables.means(coefficients, data.times, slopes=False)
         left = [data.values[rows] - part for rows, part in zip(data.places, data.pick(means), strict=True)]
-        target = np.array([float(np.mean(part**2)) or 1.0 for part in left])
-        # On the whole record, whatever has died away in it.
-        some = data.scaled_times[:: len(data.times) // _SOME + 1]
-        basis, _ = observables.mode_basis(coefficients, self.prior.groups, some, slopes=False)
-        power = np.mean([np.mean(part**2, axis=0) for part in basis], axis=0) if self.prior.groups else np.zeros(0)
-        return target, power
+        return data_powers(left), mode_powers(self.prior, coefficients, data.some_times)
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return an empty text: a prior that is not finite has many causes."""
