@@ -46,7 +46,7 @@ def reach_beside_bounds(
     curvature : array, shape (n, n)
         Minus the Hessian of the objective there, from which errors come.
     others : sequence of paths
-        Of parameters that are bounded on one side alone: points, and heights, from the estimate on.
+        Of parameters that are bounded on one side alone, or on none: points, and heights, from the estimate on.
     """
     layout = objective.layout
     stuck = [k for k, n in enumerate(layout.learned) if optimum.at_bound[k] and not layout.transforms[n].is_unbounded]

@@ -274,7 +274,7 @@ def _profiles(
 ) -> tuple[dict[str, Verdict], list[Path]]:
     """Return what profiles say about parameters of which the curvature leaves doubts.
 
-    Beside it, the paths of those that are bounded on one side alone.
+    Beside it, the paths of those that are bounded on one side alone, or on none.
     """
     layout, found, paths = objective.layout, dict[str, Verdict](), list[Path]()
     errors = relative_errors(objective, optimum, curvature)
@@ -291,11 +291,11 @@ def _profiles(
             found[name] = _graded(objective, optimum, curvature, position, (relative, reach, left))
             continue
         seen = profile(objective, optimum, curvature, position)
+        paths += () if seen.below and seen.above else seen.paths
         if seen.is_flat:
             found[name] = Verdict(False, NOT_IDENTIFIED, "flat")
         elif not seen.below or not seen.above:
             found[name] = _bounded(seen.low, seen.high, is_above=seen.above)
-            paths += seen.paths
         else:
             found[name] = Verdict(True, "", "profile", (seen.low, seen.high))
     return found, paths
