@@ -1,8 +1,8 @@
-"""What a parameter at its bound leaves open of the others: it may be inside as well, and they follow it."""
+"""What a parameter at its bound, or near it, leaves open of others: it may be inside as well, and they follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.learning.landscape import Landscape
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import FALL
+from lodekit.learning.profiles import FALL, Path
 from lodekit.learning.search import Optimum
 
 __all__ = ["Rung", "reach_beside_bounds"]
@@ -27,13 +27,16 @@ _SHARES = np.geomspace(1e-3, 10.0, 13)
 _HALVES = 3
 
 
-def reach_beside_bounds(objective: Objective, optimum: Optimum, curvature: Array) -> dict[str, tuple[Rung, ...]]:
+def reach_beside_bounds(
+    objective: Objective, optimum: Optimum, curvature: Array, others: Sequence[Path] = ()
+) -> dict[str, tuple[Rung, ...]]:
     """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
 
     The curvature takes what sits at a bound as known. So a mass that is best at zero would make the other one of two,
     of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
     anew, until the evidence falls; on the way, each other parameter has the interval that the rest of the fall leaves.
-    The list is empty where no parameter sits at a bound.
+    The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
+    scale of the search they are flat there, and nothing follows. The list is empty where there are none of either.
 
     Parameters
     ----------
@@ -42,16 +45,19 @@ def reach_beside_bounds(objective: Objective, optimum: Optimum, curvature: Array
         The estimate.
     curvature : array, shape (n, n)
         Minus the Hessian of the objective there, from which errors come.
+    others : sequence of paths
+        Of parameters that are bounded on one side alone, or on none: points, and heights, from the estimate on.
     """
     layout = objective.layout
     stuck = [k for k, n in enumerate(layout.learned) if optimum.at_bound[k] and not layout.transforms[n].is_unbounded]
     inner = [k for k in range(len(layout.learned)) if not optimum.at_bound[k]]
     covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
     errors = np.sqrt(np.maximum(np.diag(covariance)[inner], 0.0))
-    if not stuck or not inner:
+    if not (stuck or others) or not inner:
         return {}
     with np.errstate(all="ignore"):
         paths = [_path(Landscape(objective, optimum, curvature, [place], "relearned"), place) for place in stuck]
+    paths += [[(x, min(height, 0.0)) for x, height in path] for path in others]
     found: dict[str, list[Rung]] = {layout.names[layout.learned[k]]: [] for k in inner}
     for deviate in _DEVIATES:
         fall = 0.5 * deviate**2
@@ -66,7 +72,7 @@ def reach_beside_bounds(objective: Objective, optimum: Optimum, curvature: Array
     return {name: tuple(rungs) for name, rungs in found.items()}
 
 
-def _until(path: list[tuple[Array, float]], fall: float) -> Iterator[tuple[Array, float]]:
+def _until(path: Path, fall: float) -> Iterator[tuple[Array, float]]:
     """Yield points of a path, and heights, until the evidence has fallen, and the place where it just has."""
     before: tuple[Array, float] | None = None
     for x, height in path:
@@ -81,7 +87,7 @@ def _until(path: list[tuple[Array, float]], fall: float) -> Iterator[tuple[Array
             return
 
 
-def _path(land: Landscape, place: int) -> list[tuple[Array, float]]:
+def _path(land: Landscape, place: int) -> Path:
     """Return points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
     transform = land.objective.layout.transforms[land.objective.layout.learned[place]]
     is_low = abs(transform.forward(float(land.centre[place])) - transform.low) < transform.size

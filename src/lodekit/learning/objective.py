@@ -87,8 +87,13 @@ class Objective:
         """Return the log density of all priors, and its gradient in `x`.
 
         Those of parameters are normalised over their bounds. That of the levels of noise, a density of their
-        logarithms, cannot be normalised; it does not depend on units.
+        logarithms, cannot be normalised; it does not depend on units. What open modes give back belongs to it.
         """
+        total, gradient = self._own_prior(x)
+        return total + self.layout.correction(x), gradient + self.layout.correction_slope(x)
+
+    def _own_prior(self, x: Array) -> tuple[float, Array]:
+        """Return the log density of the priors of parameters and levels, and its gradient in `x`."""
         total, gradient = 0.0, np.zeros_like(x)
         if self._levels is not None:
             where, units = self._levels
@@ -105,17 +110,15 @@ class Objective:
 
     def value(self, x: Array) -> float:
         """Return the log evidence plus the log prior at a point; minus infinity where it is not finite."""
-        value = self.engine.value(self.layout.unpack(x))
-        return value + self.log_prior(x)[0] if self.has_priors else value
+        return self.engine.value(self.layout.unpack(x)) + self.layout.correction(x) + self._own_prior(x)[0]
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
         """Return the log evidence plus the log prior at a point, and the gradient in `x`, shape (n,)."""
         found = self.engine.evaluate(self.layout.unpack(x))
-        value, gradient = found.value, self.layout.gradient(x, found.gradient)
-        if self.has_priors:
-            more, slope = self.log_prior(x)
-            value, gradient = value + more, gradient + slope
-        return value, gradient
+        # The gradient of what open modes give back comes with that of their deviations.
+        value, gradient = found.value + self.layout.correction(x), self.layout.gradient(x, found.gradient)
+        more, slope = self._own_prior(x)
+        return value + more, gradient + slope
 
     def log_density(self, x: Array) -> tuple[float, Array]:
         """Return the unnormalised log density of the posterior of `x`, and its gradient, as samplers want it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,11 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Transform
 
-__all__ = ["FALL", "Profile", "Side", "grade", "profile"]
+__all__ = ["FALL", "Path", "Profile", "Side", "grade", "profile"]
 
 Array = NDArray[np.float64]
+#: Points of a search, and by how much the evidence is higher there.
+Path = list[tuple[Array, float]]
 #: An interval of 95 % ends where the evidence has fallen by this: half the 95 % quantile of chi-squared with one degree
 #: of freedom.
 FALL = 1.9207
@@ -45,12 +47,15 @@ class Profile:
         Where it has fallen, in the user's units; infinite, or the parameter's own limit, where it has not.
     below, above : bool
         Whether it has fallen on that side.
+    paths : tuple of paths
+        On each side, points of the search, and by how much the evidence is higher there, from the estimate on.
     """
 
     low: float
     high: float
     below: bool
     above: bool
+    paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def is_flat(self) -> bool:
@@ -79,18 +84,20 @@ def profile(objective: Objective, optimum: Optimum, curvature: Array, position: 
     guess = _guess(curvature, ~optimum.at_bound, position)
     centre = float(optimum.x[position])
     with np.errstate(all="ignore"):
-        falls = [_fall(land, transform, position, sign) for sign in (-1, 1)]
+        paths: tuple[Path, Path] = ([(land.centre, 0.0)], [(land.centre, 0.0)])
+        falls = [_fall(land, transform, position, sign, path) for sign, path in zip((-1, 1), paths, strict=True)]
         edges: list[float | None] = []
-        for fall in falls:
+        for fall, path in zip(falls, paths, strict=True):
             if fall is None:
                 edges.append(None)
             elif edges and edges[0] is not None and all(each is not None and each[0] is land.centre for each in falls):
                 edges.append(2.0 * centre - edges[0])
             else:
-                edges.append(_edge(land, position, *fall, guess))
+                edges.append(_edge(land, position, *fall, guess, path))
+            path.sort(key=lambda point: abs(float(point[0][position]) - centre))
     low = transform.low if edges[0] is None else transform.forward(edges[0])
     high = transform.high if edges[1] is None else transform.forward(edges[1])
-    return Profile(low, high, edges[0] is not None, edges[1] is not None)
+    return Profile(low, high, edges[0] is not None, edges[1] is not None, paths)
 
 
 @dataclass(frozen=True)
@@ -243,19 +250,28 @@ def _steps(transform: Transform, start: float, sign: int) -> list[float]:
     return [transform.inverse(value + sign * share * size) for share in _MULTIPLES]
 
 
-def _fall(land: Landscape, transform: Transform, position: int, sign: int) -> tuple[Array, float] | None:
-    """Return the last point before the evidence falls on one side, and the step that makes it fall, if one does."""
+def _fall(
+    land: Landscape, transform: Transform, position: int, sign: int, path: Path
+) -> tuple[Array, float] | None:
+    """Return the last point before the evidence falls on one side, and the step that makes it fall, if one does.
+
+    Points are added to the path.
+    """
     x = land.centre
     for target in _steps(transform, float(land.centre[position]), sign):
         found = _move(land, x, position, target)
-        if land.height(found) < -FALL:
+        path.append((found, land.height(found)))
+        if path[-1][1] < -FALL:
             return x, target - float(x[position])
         x = found
     return None
 
 
-def _edge(land: Landscape, position: int, x: Array, step: float, guess: float) -> float:
-    """Return where the evidence has fallen between a point and a step from there, on the scale of the search."""
+def _edge(land: Landscape, position: int, x: Array, step: float, guess: float, path: Path) -> float:
+    """Return where the evidence has fallen between a point and a step from there, on the scale of the search.
+
+    Points are added to the path.
+    """
     start, sign = float(x[position]), np.sign(step)
     inside, outside = 0.0, abs(step)
     middle = guess if x is land.centre else 0.5 * outside
@@ -263,7 +279,9 @@ def _edge(land: Landscape, position: int, x: Array, step: float, guess: float) -
         if not inside < middle < outside:
             # By what order of magnitude the parameter can move is not known; then between two orders.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
-        height = land.height(_move(land, x, position, start + sign * middle))
+        point = _move(land, x, position, start + sign * middle)
+        height = land.height(point)
+        path.append((point, height))
         if height < -FALL:
             # The evidence falls with the square of a move, or faster: so the edge is about there.
             share = max(_NEAREST, float(np.sqrt(-FALL / height))) if np.isfinite(height) else _BLIND

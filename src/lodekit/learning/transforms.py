@@ -283,6 +283,18 @@ class Layout:
             return np.asarray(np.exp(np.clip(self.open_modes.log_deviations(theta), -300, 300)))
         return deviations if self.mode_deviation is None else np.full(self.mode_groups, self.mode_deviation)
 
+    def correction(self, x: Array) -> float:
+        """Return what open modes give back beside the evidence at a vector of shape (n,); zero where there are none."""
+        return 0.0 if self.open_modes is None else self.open_modes.correction(self.parameters(x, self.learned))
+
+    def correction_slope(self, x: Array) -> Array:
+        """Return the gradient of `correction` in the vector, shape (n,)."""
+        found = np.zeros(self.size)
+        if self.open_modes is not None and len(self.learned):
+            theta = self.open_modes.pull(self.parameters(x, self.learned), np.zeros(self.mode_groups), 1.0)
+            found[: len(self.learned)] = [theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
+        return found
+
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
         _, lengthscales, deviations, modes, *others = hyper.parts
@@ -294,7 +306,7 @@ class Layout:
         return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in self._learned_parts(hyper))])
 
     def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
-        """Return a gradient in the vector, shape (n,).
+        """Return a gradient in the vector, shape (n,), with that of what open modes give back.
 
         Parameters
         ----------
@@ -305,7 +317,7 @@ class Layout:
         """
         theta = gradient.theta
         if self.open_modes is not None and len(self.learned):
-            theta = theta + self.open_modes.pull(self.parameters(x, self.learned), gradient.mode_deviations)
+            theta = theta + self.open_modes.pull(self.parameters(x, self.learned), gradient.mode_deviations, 1.0)
         own = [theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
         return np.concatenate([own, *self._learned_parts(gradient)])
 

@@ -16,7 +16,7 @@ from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.motion import Curves, open_directions
 from lodekit.learning.neighbours import Rung, reach_beside_bounds
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import grade, profile
+from lodekit.learning.profiles import Path, grade, profile
 from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
 from lodekit.learning.structure import Structure
@@ -206,16 +206,17 @@ def give_verdicts(
         for number, share in zip(free, way, strict=True):
             if abs(share) > _SHARE:
                 found[layout.names[number]] = Verdict(False, NOT_IDENTIFIED, "motion")
-    found |= _profiles(objective, optimum, curvature, found, widening)
-    return found | _beside_bounds(objective, optimum, curvature, found)
+    profiled, paths = _profiles(objective, optimum, curvature, found, widening)
+    found |= profiled
+    return found | _beside_bounds(objective, optimum, curvature, found, paths)
 
 
 def _beside_bounds(
-    objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict]
+    objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict], paths: Sequence[Path]
 ) -> dict[str, Verdict]:
-    """Return what is left open of parameters by others that sit at their bounds, and need not."""
+    """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
     layout, found = objective.layout, {}
-    for name, ladder in reach_beside_bounds(objective, optimum, curvature).items():
+    for name, ladder in reach_beside_bounds(objective, optimum, curvature, paths).items():
         interval = next((low, high) for deviate, low, high in ladder if deviate == NORMAL_95)
         transform, point = layout.transform(name), float(optimum.x[layout.position(name)])
         if transform is None or (name in known and not known[name].identified):
@@ -270,13 +271,16 @@ def compare_rivals(
 
 def _profiles(
     objective: Objective, optimum: Optimum, curvature: Array, known: Mapping[str, Verdict], widening: float
-) -> dict[str, Verdict]:
-    """Return what profiles say about parameters of which the curvature leaves doubts."""
-    layout, found = objective.layout, {}
+) -> tuple[dict[str, Verdict], list[Path]]:
+    """Return what profiles say about parameters of which the curvature leaves doubts.
+
+    Beside it, the paths of those that are bounded on one side alone, or on none.
+    """
+    layout, found, paths = objective.layout, dict[str, Verdict](), list[Path]()
     errors = relative_errors(objective, optimum, curvature)
     doubtful = {name: error for name, error in errors.items() if name not in known and not 0.0 < error < _LOOSE}
     if not doubtful:
-        return {}
+        return {}, []
     covariance = covariance_from_curvature(curvature, ~optimum.at_bound)
     freedom = degrees_of_freedom(objective, optimum.x, covariance)
     left = math.sqrt(share_left(layout, objective.engine.size, optimum.at_bound))
@@ -287,13 +291,14 @@ def _profiles(
             found[name] = _graded(objective, optimum, curvature, position, (relative, reach, left))
             continue
         seen = profile(objective, optimum, curvature, position)
+        paths += () if seen.below and seen.above else seen.paths
         if seen.is_flat:
             found[name] = Verdict(False, NOT_IDENTIFIED, "flat")
         elif not seen.below or not seen.above:
             found[name] = _bounded(seen.low, seen.high, is_above=seen.above)
         else:
             found[name] = Verdict(True, "", "profile", (seen.low, seen.high))
-    return found
+    return found, paths
 
 
 def _bounded(low: float, high: float, *, is_above: bool, ladder: tuple[Rung, ...] = ()) -> Verdict:

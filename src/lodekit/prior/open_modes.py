@@ -7,6 +7,12 @@ times the data, and what the determinant would say of the parameters is taken ba
 is the restricted likelihood of a regression, with a prior that is flat on the functions that modes make of the record,
 whatever basis they have.
 
+One deviation cannot be wide in all directions where modes look nearly alike, as those of two channels do of which one
+hardly acts on the other. Deviations grow then, so that also the least direction is wide, and what that costs is an
+amount of its own, which is given back beside the evidence. Where modes look alike up to rounding, what is given back
+falls: a direction that the numbers cannot tell any more is never gained. Only what is alike at all values of the
+parameters, by algebra or for want of measurements, is no dimension.
+
 How wide is infinite is a matter of taste, but each mode costs its logarithm, and a structure with one mode more is
 some ten nats behind, whatever the data say. So the evidence that is shown is another one: a prior of each mode that
 knows as much as one measurement does, as wide as the error of one prediction from all before, about where the data have
@@ -19,10 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, group_of_each
@@ -36,8 +44,14 @@ Array = NDArray[np.float64]
 _WIDE = 10_000.0
 #: How many times of a record tell what modes make of it: so many at its start, and so many of all others.
 _FIRST, _OTHERS = 16, 32
-#: Modes that are closer to each other than this look alike for ever.
-_ALIKE = 1e-12
+#: Also the direction in which modes are seen least may make so many times the data.
+_LEAST = 100.0
+#: Nearer to each other than the first, deviations of modes grow no more; below the second, all is rounding.
+_NEAR, _ROUNDING = 1e-12, 1e-15
+#: The same where modes may be alike at all values of the parameters.
+_ALIKE = 1e-6
+#: An error of predictions is no smaller than this, in the size of the data.
+_EXACT = 1e-12
 #: Modes that are faster than this, in the time of a record, are gone at once.
 _FASTEST = 1e15
 
@@ -57,6 +71,71 @@ def some_of(count: int) -> tuple[NDArray[np.intp], Array]:
 
 
 @dataclass(frozen=True, eq=False)
+class _Columns:
+    """Basis functions of one record that measurements show, each over its size.
+
+    Parameters
+    ----------
+    values : array, shape (n, k)
+        At all observables and times, each times the root of its weight.
+    first, last : (array, array), shapes (n, k) and (k, k)
+        Their upper triangular factor, with the identity times a little below them, and what makes them of it: that has
+        orthogonal columns however much alike they look. With less than a little for the second.
+    """
+
+    values: Array
+    first: tuple[Array, Array]
+    last: tuple[Array, Array]
+
+    @classmethod
+    def of(cls, values: Array, near: float, least: float) -> _Columns:
+        """Return basis functions with their factors.
+
+        Parameters
+        ----------
+        values : array, shape (n, k)
+        near, least : float
+            How much of the identity is below them.
+        """
+        below, found = np.eye(values.shape[1]), list[tuple[Array, Array]]()
+        for each in (near, least):
+            turn, root = np.linalg.qr(np.concatenate([values, each * below]))
+            found.append((turn[: len(values)], root))
+        return cls(values, *found)
+
+    @property
+    def logs(self) -> tuple[float, float]:
+        """The logarithms of the determinants of both products."""
+        first, second = (2.0 * float(np.sum(np.log(np.abs(np.diag(root))))) for _, root in (self.first, self.last))
+        return first, second
+
+    @property
+    def trace(self) -> float:
+        """The trace of the inverse of the first product."""
+        return float(np.sum(_inverse(self.first[1]) ** 2))
+
+    def pull(self, in_log: float, in_last: float, in_trace: float) -> Array:
+        """Return derivatives in the basis functions, shape (n, k), of a weighted sum of these three numbers.
+
+        Parameters
+        ----------
+        in_log, in_last, in_trace : float
+            The weights.
+        """
+        (turn, root), (other, last) = self.first, self.last
+        inverse = _inverse(root)
+        inner = in_log * np.eye(len(root)) - in_trace * (inverse.T @ inverse)
+        return np.asarray(2.0 * (turn @ (inner @ inverse.T) + in_last * (other @ _inverse(last).T)))
+
+
+def _inverse(root: Array) -> Array:
+    """Return the inverse of an upper triangular matrix; not finite where there is none."""
+    if not np.diag(root).all():
+        return np.full(root.shape, np.inf)
+    return np.asarray(solve_triangular(root, np.eye(len(root)), check_finite=False))
+
+
+@dataclass(frozen=True, eq=False)
 class _Look:
     """What deviations are made of at some values of the parameters.
 
@@ -72,10 +151,14 @@ class _Look:
         Mean squares of the modes of each group; one where no measurement shows any.
     kept : int array, shape (k,)
         Basis functions that measurements show.
-    inverses : list of arrays, shape (k, k)
-        For each record, the inverse of the mean products of these basis functions.
-    shares : list of arrays, shape (k,)
-        For each record, the diagonal of the product of both: one, unless some look alike.
+    columns : list of _Columns
+        For each record, these basis functions.
+    total : float
+        The logarithms of the determinants of all records.
+    spread : float
+        By how much narrower than on average the least direction would be, squared.
+    correction : float
+        What is given back beside the evidence.
     """
 
     values: Coefficients
@@ -83,8 +166,10 @@ class _Look:
     logs: Array
     squares: Array
     kept: NDArray[np.intp]
-    inverses: list[Array]
-    shares: list[Array]
+    columns: list[_Columns]
+    total: float = 0.0
+    spread: float = 0.0
+    correction: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -148,14 +233,19 @@ class OpenModes:
         errors : array, shape (o,)
             Of predictions of one measurement from all before, scaled.
         """
-        each = np.log(_WIDE) + np.mean(np.log(self.sizes / np.maximum(errors, _ALIKE * self.sizes)))
-        return float(len(self._look(theta).kept) * each)
+        look = self._look(theta)
+        each = np.log(_WIDE) + np.mean(np.log(self.sizes / np.maximum(errors, _EXACT * self.sizes)))
+        return float(len(look.kept) * each) + look.correction / len(self.times)
 
     def log_deviations(self, theta: Array) -> Array:
         """Return the logarithms of the deviations at values of the parameters, shape (g,)."""
         return self._look(theta).logs
 
-    def pull(self, theta: Array, slopes: Array) -> Array:
+    def correction(self, theta: Array) -> float:
+        """Return what is to be added to the log evidence of all records: what wider deviations cost there."""
+        return self._look(theta).correction
+
+    def pull(self, theta: Array, slopes: Array, share: float = 0.0) -> Array:
         """Return derivatives in the parameters of a weighted sum of the logarithms, shape (p,).
 
         Parameters
@@ -163,25 +253,56 @@ class OpenModes:
         theta : array, shape (p,)
         slopes : array, shape (g,)
             The weights.
+        share : float
+            The weight of the correction in this sum.
         """
         look, each = self._look(theta), self._each
+        total = np.zeros(len(theta))
         if not look.bases:
-            return np.zeros(len(theta))
+            return total
         sizes = np.array([group.size for group in self.groups])
         with np.errstate(all="ignore"):
-            total, share = np.zeros(len(look.values.table[1])), self._share(look.kept) * float(slopes.sum())
-            in_logs = -0.5 * slopes
-            for own in look.shares:
-                np.add.at(in_logs, each[look.kept], share * own)
-            in_squares = np.zeros(len(each))
-            in_squares[look.kept] = (in_logs / (look.squares * sizes * len(self.times)))[each[look.kept]]
-            for number, (basis, inverse) in enumerate(zip(look.bases, look.inverses, strict=True)):
-                in_gram = np.diag(in_squares)
-                in_gram[np.ix_(look.kept, look.kept)] -= share * inverse
-                weights = 2.0 * self.weights[number][:, :, None]
-                pulled = [w * (part @ in_gram) for w, part in zip(weights, basis, strict=True)]
-                total += self.observables.pull_modes(look.values, self.groups, self.times[number], pulled)
+            pulled = self._pull_columns(look, float(slopes.sum()), share)
+            in_squares = -0.5 * slopes
+            for own, columns in zip(pulled, look.columns, strict=True):
+                np.add.at(in_squares, each[look.kept], -0.5 * np.sum(own * columns.values, axis=0))
+            in_squares = (in_squares / (look.squares * sizes * len(self.times)))[each]
+            hidden = np.setdiff1d(np.arange(len(each)), look.kept)
+            in_squares[hidden] = 0.0
+            scale = 1.0 / np.sqrt(look.squares[each[look.kept]])
+            for number, (basis, own) in enumerate(zip(look.bases, pulled, strict=True)):
+                weights = self.weights[number][:, :, None]
+                slanted = [2.0 * w * (part * in_squares) for w, part in zip(weights, basis, strict=True)]
+                for part, w, more in zip(slanted, weights, np.split(own, len(basis)), strict=True):
+                    part[:, look.kept] += np.sqrt(w) * more * scale
+                total += self.observables.pull_modes(look.values, self.groups, self.times[number], slanted)
         return total
+
+    def _pull_columns(self, look: _Look, slope: float, share: float) -> list[Array]:
+        """Return derivatives in the columns of each record, of all logarithms together and the correction."""
+        count, own = len(self.times), self._share(look.kept)
+        wider = self._is_apart * (_LEAST / _WIDE) ** 2
+        in_spread = 0.5 * (slope + share * len(look.kept) * count) * wider / (1.0 + wider * look.spread)
+        in_log = -own * slope - 0.5 * share + 2.0 * own * in_spread * look.spread
+        in_trace = in_spread * float(np.exp(2.0 * own * look.total)) / count
+        return [columns.pull(in_log, 0.5 * share, in_trace) for columns in look.columns]
+
+    @cached_property
+    def _is_apart(self) -> bool:
+        """Whether modes look different at some values of the parameters, and in all records: by algebra, and by count.
+
+        Factors that occur once have modes of their own, and what shows one of these shows all, unless too few
+        measurements do, or none in one of the records.
+        """
+        compiled, count = self.observables.compiled, sum(group.size for group in self.groups)
+        if any(each.multiplicity > 1 for each in compiled.factors):
+            return False
+        if any(np.count_nonzero(weights) < count or not weights.any(axis=1).all() for weights in self.weights):
+            return False
+        # Two that are the same at numbers which nobody chooses are the same.
+        number = len(compiled.parameters)
+        factors = self.observables.evaluate(np.sqrt(1.0 + 0.37 * np.arange(1, number + 1))).factors
+        return len({tuple(np.round(each / np.abs(each).max(), 9)) for each in factors}) == len(factors)
 
     @property
     def _each(self) -> NDArray[np.intp]:
@@ -203,7 +324,7 @@ class OpenModes:
     def _give_up(self, values: Coefficients) -> _Look:
         """Return deviations where modes are not finite, or gone at once: an engine will say what it can."""
         count = len(self.groups)
-        return _Look(values, [], np.full(count, np.log(_WIDE)), np.ones(count), np.zeros(0, dtype=np.intp), [], [])
+        return _Look(values, [], np.full(count, np.log(_WIDE)), np.ones(count), np.zeros(0, dtype=np.intp), [])
 
     def _make_look(self, theta: Array) -> _Look:
         values, each = self.observables.evaluate(theta), self._each
@@ -211,22 +332,25 @@ class OpenModes:
         if not (rates < _FASTEST).all():
             return self._give_up(values)
         bases = [self.observables.mode_basis(values, self.groups, times, slopes=False)[0] for times in self.times]
-        pairs = [zip(own, weights, strict=True) for own, weights in zip(bases, self.weights, strict=True)]
-        grams = [sum((part.T * w) @ part for part, w in each) for each in pairs]
-        diagonal = np.mean([np.diag(gram) for gram in grams], axis=0)
+        heavy = [
+            np.concatenate([part * np.sqrt(w)[:, None] for part, w in zip(own, weights, strict=True)])
+            for own, weights in zip(bases, self.weights, strict=True)
+        ]
+        diagonal = np.mean([np.sum(own**2, axis=0) for own in heavy], axis=0)
         squares = np.array([float(np.mean(diagonal[each == g])) for g in range(len(self.groups))])
         # What no measurement shows has no size of its own.
         kept, squares = np.flatnonzero(squares[each] != 0.0), np.where(squares == 0.0, 1.0, squares)
-        logs, inverses, shares = np.log(_WIDE) - 0.5 * np.log(squares), [], []
         scale = 1.0 / np.sqrt(squares[each[kept]])
-        for gram in grams:
-            alike = gram[np.ix_(kept, kept)] * np.outer(scale, scale)
-            if not np.isfinite(alike).all():
-                return self._give_up(values)
-            held = alike + _ALIKE * np.eye(len(kept))
-            # Half the logarithm of the determinant, by all modes together, so that the evidence does not know of it.
-            logs = logs - self._share(kept) * np.linalg.slogdet(held)[1]
-            inverse = np.linalg.inv(held)
-            inverses.append(inverse * np.outer(scale, scale))
-            shares.append(np.sum(inverse * alike, axis=1))
-        return _Look(values, bases, logs, squares, kept, inverses, shares)
+        parts = [own[:, kept] * scale for own in heavy]
+        if not all(np.isfinite(own).all() for own in parts):
+            return self._give_up(values)
+        limits = (_NEAR, _ROUNDING) if self._is_apart else (_ALIKE, _ALIKE)
+        columns = [_Columns.of(own, *limits) for own in parts]
+        first, last = np.sum([own.logs for own in columns], axis=0)
+        # Half the logarithm of the determinant, by all modes together, so that the evidence does not know of it.
+        even = self._share(kept) * float(first)
+        spread = float(np.exp(2.0 * even) * np.mean([own.trace for own in columns]))
+        wider = 0.5 * float(np.log1p(self._is_apart * (_LEAST / _WIDE) ** 2 * spread))
+        correction = len(kept) * len(self.times) * wider + 0.5 * float(last - first)
+        logs = np.log(_WIDE) - 0.5 * np.log(squares) - even + wider
+        return _Look(values, bases, logs, squares, kept, columns, float(first), spread, correction)

@@ -191,7 +191,7 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     """
     prior, observables, design, rest = data.prior, data.observables, found.design, found.rest
     inverse, ends = found.inverse_root, _ends(found.reached)
-    covered = design @ (inverse @ inverse.T)
+    covered = _covered(design, inverse)
     slopes = np.concatenate([rest[part] for part in found.reached])[:, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
     noise = np.zeros(len(hyper.noise))
@@ -208,6 +208,22 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
         theta += observables.pull_means(found.coefficients, data.times, in_means)
     none = np.zeros(0)
     return Hyperparameters(theta, none, none, mode_deviations, noise)
+
+
+def _covered(design: Array, inverse: Array) -> Array:
+    """Return ``D A^-1 = (D R^-1) R^-T``, shape (a, r).
+
+    Columns of ``D R^-1`` are made orthogonal a second time: modes that look nearly alike cost digits in them, and would
+    cost as many once more in the product.
+    """
+    turned = design @ inverse
+    again = inverse
+    for start in range(0, len(turned), _ROWS):
+        again = np.asarray(np.linalg.qr(np.concatenate([again, turned[start : start + _ROWS]]), mode="r"))
+    if not len(turned) or not np.diag(again).all():
+        return np.asarray(turned @ inverse.T)
+    closer = np.asarray(solve_triangular(again, np.eye(len(again)), check_finite=False))
+    return np.asarray((turned @ closer) @ (inverse @ closer).T)
 
 
 def _in_variances(rest: Array, share: Array, count: int, deviation: Array) -> Array:
