@@ -84,6 +84,17 @@ class ScalarTable:
         slopes = self._exponents.T * np.multiply.reduce(theta**self._lowered, axis=2)
         return values, (slopes @ self._top.T - values * (slopes @ self._bottom.T)) / bottom
 
+    def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
+        """Return values at many points, shape (n, s), and their derivatives, shape (n, p, s).
+
+        Parameters
+        ----------
+        theta : array, shape (n, p)
+        """
+        values, bottom = self._fractions(np, theta)
+        slopes = self._exponents.T * np.multiply.reduce(theta[:, None, None, :] ** self._lowered, axis=3)
+        return values, (slopes @ self._top.T - values[:, None] * (slopes @ self._bottom.T)) / bottom[:, None]
+
     def evaluate_with(self, xp: Any, theta: Any) -> Any:
         """Return the values alone in any array library, shape (..., s); some differentiate them themselves.
 
