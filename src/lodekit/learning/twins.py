@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 #: Of more parameters than this nothing is sought: a search from some starts finds too little.
 _MOST = 8
 #: From so many values it is sought, in so many steps; as factors they are within this of the estimate.
-_STARTS, _STEPS, _AROUND = 64, 40, 1000.0
+_STARTS, _STEPS, _AROUND = 96, 40, 1000.0
 #: What is left over of coefficients, relative to them, where they are the same.
 _SAME = 1e-9
 #: Twins this close to each other, as logarithms, or to the estimate, are one.
@@ -74,7 +74,7 @@ def find_twins(structure: Structure, layout: Layout, theta: Array) -> list[Twin]
     >>> from lodekit.learning.transforms import parameter_transforms
     >>> lags = {name: lk.Parameter(positive=True) for name in ("p", "q")}
     >>> system = lk.System("p*h' = u - h; q*y' = h - y", parameters=lags)
-    >>> layout = Layout(("p", "q"), np.full(2, np.nan), parameter_transforms(lags, {}), 0, 0, 1)
+    >>> layout = Layout(("p", "q"), *parameter_transforms(("p", "q"), lags), 0, 0, 1)
     >>> [twin] = find_twins(Structure(system, ("y", "u")), layout, np.array([2.0, 5.0]))
     >>> [round(float(value), 6) for value in twin.theta]
     [5.0, 2.0]
@@ -145,7 +145,7 @@ class _Equations:
             found[:, n] *= np.exp(reach * generator.uniform(-1.0, 1.0, _STARTS))
             transform = self.layout.transforms[int(n)]
             if transform.low < 0.0 < transform.high:
-                found[:, n] *= np.where(generator.random(_STARTS) < 0.5, -1.0, 1.0)
+                found[: _STARTS // 3, n] *= generator.choice([-1.0, 1.0], _STARTS // 3)
         return found
 
     def solve(self) -> list[Array]:
