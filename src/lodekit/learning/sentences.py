@@ -177,9 +177,10 @@ def _describe_twins(
     likely = f", though less likely by {unlikely:.1f} nats" if unlikely > 0.05 else ""
     hidden = [name for name in system.plain_channels if name not in measured]
     cure = f"measure {join_words(hidden)}, bound or fix" if hidden else "bound or fix"
+    same = f"{join_words(measured)} {'are' if len(measured) > 1 else 'is'}" if len(measured) < 4 else "all measured is"
     return [
-        f"{join_words(names)} could as well be {' or '.join(told)}{more}{likely}: all that was measured behaves the same "
-        f"with either; {cure} one of them, or give a prior"
+        f"{join_words(names)} could as well be {' or '.join(told)}{more}{likely}: {same} exactly the same with either; "
+        f"{cure} one of them, or give a prior"
     ]
 
 

@@ -33,6 +33,8 @@ _CLOSE = 1e-3
 _SMALL = 0.3
 #: A step is at most this long, as a logarithm.
 _LONGEST = 2.0
+#: Steps that have to be damped so much lead nowhere.
+_STUCK = 1e3
 #: Directions with less influence on the coefficients than this, relative to others, are open: no place is isolated.
 _OPEN = 1e-7
 
@@ -87,11 +89,10 @@ def find_twins(structure: Structure, layout: Layout, theta: Array) -> list[Twin]
         equations = _Equations.at(table, layout, free, theta)
         if equations is None:
             return []
-        ends = [theta, *equations.solve()]
         found: list[Array] = []
-        for end in _most_positive(ends[1:]):
+        for end in _most_positive(equations.solve()):
             is_known = any(_is_close(np.abs(end[free]), np.abs(other[free])) for other in [theta, *found])
-            if not is_known and _is_inside(layout, free, end):
+            if not is_known and _is_inside(layout, free, end) and equations.is_isolated(end):
                 found.append(end)
         found.sort(key=lambda end: float(np.sum(np.log(np.abs(end[free] / theta[free])) ** 2)))
         twins = [Twin(end, equations.moves(end)) for end in found]
@@ -114,25 +115,27 @@ class _Equations:
     def at(cls, table: ScalarTable, layout: Layout, free: NDArray[np.int_], theta: Array) -> _Equations | None:
         """Return the equations at an estimate; None where something is not finite, or its place is not isolated."""
         values, slopes = (each[0] for each in table.evaluate_many(theta[None]))
-        own = np.abs(slopes[free] * theta[free, None])
+        own = np.abs(slopes[free])
         if not np.isfinite(values).all() or not np.isfinite(slopes).all() or not theta[free].all():
             return None
         used = own.any(axis=0)
         sizes = np.where(values != 0.0, np.abs(values), own.max(axis=0))
         if np.count_nonzero(used) < len(free):
             return None
-        scaled = (slopes[free] * theta[free, None] / np.where(used, sizes, 1.0))[:, used]
-        strengths = np.linalg.svd(scaled, compute_uv=False)
-        if strengths[-1] < _OPEN * strengths[0]:
-            return None
-        return cls(table, layout, free, theta, used, values[used], _SMALL * sizes[used])
+        found = cls(table, layout, free, theta, used, values[used], _SMALL * sizes[used])
+        return found if found.is_isolated(theta) else None
+
+    def is_isolated(self, theta: Array) -> bool:
+        """Return whether nothing close to a point does the same: the coefficients tell all free parameters there."""
+        strengths = np.linalg.svd(np.nan_to_num(self.look(theta[None])[1][0]), compute_uv=False)
+        return bool(strengths[-1] > _OPEN * strengths[0])
 
     def look(self, theta: Array) -> tuple[Array, Array]:
         """Return what is left over at many points, shape (n, s), and its derivatives as of logarithms, (n, s, k)."""
         values, slopes = self.table.evaluate_many(theta)
         own = values[:, self.used] / self.sizes
         left = np.arcsinh(own) - np.arcsinh(self.values / self.sizes)
-        rates = slopes[:, self.free][:, :, self.used] * theta[:, self.free, None]
+        rates = slopes[:, self.free][:, :, self.used]
         rates /= (self.sizes * np.sqrt(1.0 + own**2))[:, None, :]
         return left, rates.transpose(0, 2, 1)
 
@@ -150,7 +153,7 @@ class _Equations:
 
     def solve(self) -> list[Array]:
         """Return where nothing is left over."""
-        theta = self.starts()
+        theta, ends = self.starts(), list[Array]()
         damping = np.full(len(theta), 1e-2)
         left, rates = self.look(theta)
         cost = np.nan_to_num(np.sum(left**2, axis=1), nan=np.inf)
@@ -169,9 +172,12 @@ class _Equations:
             theta[better], left[better], rates[better] = tried[better], left_there[better], rates_there[better]
             cost = np.minimum(cost, cost_there)
             damping = np.where(better, np.maximum(0.1 * damping, 1e-14), 5.0 * damping)
-            if np.all((cost < _SAME**2) | (damping > 1e6)):
+            open_ = (cost > _SAME**2) & (damping < _STUCK)
+            ends += [theta[k] for k in np.flatnonzero(cost <= _SAME**2)]
+            if not open_.any():
                 break
-        return [theta[k] for k in np.argsort(cost, kind="stable") if cost[k] < _SAME**2]
+            theta, left, rates, cost, damping = (each[open_] for each in (theta, left, rates, cost, damping))
+        return ends
 
     def moves(self, theta: Array) -> Array:
         """Return by how much all learned parameters move there for a move of each at the estimate: see `Twin`."""
@@ -179,7 +185,7 @@ class _Equations:
         slopes = []
         for point in (self.theta, theta):
             _, own = (each[0] for each in self.table.evaluate_many(point[None]))
-            units = [self._slope(n, float(point[n])) for n in learned]
+            units = [self._slope(n, float(point[n])) / float(point[n]) for n in learned]
             slopes.append((own[learned][:, self.used] * np.array(units)[:, None] / self.sizes).T)
         return np.asarray(np.linalg.pinv(slopes[1], rcond=_OPEN) @ slopes[0])
 

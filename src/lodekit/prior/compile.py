@@ -85,14 +85,16 @@ class ScalarTable:
         return values, (slopes @ self._top.T - values * (slopes @ self._bottom.T)) / bottom
 
     def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
-        """Return values at many points, shape (n, s), and their derivatives, shape (n, p, s).
+        """Return values at many points, shape (n, s), and derivatives in logarithms of the parameters, (n, p, s).
 
         Parameters
         ----------
         theta : array, shape (n, p)
         """
-        values, bottom = self._fractions(np, theta)
-        slopes = self._exponents.T * np.multiply.reduce(theta[:, None, None, :] ** self._lowered, axis=3)
+        monomials = np.prod(theta[:, None, :] ** self._exponents, axis=2)
+        bottom = monomials @ self._bottom.T
+        values = (monomials @ self._top.T) / bottom
+        slopes = self._exponents.T * monomials[:, None, :]
         return values, (slopes @ self._top.T - values[:, None] * (slopes @ self._bottom.T)) / bottom[:, None]
 
     def evaluate_with(self, xp: Any, theta: Any) -> Any:
