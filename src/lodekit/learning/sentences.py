@@ -178,8 +178,9 @@ def _describe_twins(
     hidden = [name for name in system.plain_channels if name not in measured]
     cure = f"measure {join_words(hidden)}, bound or fix" if hidden else "bound or fix"
     same = f"{join_words(measured)} {'are' if len(measured) > 1 else 'is'}" if len(measured) < 4 else "all measured is"
+    which = "with either" if len(twins) == 1 else "with all of them"
     return [
-        f"{join_words(names)} could as well be {' or '.join(told)}{more}{likely}: {same} exactly the same with either; "
+        f"{join_words(names)} could as well be {' or '.join(told)}{more}{likely}: {same} exactly the same {which}; "
         f"{cure} one of them, or give a prior"
     ]
 
