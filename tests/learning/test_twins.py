@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
 
@@ -27,7 +29,7 @@ def twins_of(equations: str, measured: tuple[str, ...], values: dict[str, float]
     return twins_in(lk.System(equations, parameters=parameters), measured, values)
 
 
-def twins_in(system: lk.System, measured: tuple[str, ...], values: dict[str, float]) -> np.ndarray:
+def twins_in(system: lk.System, measured: tuple[str, ...], values: Mapping[str, float | Fraction]) -> np.ndarray:
     """Return the twins of some values of the parameters of a system, shape (n, p)."""
     names = tuple(system.parameters)
     layout = Layout(names, *parameter_transforms(names, system.parameters), 0, 0, 1)
