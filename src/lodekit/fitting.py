@@ -19,7 +19,7 @@ from lodekit.learning.search import Optimum
 from lodekit.learning.signs import choose_signs
 from lodekit.learning.verdicts import Verdict
 from lodekit.preparing import prepare
-from lodekit.searching import find_optimum
+from lodekit.searching import find_optimum, take_rival
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.system.system import System
@@ -27,6 +27,8 @@ from lodekit.system.system import System
 __all__ = ["extend", "fit_measurements", "fit_record", "keep_point", "make_fit"]
 
 Array = NDArray[np.float64]
+#: A twin of an estimate takes its place where it is more likely by this, in nat.
+_BETTER = 1e-2
 
 
 def fit_record(system: System, arguments: Arguments, measurements: Measurements, labels: Labels | None = None) -> Fit:
@@ -91,6 +93,13 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
         optimum, curvature, needs = find_optimum(setup, known)
         if setup.layout.learned:
             optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
+    fit = replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
+    # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
+    better = [rival for rival in fit.diagnosis.rivals if rival.is_twin and rival.below < -_BETTER]
+    if not better:
+        return fit
+    with setup.threads():
+        optimum, curvature = take_rival(setup, optimum, np.array(better[0].point))
     return replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
 
 

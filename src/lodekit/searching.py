@@ -27,7 +27,7 @@ from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 
-__all__ = ["find_optimum", "soften"]
+__all__ = ["find_optimum", "soften", "take_rival"]
 
 Array = NDArray[np.float64]
 #: Known noise below this share of the spread of the data is approached from above, through these.
@@ -65,6 +65,23 @@ def find_optimum(setup: Setup, known: Array | None = None) -> tuple[Optimum, Arr
     found, needs = find_disturbed(setup, known, _search_all, piece)
     optimum, curvature = _polished(setup.objective, found)
     return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
+
+
+def take_rival(setup: Setup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
+    """Return the optimum at another place that has turned out to be more likely, and the curvature there.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+        The best one so far.
+    x : array
+        The other place, a vector of the layout.
+    """
+    others = ((optimum.value, optimum.x), *optimum.others)
+    free = np.zeros_like(optimum.at_bound)
+    start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=free, others=others)
+    return _polished(setup.objective, start)
 
 
 def _is_read(setup: Setup) -> bool:

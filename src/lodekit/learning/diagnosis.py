@@ -182,7 +182,7 @@ def diagnose(
             # As intervals are widened where free functions do not take up what is left.
             factors = [check.inflation for check in checks if check.has_memory and evidence.prior.processes]
             found = give_verdicts(structure, evidence.curves, *known, max(factors, default=1.0))
-            rivals = find_rivals(*known, evidence.times)
+            rivals = find_rivals(*known, evidence.times, structure)
             found |= compare_rivals(*known, rivals, found)
             unresolved = parameters_between(evidence.system, evidence.measurements.names) if evidence.is_exact else ()
             found |= {name: Verdict(False, NOT_IDENTIFIED, "unresolved") for name in unresolved if name not in found}

@@ -1,16 +1,16 @@
-"""Other values of the parameters that fit about as well as the estimate: rivals that a search has met, and aliases.
+"""Other values of the parameters that fit about as well as the estimate: twins, rivals a search has met, and aliases.
 
 A curvature knows the neighbourhood of one optimum. Where a search from another start has ended elsewhere, hardly less
 likely, the data do not choose between the two; and at times that are multiples of one step, an oscillation looks like
 one that is faster by a whole turn in each step. The sampling theorem tells them apart only for those who know that
-nothing is faster than half a turn.
+nothing is faster than half a turn. Twins give the same behaviour of all that was measured, by exact algebra.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from lodekit.learning.curvature import covariance_from_curvature, curvature_at
 from lodekit.learning.guesses.decays import root_factors, values_with_roots
 from lodekit.learning.objective import Objective
 from lodekit.learning.search import Optimum, search
+from lodekit.learning.structure import Structure
+from lodekit.learning.twins import find_twins
 
 __all__ = ["Rival", "common_step", "find_rivals"]
 
@@ -35,6 +37,8 @@ _COARSE = 3.0
 _UNIFORM = 1e-4
 #: How many steps a search takes that looks whether a rival is one.
 _STEPS = 100
+#: A twin that is as likely up to this, in log evidence, needs no search.
+_EQUAL = 1e-2
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Rival:
         Learned parameters that are elsewhere, in the user's units.
     errors : dict of str to float
         Their standard errors there, on the scale of the search; zero where they are not known.
+    is_twin : bool
+        Whether all that was measured behaves exactly as at the estimate.
     """
 
     point: tuple[float, ...]
@@ -60,15 +66,22 @@ class Rival:
     is_alias: bool
     values: Mapping[str, float]
     errors: Mapping[str, float]
+    is_twin: bool = False
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Rival:
-        """Return a rival that was taken apart for JSON."""
-        point = tuple(float(each) for each in state["point"])
-        return cls(point, float(state["below"]), bool(state["is_alias"]), dict(state["values"]), dict(state["errors"]))
+        """Return a rival that was taken apart for JSON; older files know of no twins."""
+        point, own = tuple(float(each) for each in state["point"]), (dict(state["values"]), dict(state["errors"]))
+        return cls(point, float(state["below"]), bool(state["is_alias"]), *own, bool(state.get("is_twin", False)))
 
 
-def find_rivals(objective: Objective, optimum: Optimum, curvature: Array, times: Sequence[Array]) -> tuple[Rival, ...]:
+def find_rivals(
+    objective: Objective,
+    optimum: Optimum,
+    curvature: Array,
+    times: Sequence[Array],
+    structure: Structure | None = None,
+) -> tuple[Rival, ...]:
     """Return other values of the parameters that fit about as well, most likely first.
 
     Parameters
@@ -80,6 +93,8 @@ def find_rivals(objective: Objective, optimum: Optimum, curvature: Array, times:
         Minus the Hessian of the objective there, from which errors come.
     times : sequence of arrays
         All times of each record; empty where they are not in memory.
+    structure : Structure, optional
+        What the equations say: twins are sought in it.
     """
     layout = objective.layout
     if not layout.learned:
@@ -87,20 +102,62 @@ def find_rivals(objective: Objective, optimum: Optimum, curvature: Array, times:
     covariance = covariance_from_curvature(curvature, ~optimum.at_bound)[layout.blocks.theta, layout.blocks.theta]
     errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     errors[optimum.at_bound[layout.blocks.theta]] = np.inf
+    found = [] if structure is None else _twins(objective, optimum, covariance, errors, structure)
     starts = [(x, True) for x in _aliases(objective, optimum, common_step(times))]
     starts += [(x, False) for value, x in optimum.others if value > optimum.value - _WITHIN - 1.0]
-    found: list[Rival] = []
     for start, is_alias in starts:
         if not _elsewhere(objective, start, optimum.x, errors):
             continue
-        with np.errstate(all="ignore"):
-            other = search(objective, start, tolerance=1e-3, iterations=_STEPS, rival=optimum)
-        names = _elsewhere(objective, other.x, optimum.x, errors)
-        known = any(not _elsewhere(objective, other.x, np.array(each.point), errors) for each in found)
-        if names and not known and other.value > optimum.value - _WITHIN:
-            point, below = tuple(other.x.tolist()), optimum.value - other.value
-            found.append(Rival(point, below, is_alias, *_describe(objective, other, names)))
+        rival = _follow(objective, optimum, start, errors)
+        known = (
+            []
+            if rival is None
+            else [_elsewhere(objective, np.array(rival.point), np.array(each.point), errors) for each in found]
+        )
+        if rival is not None and all(known):
+            found.append(replace(rival, is_alias=is_alias))
     return tuple(sorted(found, key=lambda rival: rival.below))
+
+
+def _follow(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> Rival | None:
+    """Return where a search from a point ends, if that is somewhere else and about as likely as the optimum."""
+    with np.errstate(all="ignore"):
+        other = search(objective, start, tolerance=1e-3, iterations=_STEPS, rival=optimum)
+    names = _elsewhere(objective, other.x, optimum.x, errors)
+    if not names or not other.value > optimum.value - _WITHIN:
+        return None
+    point, below = tuple(other.x.tolist()), optimum.value - other.value
+    return Rival(point, below, False, *_describe(objective, other, names))
+
+
+def _twins(
+    objective: Objective, optimum: Optimum, covariance: Array, errors: Array, structure: Structure
+) -> list[Rival]:
+    """Return other values that give the same behaviour; what the prior says of free functions and states may differ."""
+    layout, found = objective.layout, list[Rival]()
+    for twin in find_twins(structure, layout, layout.unpack(optimum.x).theta):
+        x = optimum.x.copy()
+        x[layout.blocks.theta] = [layout.transforms[n].inverse(float(twin.theta[n])) for n in layout.learned]
+        names = _elsewhere(objective, x, optimum.x, errors)
+        if not names:
+            continue
+        with np.errstate(all="ignore"):
+            below = optimum.value - objective.value(x)
+        if abs(below) < _EQUAL:
+            # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
+            spread = np.sqrt(np.maximum(np.diag(twin.moves @ covariance @ twin.moves.T), 0.0))
+            own = {name: float(spread[layout.position(name)]) for name in names}
+            values = {name: float(twin.theta[layout.names.index(name)]) for name in names}
+            rival: Rival | None = Rival(tuple(x.tolist()), below, False, values, own)
+        else:
+            rival = _follow(objective, optimum, x, errors)
+        if rival is None or _elsewhere(objective, np.array(rival.point), x, errors):
+            continue
+        kept = [name for name in rival.values if name not in structure.undetermined]
+        values, own = ({name: each[name] for name in kept} for each in (rival.values, rival.errors))
+        if kept:
+            found.append(replace(rival, values=values, errors=own, is_twin=True))
+    return found
 
 
 def _describe(objective: Objective, rival: Optimum, names: list[str]) -> tuple[dict[str, float], dict[str, float]]:

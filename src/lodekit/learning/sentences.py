@@ -18,6 +18,7 @@ from lodekit.inference.engine import Posterior
 from lodekit.learning.diagnosis import Diagnosis
 from lodekit.learning.estimates import AT_BOUND, NOT_IDENTIFIED, Estimate
 from lodekit.learning.residuals import residual_doubts
+from lodekit.learning.rivals import Rival
 from lodekit.learning.search import Optimum
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
@@ -42,6 +43,8 @@ __all__ = [
 MODES = "deviation of mode"
 #: An expression is close to zero when it is this much smaller than the sum of the sizes of its terms.
 _CLOSE = 1e-2
+#: Of so many sets of values that give the same behaviour all are told.
+_TOLD = 2
 
 
 def near_degeneracies(system: System, theta: NDArray[np.float64]) -> list[str]:
@@ -160,6 +163,29 @@ def _identification_warnings(
     return found + [f"parameter {name} is {each.note}{tries.get(each.note, '')}" for name, each in rest.items()]
 
 
+def _describe_twins(
+    system: System, measured: Sequence[str], twins: Sequence[Rival], estimates: Mapping[str, Estimate]
+) -> list[str]:
+    """Return which other values give the same behaviour of all that was measured, in one sentence for all of them."""
+    if not twins:
+        return []
+    names = [name for name in estimates if any(name in twin.values for twin in twins)]
+    told = [
+        join_words([f"{twin.values.get(name, estimates[name].value):.3g}" for name in names]) for twin in twins[:_TOLD]
+    ]
+    more = f", or {len(twins) - _TOLD} more" if len(twins) > _TOLD else ""
+    unlikely = min(twin.below for twin in twins)
+    likely = f", though less likely by {unlikely:.1f} nats" if unlikely > 0.05 else ""
+    hidden = [name for name in system.plain_channels if name not in measured]
+    cure = f"measure {join_words(hidden)}, bound or fix" if hidden else "bound or fix"
+    same = f"{join_words(measured)} {'are' if len(measured) > 1 else 'is'}" if len(measured) < 4 else "all measured is"
+    which = "with either" if len(twins) == 1 else "with all of them"
+    return [
+        f"{join_words(names)} could as well be {' or '.join(told)}{more}{likely}: {same} exactly the same {which}; "
+        f"{cure} one of them, or give a prior"
+    ]
+
+
 def find_warnings(
     system: System,
     posterior: Posterior,
@@ -189,7 +215,8 @@ def find_warnings(
         Of the time, for sentences.
     """
     found = [*diagnosis.trouble, *_identification_warnings(system, measured, diagnosis, estimates)]
-    for rival in diagnosis.rivals:
+    found += _describe_twins(system, measured, [rival for rival in diagnosis.rivals if rival.is_twin], estimates)
+    for rival in (each for each in diagnosis.rivals if not each.is_twin):
         values = join_words([f"{name} = {value:.4g}" for name, value in rival.values.items()])
         likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
         found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")

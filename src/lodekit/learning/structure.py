@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lodekit.errors import LodekitError
+from lodekit.prior.compile import ScalarTable
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.identification import Measured, undetermined_directions
+from lodekit.system.relations import relation_coefficients
 from lodekit.system.symmetries import determined_combinations, scale_symmetries, sign_symmetries
 from lodekit.system.system import System
 
@@ -49,6 +51,14 @@ class Structure:
             return [dict(way) for way in undetermined_directions(self._case) or []]
         except LodekitError:
             return []
+
+    @cached_property
+    def behaviour(self) -> ScalarTable | None:
+        """What determines the behaviour of all that was measured, as functions of the parameters; None if too large."""
+        try:
+            return ScalarTable(self.system.operator.ring, relation_coefficients(self._case))
+        except LodekitError:
+            return None
 
     @property
     def undetermined(self) -> list[str]:

@@ -84,6 +84,19 @@ class ScalarTable:
         slopes = self._exponents.T * np.multiply.reduce(theta**self._lowered, axis=2)
         return values, (slopes @ self._top.T - values * (slopes @ self._bottom.T)) / bottom
 
+    def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
+        """Return values at many points, shape (n, s), and derivatives in logarithms of the parameters, (n, p, s).
+
+        Parameters
+        ----------
+        theta : array, shape (n, p)
+        """
+        monomials = np.prod(theta[:, None, :] ** self._exponents, axis=2)
+        bottom = monomials @ self._bottom.T
+        values = (monomials @ self._top.T) / bottom
+        slopes = self._exponents.T * monomials[:, None, :]
+        return values, (slopes @ self._top.T - values[:, None] * (slopes @ self._bottom.T)) / bottom[:, None]
+
     def evaluate_with(self, xp: Any, theta: Any) -> Any:
         """Return the values alone in any array library, shape (..., s); some differentiate them themselves.
 
