@@ -44,6 +44,23 @@ def test_from_values_it_is_the_true_system_within_its_band(gp: lk.LODEGP) -> Non
     np.testing.assert_array_equal(mean[:, 2], u)
 
 
+def test_what_values_leave_open_is_at_rest(gp: lk.LODEGP) -> None:
+    times, parts = np.linspace(0.0, 12.0, 9), gp.parameters_
+    k, c = parts["k"].value, parts["c"].value
+    mean = gp.simulate(times, {"u": 0.0}, start={"x": 3.0}, observable=["x", "v"])
+    # The textbook's oscillator, let go from 3 without a push.
+    swing = np.sqrt(k - c**2 / 4)
+    wave = np.exp(-c * times / 2)
+    truth = 3.0 * wave * (np.cos(swing * times) + c / (2 * swing) * np.sin(swing * times))
+    np.testing.assert_allclose(mean[:, 0], truth, atol=1e-9)
+    # The same in one equation, where no channel says what the slope is.
+    system = lk.System("x'' + c*x' + k*x = u", parameters={"k": lk.Parameter(fixed=k), "c": lk.Parameter(fixed=c)})
+    data = {"x": [1.0, 0.2, -0.4, 0.1, 0.5, 0.2], "u": [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]}
+    one = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(np.arange(6.0), data, noise_std={"x": 0.1})
+    np.testing.assert_allclose(one.simulate(times, {"u": 0.0}, start={"x": 3.0}, observable="x"), truth, atol=1e-9)
+    np.testing.assert_allclose(one.simulate([0.0], {"u": 0.0}, start={"x": 3.0}, observable="x'"), 0.0, atol=1e-9)
+
+
 def test_from_rest_a_constant_input_ends_at_its_gain(gp: lk.LODEGP) -> None:
     ratio = gp.parameters_["b"].value / gp.parameters_["k"].value
     assert gp.simulate([0.0, 200.0], {"u": 3.0}, observable="x") == pytest.approx([0.0, 3 * ratio], abs=1e-9)

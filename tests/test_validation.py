@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 from scipy import signal
 
 import lodekit as lk
+from lodekit.data.inputs import InputSignal
 from lodekit.inference.turns import Lead
+from lodekit.learning.held_out import Errors, find_misses
+from lodekit.learning.whiteness import Whiteness, judge_whiteness
 from lodekit.spreads import find_bands
 from tests.cli.command import run
 
@@ -138,9 +142,53 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert found["y"].fit_percent < 88
     assert found["y"].coverage < 0.5
     assert "surer than it should be" in repr(found).splitlines()[0]
-    right = repr(gp.validate(times, data))
-    assert "of y, and the 95 % band holds" in right
-    assert "the model holds here" in right.splitlines()[0]
+    assert not found.holds
+    right = gp.validate(times, data)
+    assert "of y has a fit of" in repr(right)
+    assert "the model holds here" in repr(right).splitlines()[0]
+    assert right.holds
+
+
+def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) -> None:
+    """A fit that takes what it misses for noise holds every record in its band."""
+    times, data = record(2, 3.0)
+    late = {"y": np.interp(times - 1.0, times, data["y"]), "u": data["u"]}
+    wide = gp.validate(times, late, noise_std={"y": 0.6}, ahead=())
+    assert wide["y"].coverage >= 0.95
+    assert not wide.holds
+    assert "errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert "the model holds" not in repr(wide)
+    assert wide.to_dict()["holds"] is False
+    assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
+    doubtful = replace(gp.fit_.diagnosis.checks[0], whiteness=wide_whiteness())
+    assert doubtful.is_doubtful
+    fit = replace(gp.fit_, diagnosis=replace(gp.fit_.diagnosis, checks=(doubtful,)))
+    carried = lk.LODEGP.from_fit(fit).validate(times, data, ahead=())
+    assert carried.sentences[-1].startswith("the fit itself said: residuals of y are correlated (lag 1: 0.9")
+
+
+def wide_whiteness() -> Whiteness | None:
+    times = np.arange(200.0)
+    return judge_whiteness(times, np.sin(times / 9))
+
+
+def test_what_is_unknown_of_parameters_is_no_miss() -> None:
+    """Estimates that are a deviation off move a free run with its input, in a true model as well."""
+    generator, times = np.random.default_rng(5), np.arange(400.0)
+    steps = np.repeat(generator.integers(0, 3, 20), 20).astype(float)
+    noise, slope = generator.standard_normal(400), 3.0 * (steps - steps.mean())
+    inputs = {"u": InputSignal(times, steps, "hold")}
+
+    def misses(slopes: Array) -> tuple[str, ...]:
+        return find_misses([Errors("y", times, noise + slope, np.ones(400), slopes)], inputs)["y"]
+
+    assert misses(slope[None, :]) == ()
+    told = misses(0.01 * slope[None, :])
+    assert "surer than it should be" in told[0]
+    assert any("errors go with u (" in text and "delay(u, T)" in text for text in told)
+    # Errors of the parameters leave the band in a body: few rows are told apart by them.
+    body = Errors("y", times, noise + slope, np.ones(400), slope[None, :])
+    assert 1.0 < body.rows < 20.0 < Errors("y", times, noise, np.ones(400), np.zeros((1, 400))).rows
 
 
 def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:

@@ -28,6 +28,8 @@ _STEP = 0.1
 _ROUNDING = 1e-12
 #: Relative to its size, a value at the start that is missed by more is contradicted.
 _MISSED = 1e-6
+#: Singular values of rows of length one below this are rounding.
+_SEEN = 1e-9
 
 
 def simulate_inputs(
@@ -52,8 +54,9 @@ def simulate_inputs(
     start : {"rest", "begin", "end"} or dict of str to float
         Where the system starts. ``"rest"``: with all modes and free functions zero before the first of all times, and
         inputs that begin there. A dict of observables to values, such as ``{"y": 20.0}``: from these values at the
-        first of all times, and from rest as far as they leave anything open. ``"begin"``: as the record began, with
-        these inputs in the place of the old ones. ``"end"``: as the record ended; new inputs follow the old ones.
+        first of all times; what they leave open is as at rest: other channels first, then derivatives, which are zero
+        unless an input sets them off at that very time. ``"begin"``: as the record began, with these inputs in the
+        place of the old ones. ``"end"``: as the record ended; new inputs follow the old ones.
     observable : str or sequence of str, optional
         As in `predict`.
     return_std : bool
@@ -137,7 +140,7 @@ def _start_anew(
     units = replace(fit.prior.units, start=first)
     reader = replace(fit.setup.reader, inputs=new)
     given = _read_start(reader, {} if start == "rest" else start, units)
-    anew = _Anew(fit, reader.compile_plain(texts, units), times, first, *given)
+    anew = _Anew(fit, reader.compile_plain(texts, units), times, first, *given, _open(fit, reader, units, start))
     if not anew.meets_start():
         wanted = ", ".join(f"{name} = {value:g}" for name, value in start.items())
         raise LodekitError(
@@ -220,6 +223,18 @@ def _read_start(reader: ObservableReader, start: Any, units: Any) -> tuple[Obser
     return (reader.compile_plain(list(start), units) if start else None), values
 
 
+def _open(fit: Fit, reader: ObservableReader, units: Any, start: Any) -> tuple[Observables, ...]:
+    """Return what stays as it is at rest where given values leave it open: other channels first, then derivatives."""
+    driven = {*fit.measurements.inputs, *fit.prior.disturbances}
+    names = [name for name in fit.system.plain_channels if name not in driven]
+    if start == "rest" or not names:
+        return ()
+    count = sum(group.size for group in fit.prior.groups)
+    others = [name for name in names if name not in start]
+    levels = [others, *([name + "'" * order for name in names] for order in range(1, count))]
+    return tuple(reader.compile_plain(level, units) for level in levels if level)
+
+
 @dataclass(frozen=True)
 class _Anew:
     """A system that starts from rest, or from given values, at a time."""
@@ -230,6 +245,7 @@ class _Anew:
     first: float
     given: Observables | None
     values: Array
+    rest: tuple[Observables, ...] = ()
 
     def mean(self, hyper: Hyperparameters) -> Array:
         """Return the observables at all times, shape (n, o)."""
@@ -249,16 +265,29 @@ class _Anew:
 
     def _begin(self, given: Observables, hyper: Hyperparameters) -> tuple[Array, NDArray[np.bool_]]:
         """Return the weights of the modes that bring the given values about, and which values they miss."""
-        groups, there, at = self.fit.prior.groups, given.evaluate(hyper.theta), np.array([self.first])
-        known = np.concatenate(given.means(there, at, slopes=False)[0])
-        basis, _ = given.mode_basis(there, groups, given.units.scaled_times(at), slopes=False)
-        # The smallest modes, in units of their deviations, that bring the values about.
-        roots = self.fit.prior.mode_roots(hyper.mode_deviations)
-        design = np.concatenate(basis) * roots
+        at, roots = np.array([self.first]), self.fit.prior.mode_roots(hyper.mode_deviations)
+        known = np.concatenate(given.means(given.evaluate(hyper.theta), at, slopes=False)[0])
+        design = self._modes(given, hyper) * roots
         wanted = self.values - known
+        # The smallest modes, in units of their deviations, that bring the values about.
         weights = np.linalg.pinv(design, rcond=_ROUNDING) @ wanted
         size = np.abs(self.values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
-        return roots * weights, np.abs(design @ weights - wanted) > _MISSED * size
+        missed = np.abs(design @ weights - wanted) > _MISSED * size
+        free = _null_space(_even(design))
+        for level in self.rest:
+            # At rest no mode moves anything: what the values leave open is told by that, one level after the other.
+            rows = _even(self._modes(level, hyper) * roots)
+            left, sizes, right = np.linalg.svd(rows @ free, full_matrices=False)
+            usable = sizes > _SEEN
+            told = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
+            weights = weights - free @ (right[usable].T @ told)
+            free = free @ _null_space(rows @ free)
+        return roots * weights, missed
+
+    def _modes(self, observables: Observables, hyper: Hyperparameters) -> Array:
+        """Return what each mode adds to observables at the start, shape (o, modes)."""
+        own, at = observables.evaluate(hyper.theta), observables.units.scaled_times(np.array([self.first]))
+        return np.concatenate(observables.mode_basis(own, self.fit.prior.groups, at, slopes=False)[0])
 
     def spread(self) -> Array:
         """Return the variance that the uncertainty of all that was learned gives to the mean, shape (n, o)."""
@@ -274,3 +303,16 @@ class _Anew:
                     total += slope**2
                     break
         return total
+
+
+def _even(rows: Array) -> Array:
+    """Return rows of length one; those of nothing stay."""
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(size > 0, size, 1.0))
+
+
+def _null_space(rows: Array) -> Array:
+    """Return an orthonormal basis of what rows do not see, as columns."""
+    _, sizes, right = np.linalg.svd(rows)
+    seen = int(np.sum(sizes > _SEEN * max(float(sizes.max(initial=0.0)), 1.0)))
+    return np.asarray(right[seen:].T)

@@ -18,8 +18,6 @@ __all__ = ["Ahead", "ChannelValidation", "Validation", "fit_percentage"]
 Array = NDArray[np.float64]
 #: A 95 % interval reaches this many standard deviations to either side.
 _NORMAL_95 = 1.959963984540054
-#: A band that holds this share of the measurements keeps its promise: errors that go together leave it in a body.
-_KEPT = 0.85
 
 
 class Ahead(NamedTuple):
@@ -66,6 +64,9 @@ class ChannelValidation:
         Measurements, and the free run with the standard deviation of a measurement about it.
     ahead : dict of int or str to Ahead
         For so many rows, or times, ahead: fit percentage, root mean square of the errors, and coverage.
+    misses : tuple of str
+        What speaks against the model here, in words: a band that holds too little, errors that are correlated or go with
+        an input by more than chance.
     """
 
     name: str
@@ -74,6 +75,12 @@ class ChannelValidation:
     mean: Array
     std: Array
     ahead: Mapping[int | str, Ahead] = field(default_factory=dict)
+    misses: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the free run predicts something, and nothing speaks against the model."""
+        return not self.misses and not self.fit_percent <= 0
 
     @property
     def fit_percent(self) -> float:
@@ -113,6 +120,8 @@ class Validation:
         For figures and tables.
     inputs : dict of str to InputSignal
         Known inputs, for figures.
+    doubts : tuple of str
+        What the fit said of its own residuals, where that was no good news.
     """
 
     channels: tuple[ChannelValidation, ...]
@@ -120,11 +129,17 @@ class Validation:
     given: tuple[str, ...]
     units: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, InputSignal] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the model on this record."""
+        return all(item.holds for item in self.channels)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """A verdict on each observable: whether it was predicted, and whether the band keeps its promise."""
-        return tuple(_judge(item) for item in self.channels)
+        """A verdict on each observable: whether it was predicted, and what the model misses; and doubts of the fit."""
+        return (*(_judge(item) for item in self.channels), *(f"the fit itself said: {text}" for text in self.doubts))
 
     def __getitem__(self, name: str) -> ChannelValidation:
         for item in self.channels:
@@ -136,6 +151,7 @@ class Validation:
         """Return plain values, ready for JSON; what is no number, such as the fit percentage of a constant, is None."""
         return {
             "verdict": list(self.sentences),
+            "holds": self.holds,
             "start": self.start,
             "given": list(self.given),
             "channels": {
@@ -145,6 +161,7 @@ class Validation:
                     "rmse": _plain(item.rmse),
                     "coverage": item.coverage,
                     "log_density": _plain(item.log_density),
+                    "misses": list(item.misses),
                     "ahead": {
                         str(step): {key: _plain(value) for key, value in each.to_dict().items()}
                         for step, each in item.ahead.items()
@@ -210,14 +227,13 @@ def _judge(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence."""
     share, fit = item.coverage, item.fit_percent
     band = f"the 95 % band holds {share:.0%} of the measurements"
+    but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
     if np.isnan(fit):
-        return f"the measurements of {item.name} do not change in this record; {band}"
+        return f"the measurements of {item.name} do not change in this record; {band}{but}"
     if fit <= 0:
-        return f"the free run does not predict {item.name}: its own mean would be as good; {band}"
-    text = f"the free run explains {fit:.0f} % of {item.name}"
-    if share >= _KEPT:
-        return f"{text}, and {band}: the model holds here"
-    return f"{text}, but {band}: the model is surer than it should be, or this plant is not that of the fit"
+        return f"the free run does not predict {item.name}: its own mean would be as good; {band}{but}"
+    text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
+    return f"{text}: the model holds here" if not item.misses else f"{text}{but}"
 
 
 def fit_percentage(errors: Array, values: Array) -> float:

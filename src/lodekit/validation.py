@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
@@ -20,6 +21,7 @@ from lodekit.fitted import Fit
 from lodekit.inference.innovations import is_filtered, take_turns
 from lodekit.inference.turns import Lead, Turns
 from lodekit.learning.evidence import runs_of
+from lodekit.learning.held_out import Errors, find_misses, join_errors
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
@@ -90,12 +92,30 @@ def validate(
     known = _read_given(fit, record, given)
     count = _read_start(fit, start)
     run = _Run(fit, record, known)
-    channels, steps = run.free_run(count), run.ahead([ahead] if isinstance(ahead, int | str) else list(ahead))
+    channels, errors = run.free_run(count)
+    steps = run.ahead([ahead] if isinstance(ahead, int | str) else list(ahead))
     words = "the initial state is estimated from " + (
         "all rows" if count is None else f"the first {count} rows, which are not counted"
     )
-    found = tuple(replace(item, ahead=steps.get(item.name, {})) for item in channels)
-    return Validation(found, words, (*record.inputs, *known), fit.labels.units, record.inputs)
+    if count is not None:
+        errors = run.innovations() if fit.prior.is_random else run.free_run(None)[1]
+    delayed = {name.channel for name in fit.system.delayed_channels}
+    counts = {item.observable: item.count for item in fit.measurements.summaries}
+    errors = [replace(own, learned=counts.get(own.name, 0)) for own in errors]
+    misses = find_misses(errors, record.inputs, delayed, fit.labels.units.get("t", ""))
+    found = tuple(
+        replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels
+    )
+    doubts = tuple(_doubts(fit))
+    return Validation(found, words, (*record.inputs, *known), fit.labels.units, record.inputs, doubts)
+
+
+def _doubts(fit: Fit) -> Iterator[str]:
+    """Yield what the fit said of its own residuals, where that was no good news."""
+    diagnosis = (fit.whole or fit).diagnosis
+    for check in diagnosis.checks:
+        if check.is_doubtful:
+            yield check.sentence(fit.labels.units.get("t", ""), max(diagnosis.widening.values(), default=math.nan))
 
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
@@ -174,8 +194,11 @@ class _Run:
         """What is to be predicted."""
         return [item for item in self.record.series if item.observable not in self.known]
 
-    def free_run(self, count: int | None) -> list[ChannelValidation]:
-        """Return predictions from what is known, with an initial state from all, or so many first measurements."""
+    def free_run(self, count: int | None) -> tuple[list[ChannelValidation], list[Errors]]:
+        """Return predictions from what is known, with an initial state from all, or so many first measurements.
+
+        And their errors, with what the uncertainty of all that was learned does to them.
+        """
         targets = self.targets
         if not targets:
             raise DataError(f"expected measurements of what responds, got {join_words(self.known)} alone")
@@ -206,8 +229,10 @@ class _Run:
                 found[number] = max(found[number], size / float(np.sqrt(usable.min())))
         return found
 
-    def predict(self, used: Measurements, targets: Sequence[Series]) -> list[ChannelValidation]:
-        """Return predictions from some measurements for others."""
+    def predict(
+        self, used: Measurements, targets: Sequence[Series]
+    ) -> tuple[list[ChannelValidation], list[Errors]]:
+        """Return predictions from some measurements for others, and their errors."""
         fit, setup = self.fit, self.setup(used)
         starts = self.starts(setup)
 
@@ -215,7 +240,7 @@ class _Run:
             return setup.posterior(replace(hyper, noise=np.zeros(0), mode_deviations=starts))
 
         posterior, uncertainty = at(fit.hyperparameters), replace(fit.uncertainty, posterior=at)
-        found = []
+        found, errors = [], []
         for item in targets:
             if not len(item.times):
                 raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
@@ -223,9 +248,40 @@ class _Run:
             with np.errstate(all="ignore"):
                 mean = posterior.mean(observables, item.times)[:, 0]
                 variance = posterior.variance(observables, item.times)[:, 0] / fit.share_left + item.std**2
-                variance += np.sum(uncertainty.slopes(observables, item.times)[:, :, 0] ** 2, axis=0)
-            found.append(ChannelValidation(item.observable, item.times, item.values, mean, np.sqrt(variance)))
-        return found
+                slopes = uncertainty.slopes(observables, item.times)[:, :, 0]
+            std = np.sqrt(variance + np.sum(slopes**2, axis=0))
+            found.append(ChannelValidation(item.observable, item.times, item.values, mean, std))
+            errors.append(Errors(item.observable, item.times, item.values - mean, np.sqrt(variance), slopes))
+        return found, errors
+
+    def innovations(self) -> list[Errors]:
+        """Return errors one measurement ahead: where something unknown drives, those of a free run go together."""
+        setup, series, engine = self.setup(self.record), self.record.series, self.fit.choice.name
+        change = {"noise": np.zeros(0), "mode_deviations": self.starts(setup)}
+        order = [item.observable for item in series]
+        first = frozenset(order.index(name) for name in self.known)
+        parts: dict[str, list[Errors]] = {item.observable: [] for item in self.targets}
+        for run in [series] if is_filtered(engine, setup.prior) and not first else runs_of(series):
+
+            def again(hyper: Hyperparameters, run: Sequence[Series] = run) -> Turns | None:
+                return take_turns(engine, setup.prior, run, replace(hyper, **change), first)
+
+            def answer(hyper: Hyperparameters, again: Callable[[Hyperparameters], Turns | None] = again) -> Array | None:
+                own = again(hyper)
+                return None if own is None else own.innovations * own.deviations
+
+            turns = again(self.fit.hyperparameters)
+            if turns is None:
+                return []
+            moves = self.fit.uncertainty.moves_of(answer)
+            for name, own in parts.items():
+                rows = turns.observables == order.index(name)
+                # Where nothing is known of the initial state, nothing can be predicted.
+                rows &= np.cumsum(rows) > FIRST
+                wide = turns.deviations[rows] / np.sqrt(self.fit.share_left)
+                values = (turns.innovations * turns.deviations)[rows]
+                own.append(Errors(name, turns.times[rows], values, wide, moves[:, rows], innovations=True))
+        return [join_errors(own) for own in parts.values() if own]
 
     def ahead(self, steps: Sequence[int | str]) -> dict[str, dict[int | str, Ahead]]:
         """Return how good predictions so far ahead are, by observable."""

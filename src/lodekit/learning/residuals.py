@@ -127,20 +127,32 @@ class Check:
             text = f"{kind} of {self.title} look like independent noise (lag 1: {self.memory:.2f})"
         elif self.has_memory:
             text = (
-                f"{kind} of {self.title} are correlated ({self._lag}): the equations miss something "
-                f"{self._pace(time_unit)}, or errors are not independent; {self._effect(widening)}"
+                f"{kind} of {self.title} are correlated ({self.lag}): the equations miss something "
+                f"{self.pace(time_unit)}, or errors are not independent; {self._effect(widening)}"
             )
         else:
             text = (
-                f"{kind} of {self.title} swing from one side to the other ({self._lag}): the measurements are "
+                f"{kind} of {self.title} swing from one side to the other ({self.lag}): the measurements are "
                 "not independent, or the curve follows their noise; where the noise is known, give noise_std"
             )
-        for name in found.linked:
-            link = found.links[name]
-            later = f", {_amount(link.delay, time_unit)} later" if link.delay else ""
-            but = "; they go" if self.is_correlated else ", but they go"
-            text += f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
-        return text
+        but = "; they go" if self.is_correlated else ", but they go"
+        return text + "".join(f"{but} {self.link(n, time_unit)}" for n in found.linked)
+
+    def link(self, name: str, time_unit: str = "") -> str:
+        """Return how residuals go with a known input, in words.
+
+        Parameters
+        ----------
+        name : str
+            The input.
+        time_unit : str
+            Of the time.
+        """
+        found = None if self.whiteness is None else self.whiteness.links.get(name)
+        if found is None:
+            return ""
+        later = f", {_amount(found.delay, time_unit)} later" if found.delay else ""
+        return f"with {name} ({found.correlation:.2f}{later}): it acts in another way than the equations say"
 
     @property
     def _turns_slowly(self) -> bool:
@@ -156,13 +168,13 @@ class Check:
         return place + 1, lags[place]
 
     @property
-    def _lag(self) -> str:
-        """The same in words."""
+    def lag(self) -> str:
+        """The strongest of the correlations of neighbours, in words."""
         lag, value = self._strongest
         return f"lag {lag}: {value:.2f}" if abs(value) < 0.995 else f"lag {lag}: {value:.4f}"
 
-    def _pace(self, time_unit: str) -> str:
-        """Return how slow or fast that is which is missing."""
+    def pace(self, time_unit: str) -> str:
+        """Return how slow or fast that is which is missing, in words."""
         if self.whiteness is None or self.whiteness.periodogram_p_value > LEVEL:
             return "that lasts longer than a step"
         pace = "slower" if self.whiteness.excursion > 0 else "faster"

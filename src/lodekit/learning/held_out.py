@@ -1,0 +1,164 @@
+"""What errors on a record that was not used say against a model.
+
+A fit that misses something takes it for noise, so its band is wide and holds every record. What tells a wrong model is
+that its errors depend on each other, or on a known input, by more than what is unknown of the parameters does to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lodekit.data.inputs import InputSignal
+from lodekit.learning.residuals import Check
+from lodekit.learning.whiteness import LEVEL, judge_whiteness
+from lodekit.wording import join_words
+
+__all__ = ["Errors", "find_misses", "join_errors"]
+
+Array = NDArray[np.float64]
+#: What a 95 % band should hold, how far it reaches in deviations, and by how much it may miss that in any case.
+_SHARE, _NORMAL_95, _SLACK = 0.95, 1.959963984540054, 0.05
+#: The density of a standard normal number at the edge of that band.
+_DENSITY = 0.05844507
+#: By how many deviations of a share by chance it may miss.
+_DEVIATIONS = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """What a model missed of one observable of a record that was not used, in the order of time.
+
+    Parameters
+    ----------
+    name : str
+        The observable.
+    times, values, deviations : arrays, shape (n,)
+        Measurements minus predictions, and what is expected of each by itself: noise, or the deviation of an
+        innovation.
+    slopes : array, shape (k, n)
+        By how much predictions move with a deviation of each combination of all that was learned.
+    innovations : bool
+        Whether each was predicted from all before it.
+    learned : int
+        How many measurements have told how large noise is; zero where that is known.
+    """
+
+    name: str
+    times: Array
+    values: Array
+    deviations: Array
+    slopes: Array
+    innovations: bool = False
+    learned: int = 0
+
+    @property
+    def coverage(self) -> float:
+        """The share of measurements in the 95 % band."""
+        wide = np.sqrt(self.deviations**2 + np.sum(self.slopes**2, axis=0))
+        return float(np.mean(np.abs(self.values) <= _NORMAL_95 * wide))
+
+    @property
+    def rows(self) -> float:
+        """As many independent errors tell as much about a share: those of the parameters leave a band in a body."""
+        wide = self.deviations**2 + np.sum(self.slopes**2, axis=0)
+        scaled = self.slopes / np.sqrt(wide)
+        # Of normal numbers with a correlation, being in a band has about its square; that of each with itself is one.
+        alike = float(np.sum((scaled @ scaled.T) ** 2))
+        own = float(np.sum(1.0 - np.sum(scaled**2, axis=0) ** 2))
+        return len(self.values) ** 2 / (alike + own)
+
+    @property
+    def least(self) -> float:
+        """The share that a band should hold at least, by chance."""
+        variance = _SHARE * (1.0 - _SHARE) / self.rows
+        if self.learned:
+            # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
+            variance += (2.0 * _NORMAL_95 * _DENSITY) ** 2 / (2.0 * self.learned)
+        return _SHARE - max(_SLACK, _DEVIATIONS * math.sqrt(variance))
+
+
+def join_errors(parts: Sequence[Errors]) -> Errors:
+    """Return runs of one observable as one; combinations that only some of them know are left out."""
+    count = min(len(part.slopes) for part in parts)
+    times, values, deviations = (
+        np.concatenate([getattr(part, field) for part in parts]) for field in ("times", "values", "deviations")
+    )
+    slopes = np.concatenate([part.slopes[:count] for part in parts], axis=1)
+    return replace(parts[0], times=times, values=values, deviations=deviations, slopes=slopes)
+
+
+def find_misses(
+    errors: Sequence[Errors], inputs: Mapping[str, InputSignal], delayed: Collection[str] = (), time_unit: str = ""
+) -> dict[str, tuple[str, ...]]:
+    """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything.
+
+    Parameters
+    ----------
+    errors : sequence of Errors
+        Of each observable.
+    inputs : dict of str to InputSignal
+        Known inputs, which errors should not go with.
+    delayed : collection of str
+        The inputs that have a dead time already.
+    time_unit : str
+        Of the time.
+    """
+    # Both kinds of tests, of correlation and of links with inputs, share the level.
+    level = LEVEL / (2 * max(len(errors), 1))
+    found = {}
+    for own, left in zip(errors, _without_slopes(errors), strict=True):
+        whiteness = judge_whiteness(own.times, left, innovations=own.innovations, inputs=inputs, level=level)
+        memory = 0.0 if whiteness is None else whiteness.lags[0]
+        check = Check(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness)
+        found[own.name] = (*_band(own), *_memory(check, time_unit), *_links(check, delayed, time_unit))
+    return found
+
+
+def _without_slopes(errors: Sequence[Errors]) -> list[Array]:
+    """Return errors over their deviations, less what the uncertainty of all that was learned makes of them.
+
+    Estimates that are a little off move a free run with the input, in a true model as well: what was learned is taken
+    as a prior, and the combination of its deviations that explains the errors best is taken out.
+    """
+    scaled = [(own.values / own.deviations, own.slopes / own.deviations) for own in errors]
+    count = len(errors[0].slopes) if errors else 0
+    if not count:
+        return [values for values, _ in scaled]
+    inner = np.eye(count) + sum(slopes @ slopes.T for _, slopes in scaled)
+    moved = np.linalg.solve(inner, sum(slopes @ values for values, slopes in scaled))
+    return [values - moved @ slopes for values, slopes in scaled]
+
+
+def _band(own: Errors) -> list[str]:
+    if own.coverage >= own.least:
+        return []
+    ahead = " one row ahead" * own.innovations
+    return [
+        f"its 95 % band{ahead} holds {own.coverage:.0%}, where {own.least:.0%} is the least: the model is surer than it "
+        "should be, or this plant is not that of the fit"
+    ]
+
+
+def _memory(check: Check, time_unit: str) -> list[str]:
+    if not check.is_correlated:
+        return []
+    kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
+    text = f"errors{kind} are correlated ({check.lag}): the equations miss something"
+    linked = check.whiteness is not None and check.whiteness.linked
+    advice = "" if linked else "; try another lag, or a disturbance"
+    return [f"{text} {check.pace(time_unit)}, or measurements have errors that are not independent{advice}"]
+
+
+def _links(check: Check, delayed: Collection[str], time_unit: str) -> list[str]:
+    names = [] if check.whiteness is None else check.whiteness.linked
+    if not names:
+        return []
+    texts = [f"errors go {check.link(name, time_unit)}" for name in names]
+    new = [f"delay({name}, T)" for name in names if name not in delayed]
+    advice = f"try a dead time, {join_words(new)}, or another lag" if new else "try another lag, or another path"
+    return ["; ".join(texts) + f"; {advice}"]
