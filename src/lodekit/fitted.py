@@ -326,7 +326,8 @@ class Fit:
         stepped = [text for part in parts for text in warn_of_steps(part.measurements.series, self.noise, names)]
         # What a smooth prior leaves of steps is a curve as well, and has another cure.
         found += stepped or warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
-        return list(dict.fromkeys(found))
+        # What may be wrong with names comes first: all else may follow from it.
+        return list(dict.fromkeys([*self.setup.name_warnings, *found]))
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units.
