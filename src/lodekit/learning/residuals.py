@@ -144,7 +144,11 @@ class Check:
             link = found.links[name]
             later = f", {_amount(link.delay, time_unit)} later" if link.delay else ""
             but = "; they go" if self.is_correlated else ", but they go"
-            text += f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say"
+            lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * link.restless
+            text += (
+                f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say; try "
+                f"a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
+            )
         return text
 
     @property
