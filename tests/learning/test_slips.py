@@ -49,6 +49,6 @@ def test_it_comes_before_what_follows_from_it() -> None:
     """As what was not measured makes parameters undetermined, and measuring it would be no cure."""
     t = np.linspace(0.0, 3.0, 5)
     system = lk.System("level' = -a*levle", parameters=["a"])
-    gp = lk.LODEGP(system, random_state=0, restarts=0).fit(t, {"level": np.exp(-t)}, noise_std=0.1)
+    gp = lk.LODEGP(system, random_state=0, restarts=1).fit(t, {"level": np.exp(-t)}, noise_std=0.1)
     assert "Is level meant?" in gp.warnings_[0]
     assert len(gp.warnings_) > 1

@@ -146,8 +146,8 @@ class Check:
             but = "; they go" if self.is_correlated else ", but they go"
             lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * link.restless
             text += (
-                f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say; try "
-                f"a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
+                f"{but} with {name} ({link.correlation:.2f}{later}): it acts in another way than the equations say; "
+                f"try a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
             )
         return text
 
