@@ -25,7 +25,7 @@ from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
 from lodekit.learning.evidence import Evidence
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.needs import Disturbance, find_disturbances
-from lodekit.learning.scarcity import warn_of_scarcity
+from lodekit.learning.scarcity import warn_of_holes, warn_of_scarcity
 from lodekit.learning.search import Optimum
 from lodekit.learning.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
 from lodekit.learning.steps import warn_of_steps
@@ -327,7 +327,9 @@ class Fit:
         stepped = [text for part in parts for text in warn_of_steps(part.measurements.series, self.noise, names)]
         # What a smooth prior leaves of steps is a curve as well, and has another cure.
         found += stepped or warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
-        return list(dict.fromkeys(found))
+        # What may be wrong with names and inputs comes first: all else may follow from it.
+        first = [*self.setup.name_warnings, *warn_of_holes(self.measurements, self.labels.units.get("t", ""))]
+        return list(dict.fromkeys([*first, *found]))
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return observables, compiled in the user's units.

@@ -12,7 +12,7 @@ from lodekit.data.records import padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.objective import Objective
-from lodekit.learning.sentences import describe_slips
+from lodekit.learning.sentences import describe_slips, warn_of_slips
 from lodekit.learning.structure import Structure
 from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import find_infinite
@@ -100,9 +100,16 @@ class Setup:
     @property
     def name_notes(self) -> list[str]:
         """What is to be said of channels that nobody measured, and that may be slips."""
-        return describe_slips(
-            self.system, (*self.measurements.names, *self.measurements.inputs, *self.reader.disturbances)
-        )
+        return describe_slips(self.system, self._names)
+
+    @property
+    def name_warnings(self) -> list[str]:
+        """The same of those that look like a slip of what was measured."""
+        return warn_of_slips(self.system, self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*self.measurements.names, *self.measurements.inputs, *self.reader.disturbances)
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.

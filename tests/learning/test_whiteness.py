@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.stats import chi2
 
-from lodekit.data.inputs import InputSignal
+from lodekit.data.inputs import InputKind, InputSignal
+from lodekit.learning.residuals import Check
 from lodekit.learning.whiteness import (
     Whiteness,
     cumulated_periodogram,
@@ -92,6 +93,17 @@ def test_an_input_that_acts_later_than_the_equations_say_is_found() -> None:
     assert late.links["u"].correlation == pytest.approx(0.6, abs=0.1)
     found = sum(bool(judged(times, generator.standard_normal(300), inputs={"u": u}).linked) for _ in range(100))
     assert found <= 10
+
+
+@pytest.mark.parametrize(("kind", "each", "is_told"), [("hold", 1, True), ("linear", 1, False), ("hold", 10, False)])
+def test_what_to_try_with_an_input_is_told(kind: InputKind, each: int, is_told: bool) -> None:
+    """Straight lines are no cure for what is held for a while, or has them already."""
+    generator, times = np.random.default_rng(6), np.arange(300.0)
+    u = InputSignal(times, generator.standard_normal(300 // each).repeat(each), kind)
+    late = judged(times, u.at(times - 3.0) + generator.standard_normal(300), inputs={"u": u})
+    text = Check("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late).sentence()
+    assert "try a dead time, delay(u, T)," in text
+    assert ("inputs={'u': 'auto'}" in text) is is_told
 
 
 def test_few_residuals_say_nothing() -> None:

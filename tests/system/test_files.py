@@ -145,6 +145,15 @@ def test_mistakes_are_named(tmp_path: Path, content: str, match: str) -> None:
     assert str(caught.value).count("bad.toml") == 1
 
 
+@pytest.mark.parametrize("equation", ["y' + y = delay(u, L)", "y' = L*y"])
+def test_advice_is_written_as_files_are(tmp_path: Path, equation: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(f'equations = "{equation}"')
+    with pytest.raises(LodekitError, match=r"parameter[,:] L = \{\} in \[parameters\]") as told:
+        lk.read_system_file(path)
+    assert "parameters=[" not in str(told.value)
+
+
 def test_a_byte_order_mark_is_taken_away(tmp_path: Path) -> None:
     path = tmp_path / "windows.toml"
     path.write_bytes(b'\xef\xbb\xbfequations = ["x\' = u"]\r\n')
@@ -183,7 +192,18 @@ def test_a_new_file_can_be_read_and_says_what_may_be_added(tmp_path: Path) -> No
     assert content.system == lk.System("f1' = -a*(f1-f2)+u; f2' = -\u03b2*(f2-f1)", parameters=["a", "\u03b2"])
     assert content.title == "Rooms"
     assert (content.units, content.noise, content.columns) == ({}, "channel", {})
-    for word in ("positive", "bounds", "start", "fixed", "normal", "lognormal", "# [noise]", "# [columns]"):
+    for word in (
+        "positive",
+        "bounds",
+        "start",
+        "fixed",
+        "normal",
+        "lognormal",
+        "# [noise]",
+        "# [columns]",
+        "delay(u, T)",
+        "y''",
+    ):
         assert word in text
     assert set(tomllib.loads(text)["units"]) == {"t", "f1", "f2", "u"}
 

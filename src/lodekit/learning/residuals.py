@@ -136,7 +136,13 @@ class Check:
                 "not independent, or the curve follows their noise; where the noise is known, give noise_std"
             )
         but = "; they go" if self.is_correlated else ", but they go"
-        return text + "".join(f"{but} {self.link(n, time_unit)}" for n in found.linked)
+        for name in found.linked:
+            lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * found.links[name].restless
+            text += (
+                f"{but} {self.link(name, time_unit)}; "
+                f"try a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
+            )
+        return text
 
     def link(self, name: str, time_unit: str = "") -> str:
         """Return how residuals go with a known input, in words.

@@ -1,13 +1,20 @@
-"""Warnings about data that tell little: a single value to learn noise from, and values that never change."""
+"""Warnings about data that tell little: a single value to learn noise from, constants, inputs with holes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lodekit.data.measurements import Summary
-from lodekit.data.noise import LOWEST_OF_ZEROS, Noise
+import numpy as np
 
-__all__ = ["warn_of_scarcity"]
+from lodekit.data.inputs import InputSignal
+from lodekit.data.measurements import Measurements, Summary
+from lodekit.data.noise import LOWEST_OF_ZEROS, Noise
+from lodekit.data.records import parts_of
+
+__all__ = ["warn_of_holes", "warn_of_scarcity"]
+
+#: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
+_LASTING, _STEPS = 0.1, 5.0
 
 #: What is said of the noise of an observable that is zero throughout.
 _FLOOR = (
@@ -41,3 +48,46 @@ def warn_of_scarcity(summaries: Sequence[Summary], noise: Noise) -> list[str]:
         "check the column, its unit and the sensor" + (_FLOOR if item.observable in silent else "")
         for item in constant
     ]
+
+
+def warn_of_holes(measurements: Measurements, time_unit: str = "") -> list[str]:
+    """Return a warning for each known input that is missing at the beginning, or for a large share of the record.
+
+    Parameters
+    ----------
+    measurements : Measurements
+    time_unit : str
+        Of the time, for sentences.
+    """
+    found = []
+    for part in parts_of(measurements):
+        counts = {item.observable: item.count for item in part.input_summaries}
+        for name, signal in part.inputs.items():
+            if signal.missing:
+                kept = counts[name] == len(signal.times)
+                found += _holes(name, signal, part.window, time_unit, is_whole=kept)
+    return found
+
+
+def _holes(name: str, signal: InputSignal, window: tuple[float, float], unit: str, *, is_whole: bool) -> list[str]:
+    """Return what is to be said of one input in one record; whole ones have all samples that have a value."""
+    found, (first, last) = [], window
+    cure = "give its values there, or leave that part of the record out"
+    begin = float(signal.times[0])
+    if begin > first:
+        found.append(
+            f"{name} has no value before t = {f'{begin:.6g} {unit}'.rstrip()}, where measurements are already there: "
+            f"it is taken to have been {signal.values[0]:.6g} since the beginning; {cure}"
+        )
+    inside = signal.times[(signal.times >= first) & (signal.times <= last)]
+    # A held input may be written where it changes only: most rows are without a value, and nothing is missing.
+    if len(inside) < 2 or not is_whole or (signal.kind == "hold" and signal.missing > len(signal.times)):
+        return found
+    steps = np.diff(inside)
+    place = int(np.argmax(steps))
+    if steps[place] > max(_LASTING * (last - first), _STEPS * float(np.median(steps))):
+        ends = f"t = {inside[place]:.6g} and {f'{inside[place + 1]:.6g} {unit}'.rstrip()}"
+        what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
+        share = f"{steps[place] / (last - first):.0%} of the record"
+        found.append(f"{name} has no value between {ends}, {share}: it is {what}; {cure}")
+    return found

@@ -292,7 +292,9 @@ class Layout:
         found = np.zeros(self.size)
         if self.open_modes is not None and len(self.learned):
             theta = self.open_modes.pull(self.parameters(x, self.learned), np.zeros(self.mode_groups), 1.0)
-            found[: len(self.learned)] = [theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
+            found[: len(self.learned)] = [
+                theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)
+            ]
         return found
 
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:

@@ -38,6 +38,8 @@ LAGS = 10
 LEVEL = 0.05
 #: Correlations below this do not matter, however sure they are.
 _SMALL = 0.1
+#: An input that changes at more than this share of its samples may be a curve that was sampled.
+_NEARLY_ALL = 0.8
 #: Pairs this many times farther apart than their typical distance are no neighbours.
 _APART = 1.5
 #: The Kolmogorov distribution is below 95 % there.
@@ -56,11 +58,14 @@ class Link:
         By how much, in the user's time.
     p_value : float
         How likely independent residuals show as much at some delay.
+    restless : bool
+        Whether the input is held between its samples and changes at nearly every one, as samples of a curve do.
     """
 
     correlation: float
     delay: float
     p_value: float
+    restless: bool = False
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,7 @@ def judge_whiteness(
     away = share[:-1] - line[:-1] if len(share) > 1 else np.zeros(1)
     place = int(np.argmax(np.abs(away)))
     excursion = float(away[place])
-    links = {name: _link(times, values, signal.at, step, lags) for name, signal in (inputs or {}).items() if step > 0}
+    links = {name: _link(times, values, signal, step, lags) for name, signal in (inputs or {}).items() if step > 0}
     return Whiteness(
         innovations=innovations,
         step=step,
@@ -253,9 +258,9 @@ def judge_whiteness(
     )
 
 
-def _link(times: Array, values: Array, signal: Any, step: float, lags: Array) -> Link | None:
+def _link(times: Array, values: Array, known: Any, step: float, lags: Array) -> Link | None:
     """Return the correlation with an input that is farthest from zero, over delays of up to some steps."""
-    best, delay, count = 0.0, 0.0, len(lags) + 1
+    best, delay, count, signal = 0.0, 0.0, len(lags) + 1, known.at
     own = values - values.mean()
     for k in range(count):
         earlier = signal(times - k * step)
@@ -273,4 +278,13 @@ def _link(times: Array, values: Array, signal: Any, step: float, lags: Array) ->
     # Where both are slow, they resemble each other by chance.
     variance = max(1.0, 1.0 + 2.0 * float(lags @ memory)) / len(values)
     chance = 2.0 * float(ndtr(-abs(best) / math.sqrt(variance)))
-    return Link(best, delay, min(1.0, count * chance))
+    return Link(best, delay, min(1.0, count * chance), _is_restless(known, times, step))
+
+
+def _is_restless(known: Any, times: Array, step: float) -> bool:
+    """Return whether an input is held and changes at nearly every sample, as often as residuals are there."""
+    own = known.between(float(times[0]), float(times[-1]))
+    if own.kind != "hold" or len(own.times) < FEW:
+        return False
+    # Of files that are not read into memory, samples that change nothing are not kept: those left are far apart.
+    return bool(np.mean(np.diff(own.values) != 0.0) > _NEARLY_ALL and typical_step(own.times) <= _APART * step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         optional = {key: content.get(key) for key in ("channels", "basis")}
         system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
-        raise type(problem)(f"{place}: {problem}") from None
+        raise type(problem)(f"{place}: {_in_words_of_files(str(problem))}") from None
     units = _read_units(place, content.get("units", {}), system)
     if not isinstance(title := content.get("title", ""), str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
@@ -126,6 +127,16 @@ def read_system_file(path: str | Path) -> SystemFile:
         disturbances=_read_disturbances(place, content.get("disturbances", {}), system.plain_channels),
         records=_read_records(place, content.get("records", "")),
     )
+
+
+def _in_words_of_files(advice: str) -> str:
+    """Return what a system says to Python's users as it is written in a file."""
+
+    def write(found: re.Match[str]) -> str:
+        names = re.findall(r"\w+", found[1]) or ["NAME"]
+        return f"{' and '.join(f'{name} = {{}}' for name in names)} in [parameters]"
+
+    return re.sub(r"parameters=\[([^\]]*)\]", write, advice)
 
 
 def _read_units(place: Path, units: Any, system: System) -> dict[str, str]:

@@ -19,7 +19,7 @@ from lodekit.system.tree import (
     walk_equation,
 )
 
-__all__ = ["coefficient_names", "find_channels", "lonely_names"]
+__all__ = ["coefficient_names", "find_channels", "lonely_names", "single_names"]
 
 
 def find_channels(equations: Iterable[Equation], parameters: Sequence[str]) -> list[str]:
@@ -48,6 +48,21 @@ def lonely_names(equations: Iterable[Equation], channels: Sequence[str]) -> list
         inside = {part.name for node in moved for part in walk(node) if isinstance(part, Name)}
         beside |= set(names) - inside if moved else set()
     return [name for name in channels if count[name] == 1 and name in beside]
+
+
+def single_names(equations: Iterable[Equation], channels: Sequence[str]) -> list[str]:
+    """Return the `channels` that stand once only in the `equations`, and not for themselves on one side of one.
+
+    What stands for itself, as y does in y = x + w, is defined there.
+    """
+    count, defined = dict.fromkeys(channels, 0), set[str]()
+    for equation in equations:
+        for side in (each for each in (equation.left, equation.right) if each is not None):
+            defined |= {side.name} if isinstance(side, Name) else set()
+            for node in walk(side):
+                if isinstance(node, Name) and node.name in count:
+                    count[node.name] += 1
+    return [name for name in channels if count[name] == 1 and name not in defined]
 
 
 def _is_derivative(node: Expression) -> bool:

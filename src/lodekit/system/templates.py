@@ -44,6 +44,7 @@ _NOISE_LINES = (
     "# {0} = 0.1",
     "",
     "# Columns of the measurement file, where their names differ: a name, or a number from one.",
+    '# For shorter names, write T for {0} throughout this file, and here: T = "NAME OF ITS COLUMN".',
 )
 
 
@@ -100,13 +101,14 @@ def format_system_file(
 
     Examples
     --------
-    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:7]:
+    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:8]:
     ...     print(line)
     # Show what the equations imply: lodekit inspect THIS_FILE
     # Fit them to measurements:      lodekit fit THIS_FILE data.csv
     title = "A tank"
     <BLANKLINE>
     # x' is the derivative in time; a name that is no parameter is a channel.
+    # With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.
     equations = [
       "x' = -a*x + u",
     """
@@ -143,6 +145,7 @@ def _describe_equations(own: Contents, equations: Sequence[str], channels: Seque
     return [
         *([f"# {own.remark}"] if own.remark else []),
         "# x' is the derivative in time; a name that is no parameter is a channel.",
+        "# With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.",
         "equations = [",
         *(f"  {_quote(equation)}," for equation in equations),
         *([] if equations else ['  # "tau*y\' + y = K*u",']),
