@@ -259,7 +259,7 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     values, deviations = expected_of(prior, noise, every, times, (x, u))
     for length in (None, 1):
         posterior = MarkovEngine(cut_blocks(prior, measurements.series, length)).posterior(hyper)
-        assert posterior.value == pytest.approx(values[0], rel=1e-11)
+        assert posterior.value == pytest.approx(values[0], rel=1e-10)
         found = posterior.mean(prior.observables, np.array(every))
         np.testing.assert_allclose(found, values[1], rtol=0, atol=1e-10 * np.abs(values[1]).max())
         found = np.sqrt(posterior.variance(prior.observables, np.array(every)))
