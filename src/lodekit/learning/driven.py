@@ -19,7 +19,7 @@ from lodekit.learning.guesses.delays import delay_grid, delay_parameters
 from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.guesses.simulated import Fitted, Simulation
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import HOPELESS, Optimum
+from lodekit.learning.search import GROWN, HOPELESS, Optimum, is_idle
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.system.system import System
 
@@ -259,12 +259,12 @@ def search_along(objective: Objective, x0: Array, curvature: Array, tolerance: f
 
     def watch(intermediate_result: OptimizeResult) -> None:
         values.append(-float(intermediate_result.fun))
-        if len(values) > 1 and values[-1] - values[-2] < max(tolerance, 1e-13 * abs(values[-1])):
+        if len(values) > 1 and is_idle(values[-2], values[-1], tolerance):
             raise StopIteration
 
     options = {"maxiter": _SEARCH, "maxcor": 30, "ftol": 0.0, "gtol": 1e-6}
     found = minimize(descend, np.zeros(len(x0)), jac=True, method="L-BFGS-B", options=options, callback=watch)
     settled = bool(found.success or "StopIteration" in str(found.message))
-    message = "the evidence does not grow any more" if settled else str(found.message)
+    message = GROWN if settled else str(found.message)
     inner = np.zeros(len(x0), dtype=bool)
     return Optimum(x0 + axes @ found.x, -float(found.fun), settled, message, int(found.nfev), inner)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lodekit.learning.charts import Linear, Logarithmic, put_at_walls
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import UNKNOWN_AHEAD, Optimum
+from lodekit.learning.search import GROWN, UNKNOWN_AHEAD, Optimum
 
 __all__ = ["polish"]
 
@@ -244,7 +244,7 @@ class _Climber:
         promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, _LOUDEST) ** 2
         if not self.best.converged and promise < _SETTLED + blind:
             # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
-            self.best = replace(self.best, converged=True, message="the evidence does not grow any more")
+            self.best = replace(self.best, converged=True, message=GROWN)
         elif np.isfinite(promise) and promise > _STEEP * (100.0 + abs(self.best.value)) + blind:
             # Uphill nothing is known: rounding leaves too few digits there.
             self.best = replace(self.best, converged=False, message=UNKNOWN_AHEAD)

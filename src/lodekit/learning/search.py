@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["HOPELESS", "UNKNOWN_AHEAD", "Optimum", "limits_around", "search"]
+__all__ = ["GROWN", "HOPELESS", "UNKNOWN_AHEAD", "Optimum", "is_idle", "limits_around", "search"]
 
 Array = NDArray[np.float64]
 
@@ -23,8 +23,20 @@ _NEAR = 0.3
 _FAR, _STRIDE = 40.0, 2.0
 #: How far below its start the logarithm of the deviation of a disturbance may get: next to nothing.
 _FAINT = 20.0
+#: How far from its start the logarithm of a deviation of modes may get: those that data do without shrink for ever.
+_MODES_FAR = 30.0
+#: So many times the spread of the data is more noise than there can be.
+_LOUDEST = 1e2
+#: This close to a limit, an entry sits there; this close to the longest lengthscale, as a share, that one does.
+_AT, _AT_LONGEST = 1e-6, 0.99
+#: Below this, relative to the objective, a gain cannot be told from rounding errors.
+_ROUNDING = 1e-13
+#: A search that ends where no slope is larger than this, relative to the objective, has converged.
+_FLAT = 1e-3
 #: What a search is told of a point where nothing finite can be said.
 HOPELESS = -1e12
+#: Why a search ended that has come to its end.
+GROWN = "the evidence does not grow any more"
 #: Why a search ended that could have gone on, had the evidence been known there.
 UNKNOWN_AHEAD = "the evidence grows where it is not known"
 
@@ -107,13 +119,28 @@ def _bounds(objective: Objective, x0: Array, centre: Array) -> list[tuple[float,
     floors = np.maximum(np.log(reach.shortest), x0[blocks.lengthscales] - np.log(reach.stride))
     limits += [(float(floor), float(np.log(reach.longest))) for floor in floors]
     limits += [(float(x) - reach.deviations, float(x) + reach.deviations) for x in centre[blocks.deviations]]
-    limits += [(float(x) - 30.0, float(x) + 30.0) for x in x0[blocks.mode_deviations]]
+    limits += [(float(x) - _MODES_FAR, float(x) + _MODES_FAR) for x in x0[blocks.mode_deviations]]
     noise = engine.prior.noise
     for floor, unit in zip(noise.floors[: layout.noise_levels], noise.units, strict=False):
-        limits.append((float(np.log(floor)), float(np.log(1e2 * unit))))
+        limits.append((float(np.log(floor)), float(np.log(_LOUDEST * unit))))
     limits += [(float(np.log(reach.shortest)), float(np.log(reach.longest)))] * layout.coloured
     limits += [(float(x) - _FAINT, float(x) + _FAR) for x in centre[blocks.disturbance_deviations]]
     return limits
+
+
+def is_idle(before: float, after: float, tolerance: float) -> bool:
+    """Return whether a step has gained too little for another one.
+
+    The gain counts in the unit of the evidence, not relative to it, down to its rounding errors.
+
+    Parameters
+    ----------
+    before, after : float
+        The objective before the step and after it.
+    tolerance : float
+        What a step has to gain.
+    """
+    return after - before < max(tolerance, _ROUNDING * abs(after))
 
 
 def limits_around(objective: Objective, x: Array) -> tuple[Array, Array]:
@@ -183,10 +210,10 @@ def _stuck(objective: Objective, found: Optimum, centre: Array) -> NDArray[np.bo
     """Return which entries ended at the limit of their stride, and could go farther, shape (n,)."""
     blocks = objective.layout.blocks
     inner = np.zeros(objective.layout.size, dtype=bool)
-    inner[blocks.theta] = np.abs(found.x[blocks.theta] - centre[blocks.theta]) < _FAR - 1e-6
+    inner[blocks.theta] = np.abs(found.x[blocks.theta] - centre[blocks.theta]) < _FAR - _AT
     lengthscales = found.x[blocks.lengthscales]
     reach = objective.engine.limits
-    shortest, longest = float(np.log(reach.shortest)) + 1e-6, float(np.log(0.99 * reach.longest))
+    shortest, longest = float(np.log(reach.shortest)) + _AT, float(np.log(_AT_LONGEST * reach.longest))
     inner[blocks.lengthscales] = (lengthscales > shortest) & (lengthscales < longest)
     return found.at_bound & inner
 
@@ -229,8 +256,7 @@ def _search(
     def watch(intermediate_result: OptimizeResult) -> None:
         x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
         values.append(value)
-        # The gain of a step counts in the unit of the evidence, not relative to it, down to its rounding errors.
-        if len(values) > 1 and value - values[-2] < max(tolerance, 1e-13 * abs(value)):
+        if len(values) > 1 and is_idle(values[-2], value, tolerance):
             raise StopIteration
         if rival is not None and rival.is_met(x, value, objective.layout, agree):
             raise StopIteration
@@ -241,10 +267,10 @@ def _search(
         descend, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=box, options=options, callback=watch
     )
     x, value = np.clip(start + scale * found.x, low, high), -unit * float(found.fun)
-    at_bound = (x <= low + 1e-6) | (x >= high - 1e-6)
+    at_bound = (x <= low + _AT) | (x >= high - _AT)
     gradient = np.where(at_bound, 0.0, unit * found.jac / scale)
-    flat = float(np.max(np.abs(gradient), initial=0.0)) < 1e-3 * max(1.0, abs(value))
-    message = "the evidence does not grow any more" if "StopIteration" in str(found.message) else str(found.message)
+    flat = float(np.max(np.abs(gradient), initial=0.0)) < _FLAT * max(1.0, abs(value))
+    message = GROWN if "StopIteration" in str(found.message) else str(found.message)
     converged = bool(found.success or flat or "StopIteration" in str(found.message))
     # One that looks where a start leads need not go on.
     is_steep = not flat and rival is None and found.nit < iterations
