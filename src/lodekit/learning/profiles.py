@@ -249,9 +249,7 @@ def _steps(transform: Transform, start: float, sign: int) -> list[float]:
     return [transform.inverse(value + sign * share * size) for share in _MULTIPLES]
 
 
-def _fall(
-    land: Landscape, transform: Transform, position: int, sign: int, path: Path
-) -> tuple[Array, float] | None:
+def _fall(land: Landscape, transform: Transform, position: int, sign: int, path: Path) -> tuple[Array, float] | None:
     """Return the last point before the evidence falls on one side, and the step that makes it fall, if one does.
 
     Points are added to the path.
