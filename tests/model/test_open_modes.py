@@ -185,7 +185,7 @@ def test_inputs_that_begin_far_from_zero_cost_nothing() -> None:
     assert found[1] == pytest.approx(found[0], abs=0.1)
 
 
-#: A motor of which the torque constant acts back on the current by less than the noise; it divides inertia and friction.
+#: A motor of which the torque constant acts back on the current by less than the noise.
 MOTOR = ["J*w' = K*i - b*w", "L*i' = V - K*w - R*i"]
 MOTOR_STEP, MOTOR_ROWS, MOTOR_NOISE = 0.1, 50, np.array([0.05, 0.1])
 
@@ -240,7 +240,7 @@ def test_what_may_be_nothing_is_bounded_and_leaves_open_what_follows_it(motor: d
     gp = fit_motor(motor, free | {"L": lk.Parameter(fixed=0.5)})
     for name in ("J", "b", "K"):
         assert not gp.parameters_[name].identified
-    # The resistance that goes with the true constant is inside; that with one of 0.2, which loses ten in squares, is not.
+    # The resistance that goes with the true constant is inside; that with one of 0.2, which loses ten, is not.
     inside, outside = (least_squares(lambda R, K=K: left_by_motor(motor, K, R[0]), [1.0]).x[0] for K in (0.05, 0.2))
     low, high = gp.parameters_["R"].interval
     assert outside < low < inside < high

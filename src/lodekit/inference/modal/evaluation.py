@@ -195,8 +195,8 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     left = np.concatenate([rest[part] for part in found.reached])
     # Amplitudes of modes that look nearly alike are large and cancel; what rounding leaves of them is no rest.
     left -= turned @ (turned.T @ left - inverse.T @ found.mean)
-    for place, part in zip(found.reached, np.split(left, ends), strict=True):
-        rest[place] = part
+    for place, own_rest in zip(found.reached, np.split(left, ends), strict=True):
+        rest[place] = own_rest
     slopes = left[:, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
     noise = np.zeros(len(hyper.noise))
