@@ -183,3 +183,64 @@ def test_inputs_that_begin_far_from_zero_cost_nothing() -> None:
         shifted = {"y": record["y"], "u": record["u"] + offset}
         found.append(lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(record["t"], shifted).log_evidence_)
     assert found[1] == pytest.approx(found[0], abs=0.1)
+
+
+#: A motor of which the torque constant acts back on the current by less than the noise.
+MOTOR = ["J*w' = K*i - b*w", "L*i' = V - K*w - R*i"]
+MOTOR_STEP, MOTOR_ROWS, MOTOR_NOISE = 0.1, 50, np.array([0.05, 0.1])
+
+
+def turn(K: float, R: float, V: Array, start: Array) -> Array:
+    """Return speed and current, shape (n, 2), with J / K = 0.2, b / K = 2 and L = 0.5, by a matrix exponential."""
+    block = np.array([[-10.0, 5.0, 0.0], [-K / 0.5, -R / 0.5, 2.0], [0.0, 0.0, 0.0]])
+    whole, states = expm(MOTOR_STEP * block), [start]
+    for held in V[:-1]:
+        states.append(whole[:2, :2] @ states[-1] + whole[:2, 2] * held)
+    return np.array(states)
+
+
+@pytest.fixture(scope="module")
+def motor() -> dict[str, Array]:
+    generator = np.random.default_rng(0)
+    V = np.repeat(generator.uniform(0, 10, 5), 10)
+    made = turn(0.05, 1.0, V, np.zeros(2)) + MOTOR_NOISE * generator.normal(size=(MOTOR_ROWS, 2))
+    return {"V": V, "w": made[:, 0], "i": made[:, 1]}
+
+
+def left_by_motor(record: dict[str, Array], K: float, R: float) -> Array:
+    """Return what the best initial state leaves of speed and current in units of the noise, shape (2n,)."""
+    quiet = turn(K, R, record["V"], np.zeros(2))
+    parts = [turn(K, R, 0.0 * record["V"], start) / MOTOR_NOISE for start in np.eye(2)]
+    modes = np.column_stack([part.ravel() for part in parts])
+    rest = ((np.column_stack([record["w"], record["i"]]) - quiet) / MOTOR_NOISE).ravel()
+    return np.asarray(rest - modes @ np.linalg.lstsq(modes, rest, rcond=None)[0])
+
+
+def fit_motor(record: dict[str, Array], parameters: dict[str, lk.Parameter]) -> lk.LODEGP:
+    gp = lk.LODEGP(lk.System(MOTOR, parameters=parameters), inputs={"V": "hold"}, random_state=0, restarts=1)
+    noise = {"w": float(MOTOR_NOISE[0]), "i": float(MOTOR_NOISE[1])}
+    return gp.fit(MOTOR_STEP * np.arange(float(MOTOR_ROWS)), record, noise_std=noise)
+
+
+def test_modes_that_look_alike_gain_nothing(motor: dict[str, Array]) -> None:
+    """Along a valley in which they become alike to rounding, the evidence is that of least squares throughout."""
+    found, expected = [], []
+    for K in (1.0, 0.05, 1e-6, 1e-9, 1e-12):
+        R = 1.025 - 0.5 * K
+        values = {"J": 0.2 * K, "b": 2.0 * K, "K": K, "R": R, "L": 0.5}
+        gp = fit_motor(motor, {name: lk.Parameter(fixed=value) for name, value in values.items()})
+        found.append(gp.log_evidence_)
+        expected.append(-0.5 * float(np.sum(left_by_motor(motor, K, R) ** 2)))
+    np.testing.assert_allclose(np.subtract(found, found[1]), np.subtract(expected, expected[1]), atol=3e-3)
+
+
+def test_what_may_be_nothing_is_bounded_and_leaves_open_what_follows_it(motor: dict[str, Array]) -> None:
+    """The torque constant may be zero, and the resistance makes up for it: least squares tells how far it goes."""
+    free = {name: lk.Parameter(positive=True) for name in ("J", "b", "R", "K")}
+    gp = fit_motor(motor, free | {"L": lk.Parameter(fixed=0.5)})
+    for name in ("J", "b", "K"):
+        assert not gp.parameters_[name].identified
+    # The resistance that goes with the true constant is inside; that with one of 0.2, which loses ten, is not.
+    inside, outside = (least_squares(lambda R, K=K: left_by_motor(motor, K, R[0]), [1.0]).x[0] for K in (0.05, 0.2))
+    low, high = gp.parameters_["R"].interval
+    assert outside < low < inside < high

@@ -95,9 +95,12 @@ def _path(land: Landscape, place: int) -> Path:
 
     def moved(x: Array, share: float) -> tuple[Array, float]:
         step = min(share * transform.size, room)
+        target = transform.inverse(transform.low + step if is_low else transform.high - step)
         point = x.copy()
-        point[place] = transform.inverse(transform.low + step if is_low else transform.high - step)
-        point = land.settle(point)
+        point[place] = target
+        # What is known relative to it goes along, over many orders of magnitude from so near to the bound.
+        beside = x + (target - float(x[place])) * land.along[:, 0]
+        point = land.settle(max((point, beside), key=land.height))
         return point, min(land.height(point), 0.0)
 
     def between(first: float, last: float, x: Array) -> Iterator[tuple[float, Array, float]]:

@@ -285,16 +285,19 @@ class Layout:
 
     def correction(self, x: Array) -> float:
         """Return what open modes give back beside the evidence at a vector of shape (n,); zero where there are none."""
-        return 0.0 if self.open_modes is None else self.open_modes.correction(self.parameters(x, self.learned))
+        return self.correction_at(self.parameters(x, self.learned))
+
+    def correction_at(self, theta: Array) -> float:
+        """Return the same at values of the parameters, shape (p,)."""
+        return 0.0 if self.open_modes is None else self.open_modes.correction(theta)
 
     def correction_slope(self, x: Array) -> Array:
         """Return the gradient of `correction` in the vector, shape (n,)."""
         found = np.zeros(self.size)
         if self.open_modes is not None and len(self.learned):
             theta = self.open_modes.pull(self.parameters(x, self.learned), np.zeros(self.mode_groups), 1.0)
-            found[: len(self.learned)] = [
-                theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)
-            ]
+            slopes = [self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
+            found[: len(slopes)] = theta[list(self.learned)] * slopes
         return found
 
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:

@@ -101,7 +101,7 @@ class Warm:
         names = setup.system.plain_channels
         with setup.threads(), np.errstate(all="ignore"):
             mean = setup.posterior(hyper).mean(setup.reader.compile_plain(names, setup.prior.units), at)
-            evidence = self.setup.engine.value(hyper)
+            evidence = self.setup.engine.value(hyper) + layout.correction_at(theta)
         if not np.isfinite(mean).all():
             raise LodekitError("the curve is not finite at these values; move the sliders")
         return Curve(tuple(names), at, mean, float(evidence))

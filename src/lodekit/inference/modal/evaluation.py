@@ -189,10 +189,15 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
 
     Minus half the deviance has the derivative ``r mu^T - D A^-1`` in the design, and the rest in the known functions.
     """
-    prior, observables, design, rest = data.prior, data.observables, found.design, found.rest
-    inverse, ends = found.inverse_root, _ends(found.reached)
-    covered = _covered(design, inverse)
-    slopes = np.concatenate([rest[part] for part in found.reached])[:, None] * found.mean - covered
+    prior, observables, design, rest = data.prior, data.observables, found.design, found.rest.copy()
+    (turned, inverse), ends = _orthogonal(design, found.inverse_root), _ends(found.reached)
+    covered = turned @ inverse.T
+    left = np.concatenate([rest[part] for part in found.reached])
+    # Amplitudes of modes that look nearly alike are large and cancel; what rounding leaves of them is no rest.
+    left -= turned @ (turned.T @ left - inverse.T @ found.mean)
+    for place, own_rest in zip(found.reached, np.split(left, ends), strict=True):
+        rest[place] = own_rest
+    slopes = left[:, None] * found.mean - covered
     mode_deviations = prior.sum_groups(np.sum(slopes * design, axis=0))
     noise = np.zeros(len(hyper.noise))
     shares = np.split(np.sum(covered * design, axis=1), ends)
@@ -210,20 +215,24 @@ def _gradient(data: ModalData, hyper: Hyperparameters, found: Regression) -> Hyp
     return Hyperparameters(theta, none, none, mode_deviations, noise)
 
 
-def _covered(design: Array, inverse: Array) -> Array:
-    """Return ``D A^-1 = (D R^-1) R^-T``, shape (a, r).
+def _orthogonal(design: Array, inverse: Array) -> tuple[Array, Array]:
+    """Return ``D R^-1``, shape (a, r), and ``R^-1``, with columns made orthogonal a second time.
 
-    Columns of ``D R^-1`` are made orthogonal a second time: modes that look nearly alike cost digits in them, and would
-    cost as many once more in the product.
+    Modes that look nearly alike cost digits in them, and would cost as many once more in products.
+
+    Parameters
+    ----------
+    design : array, shape (a, r)
+    inverse : array, shape (r, r)
+        ``R^-1``, as it was found.
     """
-    turned = design @ inverse
-    again = inverse
+    turned, again = design @ inverse, inverse
     for start in range(0, len(turned), _ROWS):
         again = np.asarray(np.linalg.qr(np.concatenate([again, turned[start : start + _ROWS]]), mode="r"))
-    if not len(turned) or not np.diag(again).all():
-        return np.asarray(turned @ inverse.T)
+    if not len(turned) or not np.isfinite(again).all() or not np.diag(again).all():
+        return turned, inverse
     closer = np.asarray(solve_triangular(again, np.eye(len(again)), check_finite=False))
-    return np.asarray((turned @ closer) @ (inverse @ closer).T)
+    return turned @ closer, inverse @ closer
 
 
 def _in_variances(rest: Array, share: Array, count: int, deviation: Array) -> Array:
