@@ -35,6 +35,7 @@ from lodekit.validated import Ahead, ChannelValidation, Validation
 __all__ = ["validate"]
 
 Array = NDArray[np.float64]
+_Again = Callable[[Hyperparameters], Turns | None]
 #: The prior of an initial state is so many times as wide as what is to be explained.
 _WIDE = 10.0
 
@@ -104,9 +105,7 @@ def validate(
     counts = {item.observable: item.count for item in fit.measurements.summaries}
     errors = [replace(own, learned=counts.get(own.name, 0)) for own in errors]
     misses = find_misses(errors, record.inputs, delayed, fit.labels.units.get("t", ""))
-    found = tuple(
-        replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels
-    )
+    found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
     doubts = tuple(_doubts(fit))
     return Validation(found, words, (*record.inputs, *known), fit.labels.units, record.inputs, doubts)
 
@@ -232,9 +231,7 @@ class _Run:
                 found[number] = max(found[number], size / float(np.sqrt(usable.min())))
         return found
 
-    def predict(
-        self, used: Measurements, targets: Sequence[Series]
-    ) -> tuple[list[ChannelValidation], list[Errors]]:
+    def predict(self, used: Measurements, targets: Sequence[Series]) -> tuple[list[ChannelValidation], list[Errors]]:
         """Return predictions from some measurements for others, and their errors."""
         fit, setup = self.fit, self.setup(used)
         starts = self.starts(setup)
@@ -269,7 +266,9 @@ class _Run:
             def again(hyper: Hyperparameters, run: Sequence[Series] = run) -> Turns | None:
                 return take_turns(engine, setup.prior, run, replace(hyper, **change), first)
 
-            def answer(hyper: Hyperparameters, again: Callable[[Hyperparameters], Turns | None] = again) -> Array | None:
+            def answer(
+                hyper: Hyperparameters, again: Callable[[Hyperparameters], Turns | None] = again
+            ) -> Array | None:
                 own = again(hyper)
                 return None if own is None else own.innovations * own.deviations
 

@@ -12,7 +12,16 @@ from lodekit.data.tables.advice import Advice
 from lodekit.errors import DataError, EquationError
 from lodekit.intervals import find_interval
 
-__all__ = ["LEFT_OUT", "Columns", "find_all_columns", "find_columns", "is_time_name", "list_columns", "read_mapping", "recall_names"]
+__all__ = [
+    "LEFT_OUT",
+    "Columns",
+    "find_all_columns",
+    "find_columns",
+    "is_time_name",
+    "list_columns",
+    "read_mapping",
+    "recall_names",
+]
 
 #: What stands for a column where a channel is not to be read.
 LEFT_OUT = "-"
