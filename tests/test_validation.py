@@ -258,6 +258,31 @@ def test_options_are_checked(gp: lk.LODEGP, options: dict[str, Any], message: st
         gp.validate(*record(2, 3.0), **options)
 
 
+def test_columns_are_those_of_the_fit(tmp_path: Path) -> None:
+    def write(name: str, seed: int, heads: str = "Zeit;Temp. 1;Power") -> str:
+        times, data = record(seed, 1.0)
+        rows = zip(times.tolist(), data["y"].tolist(), data["u"].tolist(), strict=True)
+        (tmp_path / name).write_text(heads + "\n" + "\n".join(f"{t!r};{y!r};{u!r}" for t, y, u in rows) + "\n")
+        return str(tmp_path / name)
+
+    system = lk.System("tau*y' + y = K*u", parameters={"tau": lk.Parameter(fixed=3.0), "K": lk.Parameter(fixed=2.0)})
+    places = {"t": "Zeit", "y": "Temp. 1", "u": "Power"}
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(write("log.csv", 1), columns=places)
+    day = write("day.csv", 2)
+    expected = gp.validate(*record(2, 1.0), ahead=())["y"].mean
+    assert gp.validate(day, ahead=())["y"].mean == pytest.approx(expected)
+    # The model is kept in the folder of its fit, and knows its columns there.
+    (tmp_path / "log-fit").mkdir()
+    gp.save(tmp_path / "log-fit" / "model.lodekit")
+    again = lk.LODEGP.load(tmp_path / "log-fit")
+    assert again.validate(day, ahead=())["y"].mean == pytest.approx(expected)
+    # What is said goes before, and files that are called otherwise are read as any.
+    assert again.validate(write("b.csv", 2, "t;y;Power"), ahead=())["y"].mean == pytest.approx(expected)
+    other = again.validate(write("c.csv", 2, "Zeit;x;Power"), columns={"y": "x"}, ahead=())
+    assert other["y"].mean == pytest.approx(expected)
+    assert again.update(day, record="day", relearn=False).records_ == ("0", "day")
+
+
 def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     times, data = record(2, 3.0)
     gp.save(tmp_path / "plant.lodekit")

@@ -16,7 +16,10 @@ try:
 except ImportError:  # Windows, where a file that is open cannot be removed: that says as much as a lock
     flock = None  # type: ignore[assignment]
 
-__all__ = ["check_folder", "make_folder", "set_aside", "write_file"]
+__all__ = ["MODEL", "check_folder", "make_folder", "set_aside", "write_file"]
+
+#: What a fitted model is called in the folder of its fit.
+MODEL = "model.lodekit"
 
 _ATTEMPTS = 100
 

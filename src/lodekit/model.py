@@ -238,7 +238,7 @@ class LODEGP:
         ----------
         t, Y, noise_std, time, columns
             As in `fit`, for the new measurements alone: later ones, or other channels at any time. Dates are counted
-            from the same origin.
+            from the same origin, and columns are those of the fit where nothing else is said.
         relearn : bool
             Whether parameters and hyperparameters are learned anew, or kept as they are.
         record : str or int, optional
@@ -257,8 +257,8 @@ class LODEGP:
         if self.system.definition() != fit.system.definition():
             raise LodekitError("the system was changed after the fit; call fit with all measurements")
         since = fit.clock.origin
-        units = fit.labels.units
-        source = self._read(t, Y, noise_std, time=time, columns=columns, since=since, units=units)
+        known = {"since": since, "units": fit.labels.units, "recalled": fit.labels.columns}
+        source = self._read(t, Y, noise_std, time=time, columns=columns, **known)
         if source.origin != since and source.origin is not None:
             expected = "times as numbers, like those of the fit" if since is None else f"dates counted from {since}"
             raise DataError(f"expected {expected}, got dates counted from {source.origin}")
@@ -350,7 +350,7 @@ class LODEGP:
         Parameters
         ----------
         path : str or Path
-            The file.
+            The file, or the folder that ``lodekit fit`` has written.
 
         Examples
         --------

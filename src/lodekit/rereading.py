@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lodekit.data.sources import Source, read_source
-from lodekit.data.tables.columns import LEFT_OUT
+from lodekit.data.tables.columns import recall_names as recall_known
 from lodekit.data.tables.reading import open_table
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
@@ -42,14 +42,7 @@ def recall_names(gp: LODEGP, names: Sequence[str]) -> dict[str, str]:
     names : sequence of str
         Of the columns of a file.
     """
-    known = dict(gp.fit_.labels.columns)
-    has_header = list(names) != [str(number) for number in range(1, len(names) + 1)]
-    # The number of a column says nothing about a file that has names, and may have them in another order.
-    return {
-        name: column
-        for name, column in known.items()
-        if column == LEFT_OUT or (column in names and column.isdigit() != has_header)
-    }
+    return recall_known(gp.fit_.labels.columns, names)
 
 
 def file_options(gp: LODEGP) -> dict[str, Any]:

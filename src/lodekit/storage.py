@@ -16,6 +16,7 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Pool, Record
 from lodekit.data.statistics import Statistics
 from lodekit.data.units import Units
+from lodekit.files import MODEL
 from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.labels import Labels
@@ -89,8 +90,10 @@ def load_fit(path: str | Path) -> Fit:
     Parameters
     ----------
     path : str or Path
-        The file, of this format or one of the five before.
+        The file, of this format or one of the five before; or the folder of a fit, which holds it.
     """
+    inside = Path(path) / MODEL if isinstance(path, str | Path) else None
+    path = inside if inside is not None and inside.is_file() else path
     state, arrays = _read_state(path)
     try:
         measurements, starts = _unpack_records(state, arrays)

@@ -65,8 +65,8 @@ class ChannelValidation:
     ahead : dict of int or str to Ahead
         For so many rows, or times, ahead: fit percentage, root mean square of the errors, and coverage.
     misses : tuple of str
-        What speaks against the model here, in words: a band that holds too little, errors that are correlated or go with
-        an input by more than chance.
+        What speaks against the model here, in words: a band that holds too little, errors that are correlated or go
+        with an input by more than chance.
     """
 
     name: str

@@ -34,6 +34,7 @@ from lodekit.wording import join_words
 __all__ = ["validate"]
 
 Array = NDArray[np.float64]
+_Again = Callable[[Hyperparameters], Turns | None]
 #: The prior of an initial state is so many times as wide as what is to be explained.
 _WIDE = 10.0
 
@@ -60,7 +61,7 @@ def validate(
     Parameters
     ----------
     t, Y, noise_std, time, columns, dt
-        The record, as in `fit`.
+        The record, as in `fit`; columns are those of the file of the fit where nothing else is said.
     given : str or sequence of str, optional
         Where the fit has no known inputs: the channels that are taken as known over the whole record, by conditioning
         on their measurements. By default those that leave nothing free, where that is clear.
@@ -119,7 +120,7 @@ def _doubts(fit: Fit) -> Iterator[str]:
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
     """Return a record as measurements with known noise, and with the inputs of the fit."""
     options |= {"check": ObservableReader(fit.system).read, "check_units": unit_check(fit.system)}
-    options |= {"since": fit.clock.origin, "units": fit.labels.units}
+    options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
     source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
     if isinstance(record, Pool):

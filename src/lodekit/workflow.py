@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lodekit.columns import format_columns, predict_columns
 from lodekit.errors import LodekitError
-from lodekit.files import make_folder, write_file
+from lodekit.files import MODEL, make_folder, write_file
 from lodekit.progress import waiting
 from lodekit.summary import plain_values
 from lodekit.system.files import SystemFile
@@ -38,8 +38,6 @@ __all__ = [
     "write_results",
 ]
 
-#: What a fitted model is called in the folder of its fit.
-MODEL = "model.lodekit"
 #: What a fit may write; a file of measurements beside it is never taken for one of these.
 RESULTS = {
     *("report.html", "predictions.csv", MODEL),

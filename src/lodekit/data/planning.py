@@ -11,7 +11,7 @@ from typing import Any
 from lodekit.data.clock import Clock
 from lodekit.data.streams import naming
 from lodekit.data.tables.advice import Advice
-from lodekit.data.tables.columns import Columns, find_all_columns
+from lodekit.data.tables.columns import Columns, find_all_columns, recall_names
 from lodekit.data.tables.headers import ColumnUnits, convert_columns, find_unit
 from lodekit.data.tables.instants import SteppedTable
 from lodekit.data.tables.noise import KnownNoise
@@ -37,6 +37,8 @@ class Request:
     columns : dict of observable to column, optional
         For columns of tables with other names: a name, or a number counted from one (the label itself where a DataFrame
         calls its columns by numbers). ``t`` is the time, ``std(f1)`` the known noise of f1.
+    recalled : dict of str to str
+        Where files before these had them; what is asked for goes before, and what is not there does no harm.
     header : bool, optional
         Whether text files start with the names of their columns; found out by default.
     dt : float, optional
@@ -64,6 +66,7 @@ class Request:
     noise: KnownNoise = field(default_factory=KnownNoise)
     time: str | None = None
     columns: Mapping[str, Any] | None = None
+    recalled: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
     dt: float | None = None
     records: str | None = None
@@ -129,10 +132,23 @@ def _limit_plans(plans: Sequence[Plan], request: Request, unit: str) -> list[Pla
     return [replace(plan, window=(edges[0], edges[1])) for plan in plans]
 
 
+def _recall(tables: Mapping[str, TableSource], request: Request) -> dict[str, Any]:
+    """Return where columns are asked for, or were in files before, as far as all tables have these."""
+    found = {**request.recalled}
+    for table in tables.values():
+        found = recall_names(found, [str(name) for name in table.names])
+    if request.time is not None or any(isinstance(table, SteppedTable) for table in tables.values()):
+        found.pop("t", None)
+    asked = dict(request.columns or {})
+    taken = {str(column) for column in asked.values()}
+    return {name: column for name, column in found.items() if column not in taken} | asked
+
+
 def _find_columns(tables: Mapping[str, TableSource], request: Request) -> list[Columns]:
     columns, noise = request.columns, request.noise
     if columns is not None and not isinstance(columns, Mapping):
         raise DataError(f"expected columns as a dict of observable to column, got {type(columns).__name__}")
+    columns = _recall(tables, request)
     mapping = {f"std({name})": column for name, column in noise.columns.items()}
     for key, column in (columns or {}).items():
         if mapping.setdefault(key, column) != column:

@@ -50,20 +50,24 @@ class Source:
         What was found out about files, in words.
     units : dict of str to str
         Units of channels and of the time ``t``, as far as the data tell them.
+    places : dict of str to str
+        Columns of channels and of the time ``t``, as far as they were said.
     """
 
     measurements: Measurements
     origin: datetime | None = None
     notes: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, Any]:
         """What a model calls things, as far as the data tell it: units, and the origin of time where it has dates."""
-        if self.origin is None and not self.units:
+        if self.origin is None and not self.units and not self.places:
             return {}
         origin = "" if self.origin is None else self.origin.isoformat()
-        return {"title": "", "units": dict(self.units), "origin": origin}
+        found = {"title": "", "units": dict(self.units), "origin": origin}
+        return found | {"columns": dict(self.places)} if self.places else found
 
 
 def read_source(
@@ -116,7 +120,10 @@ def read_source(
     joined, remarks = join_groups(groups, plans) if request.records is None else (groups, [])
     records, notes = read_records(joined, plans, request, large=_is_large(tables))
     kept = {name: unit for name, unit in told.items() if name in channels or name == "t"}
-    return Source(Pool.together(records), plans[0].origin, (*remarks, *describe_records(records), *notes), kept)
+    asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
+    places = {name: str(column) for name, column in asked.items()}
+    notes = (*remarks, *describe_records(records), *notes)
+    return Source(Pool.together(records), plans[0].origin, notes, kept, places)
 
 
 def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source:

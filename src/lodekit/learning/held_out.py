@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.learning.residuals import Check
-from lodekit.learning.whiteness import LEVEL, judge_whiteness
+from lodekit.learning.residuals import Check, amount
+from lodekit.learning.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
 from lodekit.wording import join_words
 
 __all__ = ["Errors", "find_misses", "join_errors"]
@@ -25,6 +25,10 @@ Array = NDArray[np.float64]
 _SHARE, _NORMAL_95, _SLACK = 0.95, 1.959963984540054, 0.05
 #: The density of a standard normal number at the edge of that band.
 _DENSITY = 0.05844507
+#: Correlations below this do not matter; those with changes of inputs count above so many deviations.
+_SMALL, _SURE = 0.1, 3.5
+#: Over how many times such changes are tried, each twice the last; and the largest lag of correlations.
+_WINDOWS, _LONGEST = 10, 200
 #: By how many deviations of a share by chance it may miss.
 _DEVIATIONS = 3.0
 
@@ -115,7 +119,8 @@ def find_misses(
         whiteness = judge_whiteness(own.times, left, innovations=own.innovations, inputs=inputs, level=level)
         memory = 0.0 if whiteness is None else whiteness.lags[0]
         check = Check(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness)
-        found[own.name] = (*_band(own), *_memory(check, time_unit), *_links(check, delayed, time_unit))
+        linked = _linked(check, inputs, own.times, left, time_unit)
+        found[own.name] = (*_band(own), *_memory(check, time_unit, bool(linked)), *_links(linked, delayed))
     return found
 
 
@@ -139,26 +144,65 @@ def _band(own: Errors) -> list[str]:
         return []
     ahead = " one row ahead" * own.innovations
     return [
-        f"its 95 % band{ahead} holds {own.coverage:.0%}, where {own.least:.0%} is the least: the model is surer than it "
-        "should be, or this plant is not that of the fit"
+        f"its 95 % band{ahead} holds {own.coverage:.0%}, where {own.least:.0%} is the least: the model is surer than "
+        "it should be, or this plant is not that of the fit"
     ]
 
 
-def _memory(check: Check, time_unit: str) -> list[str]:
+def _memory(check: Check, time_unit: str, is_linked: bool) -> list[str]:
     if not check.is_correlated:
         return []
     kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
-    text = f"errors{kind} are correlated ({check.lag}): the equations miss something"
-    linked = check.whiteness is not None and check.whiteness.linked
-    advice = "" if linked else "; try another lag, or a disturbance"
-    return [f"{text} {check.pace(time_unit)}, or measurements have errors that are not independent{advice}"]
+    text = f"errors{kind} are correlated ({check.lag}): the equations miss something {check.pace(time_unit)}"
+    # Where an input is to blame, that is said after this.
+    advice = (
+        "" if is_linked else ", or measurements have errors that are not independent; try another lag, or a disturbance"
+    )
+    return [text + advice]
 
 
-def _links(check: Check, delayed: Collection[str], time_unit: str) -> list[str]:
-    names = [] if check.whiteness is None else check.whiteness.linked
-    if not names:
+def _linked(
+    check: Check, inputs: Mapping[str, InputSignal], times: Array, left: Array, time_unit: str
+) -> dict[str, str]:
+    """Return the inputs that errors go with, and how, in words."""
+    if check.whiteness is None:
+        return {}
+    found = {name: check.link(name, time_unit) for name in check.whiteness.linked}
+    for name, signal in inputs.items() if check.is_correlated else ():
+        change, window = _follow(times, left, signal)
+        if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else _SMALL):
+            how = f"changes of {name} over {amount(window, time_unit)} ({change:.2f})"
+            found[name] = f"with {how}: it acts in another way than the equations say"
+    return found
+
+
+def _follow(times: Array, left: Array, signal: InputSignal) -> tuple[float, float]:
+    """Return the strongest correlation with changes of an input over some time, and over which; zero for chance.
+
+    A dead time or a lag that is missing makes errors after each step, which pass: what was learned has taken all that
+    goes with the input itself.
+    """
+    step, best = typical_step(times), (0.0, 0.0)
+    own, windows = left - left.mean(), step * 2.0 ** np.arange(_WINDOWS)
+    for window in windows[4.0 * windows <= times[-1] - times[0]].tolist():
+        moves = signal.at(times) - signal.at(times - window)
+        moves = moves - moves.mean()
+        size = float(np.linalg.norm(moves) * np.linalg.norm(own))
+        if not size > 0:
+            continue
+        found = float(moves @ own) / size
+        count = max(1, min(len(times) // 4, int(2 * window / step), _LONGEST))
+        both = [lag_correlations(times, each, count)[0] for each in (own, moves)]
+        # Where both are slow, they resemble each other by chance.
+        variance = max(1.0, 1.0 + 2.0 * float(both[0] @ both[1])) / len(times)
+        if abs(found) > max(abs(best[0]), _SURE * math.sqrt(variance)):
+            best = found, window
+    return best
+
+
+def _links(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
+    if not linked:
         return []
-    texts = [f"errors go {check.link(name, time_unit)}" for name in names]
-    new = [f"delay({name}, T)" for name in names if name not in delayed]
+    new = [f"delay({name}, T)" for name in linked if name not in delayed]
     advice = f"try a dead time, {join_words(new)}, or another lag" if new else "try another lag, or another path"
-    return ["; ".join(texts) + f"; {advice}"]
+    return ["; ".join(f"errors go {how}" for how in linked.values()) + f"; {advice}"]

@@ -21,6 +21,7 @@ __all__ = [
     "Check",
     "Innovations",
     "Remainder",
+    "amount",
     "check_residuals",
     "find_remainder",
     "residual_doubts",
@@ -157,7 +158,7 @@ class Check:
         found = None if self.whiteness is None else self.whiteness.links.get(name)
         if found is None:
             return ""
-        later = f", {_amount(found.delay, time_unit)} later" if found.delay else ""
+        later = f", {amount(found.delay, time_unit)} later" if found.delay else ""
         return f"with {name} ({found.correlation:.2f}{later}): it acts in another way than the equations say"
 
     @property
@@ -184,7 +185,7 @@ class Check:
         if self.whiteness is None or self.whiteness.periodogram_p_value > LEVEL:
             return "that lasts longer than a step"
         pace = "slower" if self.whiteness.excursion > 0 else "faster"
-        return f"{pace} than {_amount(self.whiteness.period, time_unit)}"
+        return f"{pace} than {amount(self.whiteness.period, time_unit)}"
 
     def _effect(self, widening: float) -> str:
         """Return what that does to intervals."""
@@ -326,8 +327,15 @@ def check_residuals(
     return Check(item.observable, *sizes, memory, explained, known, whiteness, predicted=predicted)
 
 
-def _amount(value: float, unit: str) -> str:
-    # Rounded to two digits, and written without an exponent where that is short.
+def amount(value: float, unit: str) -> str:
+    """Return a number with its unit, rounded to two digits, without an exponent where that is short.
+
+    Parameters
+    ----------
+    value : float
+    unit : str
+        Empty where it is not known.
+    """
     return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
 
 

@@ -12,7 +12,16 @@ from lodekit.data.tables.advice import Advice
 from lodekit.errors import DataError, EquationError
 from lodekit.intervals import find_interval
 
-__all__ = ["LEFT_OUT", "Columns", "find_all_columns", "find_columns", "is_time_name", "list_columns", "read_mapping"]
+__all__ = [
+    "LEFT_OUT",
+    "Columns",
+    "find_all_columns",
+    "find_columns",
+    "is_time_name",
+    "list_columns",
+    "read_mapping",
+    "recall_names",
+]
 
 #: What stands for a column where a channel is not to be read.
 LEFT_OUT = "-"
@@ -352,3 +361,27 @@ def _similar(names: Sequence[str], channels: Sequence[str], taken: set[str], adv
             if channel not in exact:
                 del found[channel]
     return found
+
+
+def recall_names(known: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return which of some columns hold what those of another file held; nothing where none does.
+
+    Parameters
+    ----------
+    known : dict of str to str
+        Where that file had channels and the time ``t``, by name or number.
+    names : sequence of str
+        Of the columns of this one.
+
+    Examples
+    --------
+    >>> recall_names({"T": "temp. 1", "u": "2"}, ["t", "temp. 1"])
+    {'T': 'temp. 1'}
+    """
+    has_header = list(names) != [str(number) for number in range(1, len(names) + 1)]
+    # The number of a column says nothing about a file that has names, and may have them in another order.
+    return {
+        name: column
+        for name, column in known.items()
+        if column == LEFT_OUT or (column in names and column.isdigit() != has_header)
+    }
