@@ -288,3 +288,21 @@ def test_a_browser_draws_it_without_complaint(heating: lk.LODEGP, tmp_path: Path
     # Three panels of curves, three of residuals and three of their correlations.
     assert len(re.findall(r'<g class="subplot ', drawn)) == 9
     assert not re.search(r"<a [^>]*evil", drawn)
+
+
+def test_known_inputs_open_states_and_times_are_told_in_words() -> None:
+    """What stands for infinity is no number, times have units, and an input has another colour than a mean."""
+    t, u = np.arange(0.0, 20.0), np.repeat([0.0, 1.0, 0.0, 2.0], 5)
+    system = lk.System("tau*y' + y = u", parameters={"tau": lk.Parameter(fixed=2.0)})
+    y = 0.5 + u + 0.1 * np.cos(7 * t)
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0, restarts=1).fit(t, {"y": y, "u": u})
+    page = make_report(gp, units={"t": "s"})
+    text = words(page)
+    assert re.search(r"initial state\s+open", text)
+    assert "deviation of mode" not in text
+    assert "time constant 2 s" in text
+    every = [trace for figure in figures(page) for trace in figure["data"]]
+    colours = {trace["name"]: trace["line"]["color"] for trace in every if "color" in trace.get("line", ())}
+    assert colours["known"] != colours["mean"]
+    drawn = {line.get_label(): line.get_color() for ax in gp.plot().axes for line in ax.get_lines()}
+    assert drawn["known input"] != drawn["mean"]

@@ -19,7 +19,18 @@ from lodekit.learning.summary import format_summary
 from lodekit.rounding import format_number, format_uncertain
 from lodekit.system.mathml import equations_to_mathml
 
-__all__ = ["Summary", "bse", "conf_int", "cov_params", "describe", "intervals", "plain_values", "show_fit", "summary"]
+__all__ = [
+    "Summary",
+    "bse",
+    "conf_int",
+    "cov_params",
+    "describe",
+    "intervals",
+    "plain_values",
+    "show_fit",
+    "shown_values",
+    "summary",
+]
 
 Array = NDArray[np.float64]
 #: So many parameters stand in one line; more are counted.
@@ -75,13 +86,7 @@ def summary(fit: Fit) -> Summary:
         ("Engine", fit.choice.name),
     ]
     fixed = "" if fit.layout.learns_modes else " (fixed)"
-    others: dict[str, float | str] = {
-        f"{name}{fixed * name.startswith(MODES)}": value for name, value in fit.described.items()
-    }
-    if fit.layout.open_modes is not None:
-        # What stands for infinity says nothing.
-        others = {name: value for name, value in others.items() if not name.startswith(MODES)}
-        others["initial state"] = "open"
+    others = {f"{name}{fixed * name.startswith(MODES)}": value for name, value in shown_values(fit).items()}
     # What is best at zero is left at a limit of the search, whose number says nothing.
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
@@ -98,6 +103,15 @@ def summary(fit: Fit) -> Summary:
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.name_notes, *fit.notes)
     text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     return Summary(text, _summary_card(fit, title, others, notes))
+
+
+def shown_values(fit: Fit) -> dict[str, float | str]:
+    """Return lengthscales and deviations by name as they are shown: initial states that are open, in that word."""
+    if fit.layout.open_modes is None:
+        return dict(fit.described)
+    # What stands for infinity says nothing.
+    own: dict[str, float | str] = {name: value for name, value in fit.described.items() if not name.startswith(MODES)}
+    return own | {"initial state": "open"}
 
 
 def _summary_card(

@@ -41,7 +41,7 @@ __all__ = [
 #: What a fit may write; a file of measurements beside it is never taken for one of these.
 RESULTS = {
     *("report.html", "predictions.csv", MODEL),
-    *("channels.png", "residual.png", "parameters.png", "modes.png"),
+    *("channels.png", "equations.png", "parameters.png", "modes.png"),
     *("residuals.png", "bode.png", "step.png"),
 }
 #: How many times the table of predictions has.
@@ -349,10 +349,10 @@ def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], str]:
         import_matplotlib()
     except LodekitError:
         return {}, "no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"
-    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "residual.png": gp.plot_residual}
+    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
     if not gp.certificate(samples=0).mean.left.shape[1]:
         # White noise drives every equation: values of curves cannot be put into any.
-        del drawn["residual.png"]
+        del drawn["equations.png"]
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
     if gp.fit_.setup.reduced.modes:

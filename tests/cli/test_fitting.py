@@ -29,7 +29,7 @@ def test_fit_prints_a_summary_and_writes_everything(fitted: Fitted) -> None:
     names = {path.name for path in Path(fitted.model).iterdir()}
     assert names == {
         *("report.html", "model.lodekit", "predictions.csv"),
-        *("channels.png", "parameters.png", "residual.png", "residuals.png"),
+        *("channels.png", "parameters.png", "equations.png", "residuals.png"),
     }
     page = (Path(fitted.model) / "report.html").read_text(encoding="utf-8")
     assert "<h1>A heater</h1>" in page

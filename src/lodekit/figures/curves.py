@@ -132,13 +132,14 @@ def _draw(
         panel,
         times,
         mean,
-        std,
+        std if signal is None else None,
         data=None if series is None else (series.times, series.values),
         truth=truth,
         samples=samples,
         window=(first, last),
         label=label + ("" if series else "\n(not measured)" if signal is None else "\n(known)"),
         data_label="data" if fit.measurements.sums is None else "averages of the data",
+        is_known=signal is not None,
     )
     if framed:
         inside = (times >= first) & (times <= last)

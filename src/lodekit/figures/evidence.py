@@ -22,7 +22,7 @@ __all__ = ["plot_evidence", "plot_parameters"]
 Array = NDArray[np.float64]
 #: What the parameters that are not shown do, and how a legend says so.
 _OTHERS = {
-    "following": "all else following to first order",
+    "following": "all else following to first order (a lower bound)",
     "fixed": "all else as learned",
     "relearned": "all else learned anew",
 }
@@ -42,8 +42,9 @@ def plot_parameters(
 ) -> Any:
     """Draw each parameter: estimate, 95 % interval, and how the log evidence falls off around it.
 
-    The interval comes from a normal approximation at the estimate, on the scale where the parameter is
-    unconstrained; where the curve of the log evidence leaves the approximation, do not trust it.
+    The interval counts all else that was learned, and is the one to believe: it comes from a normal approximation at
+    the estimate, on the scale where the parameter is unconstrained, or from a profile where that is too rough, and is
+    widened where residuals are correlated. A curve with all else fixed, or following to first order, is narrower.
 
     Parameters
     ----------

@@ -33,6 +33,7 @@ def draw_channel(
     label: str = "",
     unit: str = "",
     data_label: str = "data",
+    is_known: bool = False,
 ) -> None:
     """Draw a function of time with its uncertainty and what was measured.
 
@@ -55,6 +56,8 @@ def draw_channel(
         Of the vertical axis.
     data_label : str
         What the points are called in a legend.
+    is_known : bool
+        Whether it is a known input, which has a colour of its own.
 
     Examples
     --------
@@ -72,7 +75,8 @@ def draw_channel(
         ax.plot(times, drawn, color=SAMPLE, linewidth=0.6, zorder=2, label=None if number else "samples")
     if data is not None:
         _draw_points(ax, times, *data, label=data_label)
-    ax.plot(times, centre, color=MEAN, linewidth=1.4, zorder=4, label="mean")
+    colour, word = (TRUTH, "known input") if is_known else (MEAN, "mean")
+    ax.plot(times, centre, color=colour, linewidth=1.4, zorder=4, label=word)
     if truth is not None:
         style = {"color": TRUTH, "linewidth": 1.2, "linestyle": DASHES, "zorder": 5}
         ax.plot(times, np.asarray(truth, dtype=float), label="truth", **style)

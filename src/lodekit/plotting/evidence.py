@@ -86,7 +86,15 @@ def _draw_estimate(ax: Any, estimate: float, interval: tuple[float, float] | Non
     """Draw the estimate where its interval ends, or at the top where it has none."""
     level = 0.0 if interval is None else -0.5 * NORMAL_95**2
     if interval is not None:
-        ax.plot(interval, [level, level], "|-", color=DATA, linewidth=1.2, markersize=7, label="95 % interval")
+        ax.plot(
+            interval,
+            [level, level],
+            "|-",
+            color=DATA,
+            linewidth=1.2,
+            markersize=7,
+            label="95 % interval (counts all else)",
+        )
     ax.plot([estimate], [level], "o", color=DATA, markersize=4, label="estimate")
 
 

@@ -132,7 +132,7 @@ def _input_panel(subject: Subject, name: str, signal: InputSignal) -> Panel:
         "x": plain(times, 12),
         "y": plain(values),
         "mode": "lines",
-        "line": {"color": MEAN_COLOUR, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
+        "line": {"color": TRUTH_COLOUR, "width": 2, "shape": "hv" if signal.kind == "hold" else "linear"},
         "hovertemplate": f"{label} = %{{y:.6~g}}{unit}{subject.hover_time}",
     }
     kind = "held between samples" if signal.kind == "hold" else "straight between samples"

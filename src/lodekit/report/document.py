@@ -19,6 +19,7 @@ from lodekit.report.recipe import add_recipe
 from lodekit.report.residuals import add_residuals, find_residuals
 from lodekit.report.subject import Subject, Truth, read_span
 from lodekit.rounding import digits, format_like, format_uncertain
+from lodekit.summary import shown_values
 from lodekit.system.dimensions import derive_units
 from lodekit.system.display import sections
 from lodekit.system.mathml import equations_to_mathml
@@ -238,7 +239,7 @@ def _modes_at_estimate(subject: Subject) -> list[str]:
         return []
     values = {name: float(f"{found.value:.6g}") for name, found in subject.gp.parameters_.items()}
     try:
-        modes = [mode.describe() for mode in system.substitute(values).modes]
+        modes = [mode.describe(subject.unit("t").strip()) for mode in system.substitute(values).modes]
     except LodekitError:
         return []
     return [f"At the estimate: {join_words(modes)}."] if modes else []
@@ -268,7 +269,10 @@ def _add_tables(page: Page, subject: Subject) -> None:
             ", and are widened because residuals are correlated" if wider else ""
         )
         page.paragraph(f"Estimates maximise {what}; {errors}.", "note")
-    rows = [[name, f"{value:.5g}", _unit_of(subject, name)] for name, value in subject.gp.hyperparameters_.items()]
+    rows = [
+        [name, value if isinstance(value, str) else f"{value:.5g}", _unit_of(subject, name)]
+        for name, value in shown_values(subject.gp.fit_).items()
+    ]
     for name, value in subject.gp.noise_.items():
         unit = subject.unit(name) if name in subject.series else _shared_unit(subject)
         rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])

@@ -194,11 +194,15 @@ def _show_numbers(desk: Desk, found: Mapping[str, Any]) -> None:
         numbers = [place for place, number in enumerate(used) if number in (1, 2, 3, 6)]
         cut = [[line[number] for number in used] for line in lines]
         show_table([head[number] for number in used], cut, numbers=numbers, words="Parameters of the fit")
-    others = {**found["hyperparameters"], **{f"noise ({name})": value for name, value in found["noise"].items()}}
+    others = {**found["shown"], **{f"noise ({name})": value for name, value in found["noise"].items()}}
     others["log evidence"] = found["log_evidence"]
     with st.expander("Noise, lengthscales, evidence, and the summary as text"):
+        forms = {"log evidence": ".3f"}
         cells = [
-            [name, (f"{value:.5g}" if name != "log evidence" else f"{value:.3f}", value)]
+            [
+                name,
+                value if isinstance(value, str) else (format(value, forms.get(name, ".5g")), value),
+            ]
             for name, value in others.items()
         ]
         show_table(["quantity", "value"], cells, numbers=[1], words="What else was learned")

@@ -28,6 +28,7 @@ from lodekit.report.curves import draw_curves
 from lodekit.report.subject import Subject
 from lodekit.rereading import read_record
 from lodekit.studio.drawing import add_samples, draw_validation
+from lodekit.summary import shown_values
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
 from lodekit.workflow import MODEL, Product, compute_results, describe_fit, fit_file, read_model
@@ -99,6 +100,7 @@ def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **describe_fit(product),
         "summary": gp.summary(),
+        "shown": shown_values(gp.fit_),
         "source": product.source,
         "command": wanted["command"],
         "window": list(gp.fit_.measurements.window),

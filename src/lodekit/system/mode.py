@@ -101,8 +101,15 @@ class Mode:
         found = enclose_roots(self.ring, self.polynomial, exact)
         return tuple(root for root, count in found for _ in range(count))
 
-    def describe(self) -> str:
-        """Return a short noun phrase: ``constant mode``, ``decaying mode (time constant 2)``."""
+    def describe(self, time_unit: str = "") -> str:
+        """Return a short noun phrase: ``constant mode``, ``decaying mode (time constant 2)``.
+
+        Parameters
+        ----------
+        time_unit : str
+            Written behind times, where it is known.
+        """
+        unit = f" {time_unit}" if time_unit else ""
         size = len(self.polynomial) - 1
         if self.depends_on_parameters:
             if size == 1:
@@ -115,15 +122,15 @@ class Mode:
             return "pair of exponential modes with exponents " + " and ".join(_format_complex(root) for root in roots)
         root = roots[-1]
         if root.imag:
-            speed = f"angular frequency {root.imag:.4g}, period {2 * math.pi / root.imag:.4g}"
+            speed = f"angular frequency {root.imag:.4g}, period {2 * math.pi / root.imag:.4g}{unit}"
             if root.real == 0:
                 return f"undamped oscillation ({speed})"
             word, verb = ("damped", "decay") if root.real < 0 else ("growing", "growth")
-            return f"{word} oscillation ({speed}, {verb} time {1 / abs(root.real):.4g})"
+            return f"{word} oscillation ({speed}, {verb} time {1 / abs(root.real):.4g}{unit})"
         if root.real == 0:
             return "constant mode"
         word = "decaying" if root.real < 0 else "growing"
-        return f"{word} mode (time constant {1 / abs(root.real):.4g})"
+        return f"{word} mode (time constant {1 / abs(root.real):.4g}{unit})"
 
     def _monic(self) -> list[Scalar]:
         return [Scalar(self.ring, value, self.polynomial[-1]) for value in self.polynomial]
