@@ -188,7 +188,7 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
     assert any("errors go with u (" in text and "delay(u, T)" in text for text in told)
     # Errors of the parameters leave the band in a body: few rows are told apart by them.
     body = Errors("y", times, noise + slope, np.ones(400), slope[None, :])
-    assert 1.0 < body.rows < 20.0 < Errors("y", times, noise, np.ones(400), np.zeros((1, 400))).rows
+    assert 1.0 < body.effective < 20.0 < Errors("y", times, noise, np.ones(400), np.zeros((1, 400))).effective
 
 
 def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:
