@@ -258,6 +258,15 @@ def test_options_are_checked(gp: lk.LODEGP, options: dict[str, Any], message: st
         gp.validate(*record(2, 3.0), **options)
 
 
+def test_records_with_dates_are_drawn_from_their_own_beginning(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    found = replace(gp.validate(times + 90.0, data, ahead=()), origin="2026-11-10T08:00:00", units={"t": "min"})
+    panels = found.plot().axes
+    assert panels[-1].get_xlabel() == "t (min) since 2026-11-10 09:30:00"
+    ends = panels[-1].get_lines()[0].get_xdata()
+    assert (ends[0], ends[-1]) == (0.0, pytest.approx(times[-1]))
+
+
 def test_columns_are_those_of_the_fit(tmp_path: Path) -> None:
     def write(name: str, seed: int, heads: str = "Zeit;Temp. 1;Power") -> str:
         times, data = record(seed, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import combinations, product
@@ -99,7 +99,7 @@ def validate(
     misses = _misses(run, errors, count)
     found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
     words, names = f"the initial state is estimated from {told}", (*record.inputs, *known)
-    return Validation(found, words, names, fit.labels.units, record.inputs, tuple(_doubts(fit)))
+    return Validation(found, words, names, fit.labels.units, record.inputs, _doubts(fit), fit.labels.origin)
 
 
 def _misses(run: _Run, errors: Sequence[Errors], count: int | None) -> dict[str, tuple[str, ...]]:
@@ -113,12 +113,11 @@ def _misses(run: _Run, errors: Sequence[Errors], count: int | None) -> dict[str,
     return find_misses(errors, inputs, delayed, fit.labels.units.get("t", ""))
 
 
-def _doubts(fit: Fit) -> Iterator[str]:
-    """Yield what the fit said of its own residuals, where that was no good news."""
-    diagnosis = (fit.whole or fit).diagnosis
-    for check in diagnosis.checks:
-        if check.is_doubtful:
-            yield check.sentence(fit.labels.units.get("t", ""), max(diagnosis.widening.values(), default=math.nan))
+def _doubts(fit: Fit) -> tuple[str, ...]:
+    """Return what the fit said of its own residuals, where that was no good news."""
+    diagnosis, unit = (fit.whole or fit).diagnosis, fit.labels.units.get("t", "")
+    widening = max(diagnosis.widening.values(), default=math.nan)
+    return tuple(check.sentence(unit, widening) for check in diagnosis.checks if check.is_doubtful)
 
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
