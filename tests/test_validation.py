@@ -188,7 +188,7 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
     assert any("errors go with u (" in text and "delay(u, T)" in text for text in told)
     # Errors of the parameters leave the band in a body: few rows are told apart by them.
     body = Errors("y", times, noise + slope, np.ones(400), slope[None, :])
-    assert 1.0 < body.rows < 20.0 < Errors("y", times, noise, np.ones(400), np.zeros((1, 400))).rows
+    assert 1.0 < body.effective < 20.0 < Errors("y", times, noise, np.ones(400), np.zeros((1, 400))).effective
 
 
 def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:
@@ -256,6 +256,15 @@ def test_channels_that_are_given_are_conditioned_on() -> None:
 def test_options_are_checked(gp: lk.LODEGP, options: dict[str, Any], message: str) -> None:
     with pytest.raises(lk.LodekitError, match=message):
         gp.validate(*record(2, 3.0), **options)
+
+
+def test_records_with_dates_are_drawn_from_their_own_beginning(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    found = replace(gp.validate(times + 90.0, data, ahead=()), origin="2026-11-10T08:00:00", units={"t": "min"})
+    panels = found.plot().axes
+    assert panels[-1].get_xlabel() == "t (min) since 2026-11-10 09:30:00"
+    ends = panels[-1].get_lines()[0].get_xdata()
+    assert (ends[0], ends[-1]) == (0.0, pytest.approx(times[-1]))
 
 
 def test_columns_are_those_of_the_fit(tmp_path: Path) -> None:

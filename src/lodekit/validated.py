@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from lodekit import plotting
 from lodekit.data.inputs import InputSignal
+from lodekit.quantities import find_conversion
 from lodekit.wording import join_words
 
 __all__ = ["Ahead", "ChannelValidation", "Validation", "fit_percentage"]
@@ -122,6 +124,8 @@ class Validation:
         Known inputs, for figures.
     doubts : tuple of str
         What the fit said of its own residuals, where that was no good news.
+    origin : str
+        The date that is time zero, where times are counted since then; empty where they are numbers.
     """
 
     channels: tuple[ChannelValidation, ...]
@@ -130,6 +134,7 @@ class Validation:
     units: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, InputSignal] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    origin: str = ""
 
     @property
     def holds(self) -> bool:
@@ -201,22 +206,32 @@ class Validation:
         """
         names = [*(item.name for item in self.channels), *self.inputs]
         figure, panels, new = plotting.read_axes(axes, names)
-        for item, panel in zip(self.channels, panels, strict=False):
-            text = f"{plotting.name_with_unit(item.name, self.units.get(item.name, ''))}\nfit {item.fit_percent:.1f} %"
-            data = (item.times, item.values)
-            plotting.draw_channel(panel, item.times, item.mean, item.std, data=data, label=text)
         first = min(float(item.times.min()) for item in self.channels)
         last = max(float(item.times.max()) for item in self.channels)
+        # A record of another day is far from the origin of the fit: it is drawn from its own beginning, with its date.
+        begin, since = (first, self._date(first)) if new and self.origin else (0.0, "")
+        for item, panel in zip(self.channels, panels, strict=False):
+            text = f"{plotting.name_with_unit(item.name, self.units.get(item.name, ''))}\nfit {item.fit_percent:.1f} %"
+            data = (item.times - begin, item.values)
+            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=text)
         for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
             own = signal.times[(signal.times > first) & (signal.times < last)]
             times = np.concatenate([[first], own, [last]])
             label = f"{plotting.name_with_unit(name, self.units.get(name, ''))}\n(known)"
-            plotting.draw_input(panel, times, signal.at(times), is_held=signal.kind == "hold", label=label)
-        plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")))
+            plotting.draw_input(panel, times - begin, signal.at(times), is_held=signal.kind == "hold", label=label)
+        plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")) + since)
         plotting.add_legend(figure, panels, outside=new)
         if new:
             figure.align_ylabels(panels)
         return figure
+
+    def _date(self, time: float) -> str:
+        """Return the date of a time in words; nothing where its unit is none of time."""
+        conversion = find_conversion(self.units.get("t", "s"), "s")
+        if conversion is None:
+            return ""
+        date = datetime.fromisoformat(self.origin) + timedelta(seconds=float(conversion.apply(np.array([time]))[0]))
+        return f" since {date.isoformat(' ', 'seconds')}"
 
 
 def _plain(number: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
@@ -90,31 +90,33 @@ def validate(
     True
     """
     record = _read(fit, t, Y, noise_std, time=time, columns=columns, dt=dt)
-    known = _read_given(fit, record, given)
-    count = _read_start(fit, start)
+    known, count = _read_given(fit, record, given), _read_start(fit, start)
     run = _Run(fit, record, known)
     channels, errors = run.free_run(count)
     steps = run.ahead([ahead] if isinstance(ahead, int | str) else list(ahead))
-    words = "the initial state is estimated from " + (
-        "all rows" if count is None else f"the first {count} rows, which are not counted"
-    )
+    told = "all rows" if count is None else f"the first {count} rows, which are not counted"
+    misses = _misses(run, errors, count)
+    found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
+    words, names = f"the initial state is estimated from {told}", (*record.inputs, *known)
+    return Validation(found, words, names, fit.labels.units, record.inputs, _doubts(fit), fit.labels.origin)
+
+
+def _misses(run: _Run, errors: Sequence[Errors], count: int | None) -> dict[str, tuple[str, ...]]:
+    """Return what speaks against a model on a record, by observable; errors are those of the free run from all rows."""
+    fit, inputs = run.fit, run.record.inputs
     if count is not None:
         errors = run.innovations() if fit.prior.is_random else run.free_run(None)[1]
-    delayed = {name.channel for name in fit.system.delayed_channels}
     counts = {item.observable: item.count for item in fit.measurements.summaries}
     errors = [replace(own, learned=counts.get(own.name, 0)) for own in errors]
-    misses = find_misses(errors, record.inputs, delayed, fit.labels.units.get("t", ""))
-    found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
-    doubts = tuple(_doubts(fit))
-    return Validation(found, words, (*record.inputs, *known), fit.labels.units, record.inputs, doubts)
+    delayed = {name.channel for name in fit.system.delayed_channels}
+    return find_misses(errors, inputs, delayed, fit.labels.units.get("t", ""))
 
 
-def _doubts(fit: Fit) -> Iterator[str]:
-    """Yield what the fit said of its own residuals, where that was no good news."""
-    diagnosis = (fit.whole or fit).diagnosis
-    for check in diagnosis.checks:
-        if check.is_doubtful:
-            yield check.sentence(fit.labels.units.get("t", ""), max(diagnosis.widening.values(), default=math.nan))
+def _doubts(fit: Fit) -> tuple[str, ...]:
+    """Return what the fit said of its own residuals, where that was no good news."""
+    diagnosis, unit = (fit.whole or fit).diagnosis, fit.labels.units.get("t", "")
+    widening = max(diagnosis.widening.values(), default=math.nan)
+    return tuple(check.sentence(unit, widening) for check in diagnosis.checks if check.is_doubtful)
 
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:

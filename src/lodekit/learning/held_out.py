@@ -67,7 +67,7 @@ class Errors:
         return float(np.mean(np.abs(self.values) <= _NORMAL_95 * wide))
 
     @property
-    def rows(self) -> float:
+    def effective(self) -> float:
         """As many independent errors tell as much about a share: those of the parameters leave a band in a body."""
         wide = self.deviations**2 + np.sum(self.slopes**2, axis=0)
         scaled = self.slopes / np.sqrt(wide)
@@ -79,7 +79,7 @@ class Errors:
     @property
     def least(self) -> float:
         """The share that a band should hold at least, by chance."""
-        variance = _SHARE * (1.0 - _SHARE) / self.rows
+        variance = _SHARE * (1.0 - _SHARE) / self.effective
         if self.learned:
             # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
             variance += (2.0 * _NORMAL_95 * _DENSITY) ** 2 / (2.0 * self.learned)
