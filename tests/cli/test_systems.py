@@ -25,6 +25,10 @@ def test_inspect_as_json_is_one_document() -> None:
     assert content["parametrization"]["free_columns"] == [["d + b"], ["b"], ["d^2 + (a + b)*d"]]
 
 
+def test_inspect_takes_what_is_above_zero() -> None:
+    assert "a > 0" in run("inspect", "x' = -a*x", "--positive", "a").stdout
+
+
 def test_inspect_as_latex() -> None:
     done = run("inspect", HEATING, "--param", "a,b", "--latex")
     assert "\\begin{aligned}" in done.stdout

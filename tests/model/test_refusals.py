@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.errors import DataError
 from tests.model.heating import HEATING, SHORT, TIMES, WIGGLE, heating_data
 
 BAD_DATA: dict[str, tuple[Any, Any, str]] = {
@@ -32,6 +33,11 @@ def test_bad_data_are_refused_with_a_reason(name: str) -> None:
     times, table, match = BAD_DATA[name]
     with pytest.raises(lk.LodekitError, match=match):
         lk.LODEGP(HEATING.system).fit(times, table)
+
+
+def test_names_that_data_have_wrong_are_mistakes_of_data() -> None:
+    with pytest.raises(DataError, match="unknown name 'zz'"):
+        lk.LODEGP(HEATING.system).fit(TIMES, {"zz": np.zeros(25)})
 
 
 @pytest.mark.parametrize(

@@ -315,6 +315,22 @@ def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
     ]
 
 
+def test_a_log_begins_with_what_is_proposed_for_it(desk: Desk) -> None:
+    """Equations, parameters and roles as `lodekit init` writes them; what somebody has typed stays."""
+    lines = [f"{t};{(t // 10) % 2};{20 + t % 7 / 3}" for t in range(60)]
+    desk.take_file("log.csv", "\n".join(["t;Power [kW];Temp. Tank 1 (degC)", *lines]).encode())
+    before = desk.session.equations
+    desk.propose()
+    assert desk.session.equations == before
+    desk.change(equations="", declared="")
+    desk.propose()
+    assert desk.session.equations == "tau*Temp_Tank_1' + Temp_Tank_1 - Temp_Tank_1_0 = K*Power"
+    assert {name: desk.session.entry(name).is_positive for name in ("tau", "K")} == {"tau": True, "K": False}
+    found = {item.assignment.channel: item.assignment for item in desk.matches}
+    assert (found["Power"].column, found["Power"].kind) == ("Power [kW]", "hold")
+    assert (found["Temp_Tank_1"].column, found["Temp_Tank_1"].kind) == ("Temp. Tank 1 (degC)", "")
+
+
 def test_the_server_listens_to_this_machine_and_tells_nobody() -> None:
     found = options(8501, "localhost", browser=False)
     assert (found["server.address"], found["server.maxUploadSize"]) == ("localhost", 50)

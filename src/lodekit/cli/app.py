@@ -81,15 +81,19 @@ def _options(
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
 
 
-def read_source(source: str, parameters: list[str], channels: list[str], basis: list[str] | None = None) -> System:
+def read_source(
+    source: str, parameters: list[str] | dict[str, Parameter], channels: list[str], basis: list[str] | None = None
+) -> System:
     """Return a system from a system file, or from equations as text.
 
     Parameters
     ----------
     source : str
         The path of a system file, or equations.
-    parameters, channels : list of str
-        Names that go with equations; a system file has its own.
+    parameters : list of str, or dict of str to Parameter
+        That go with equations; a system file has its own.
+    channels : list of str
+        The same of channels.
     basis : list of str, optional
         What the free functions are; goes before what a system file says.
     """

@@ -29,6 +29,7 @@ def studio(
         raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
     if data is not None and not data.is_file():
         raise LodekitError(f"expected a data file, {data} is none")
-    from lodekit.studio.serving import serve
+    from lodekit.studio.serving import announce, serve
 
+    typer.echo(announce(data, port, address))
     serve(data, port=port, browser=browser, address=address)

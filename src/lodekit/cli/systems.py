@@ -10,7 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lodekit.cli.app import BasisOption, ChannelsOption, JsonOption, ParamOption, read_drivers, read_names, read_source
+from lodekit.cli.app import (
+    BasisOption,
+    ChannelsOption,
+    JsonOption,
+    ParamOption,
+    PositiveOption,
+    read_drivers,
+    read_names,
+    read_roles,
+    read_source,
+)
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
 from lodekit.system.display import sections
@@ -24,6 +34,7 @@ def inspect(
         str, typer.Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")
     ],
     param: ParamOption = None,
+    positive: PositiveOption = None,
     channel: ChannelsOption = None,
     basis: BasisOption = None,
     as_json: JsonOption = False,
@@ -35,7 +46,7 @@ def inspect(
     """
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
-    system = read_source(source, read_names(param), read_names(channel), read_names(basis))
+    system = read_source(source, read_roles(source, param, positive), read_names(channel), read_names(basis))
     inputs, disturbances = read_drivers(source)
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))

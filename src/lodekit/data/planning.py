@@ -18,7 +18,7 @@ from lodekit.data.tables.noise import KnownNoise
 from lodekit.data.tables.order import Order
 from lodekit.data.tables.reading import find_dates
 from lodekit.data.tables.table import Plan, TableSource
-from lodekit.errors import DataError
+from lodekit.errors import DataError, EquationError
 
 __all__ = ["Request", "check_orders", "make_plans"]
 
@@ -90,8 +90,13 @@ class Request:
 
     def check_names(self, names: Sequence[str]) -> None:
         """Raise where names of observables make no sense."""
-        if self.check is not None:
+        if self.check is None:
+            return
+        try:
             self.check(names)
+        except EquationError as problem:
+            # The equations are as they should be: it is the data that name something else.
+            raise DataError(f"among what was measured: {problem}") from None
 
 
 def make_plans(tables: Mapping[str, TableSource], request: Request) -> tuple[list[Plan], dict[str, str]]:

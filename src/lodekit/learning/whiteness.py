@@ -134,7 +134,7 @@ class Whiteness:
         """
         plain: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
         links = {
-            name: Link(**{key: math.nan if value is None else value for key, value in link.items()})
+            name: Link(**dict[str, Any]({key: math.nan if value is None else value for key, value in link.items()}))
             for name, link in state["links"].items()
         }
         plain |= {"lags": tuple(state["lags"]), "links": links}

@@ -52,10 +52,8 @@ def draw_channel(
         Functions drawn from the posterior.
     window : (first, last), optional
         Times of the first and the last measurement; what lies outside is shaded as extrapolation.
-    label, unit : str
-        Of the vertical axis.
-    data_label : str
-        What the points are called in a legend.
+    label, unit, data_label : str
+        Of the vertical axis; what the points are called in a legend.
     is_known : bool
         Whether it is a known input, which has a colour of its own.
 
@@ -64,8 +62,6 @@ def draw_channel(
     >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_channel(ax, [0, 1, 2], [0, 1, 0], [0.1, 0.1, 0.5], data=([0, 1], [0.1, 0.9]), window=(0, 1), label="f1")
-    >>> ax.get_ylabel()
-    'f1'
     """
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
     _shade_outside(ax, times, window)
@@ -75,8 +71,8 @@ def draw_channel(
         ax.plot(times, drawn, color=SAMPLE, linewidth=0.6, zorder=2, label=None if number else "samples")
     if data is not None:
         _draw_points(ax, times, *data, label=data_label)
-    colour, word = (TRUTH, "known input") if is_known else (MEAN, "mean")
-    ax.plot(times, centre, color=colour, linewidth=1.4, zorder=4, label=word)
+    own = {"color": TRUTH, "label": "known input"} if is_known else {"color": MEAN, "label": "mean"}
+    ax.plot(times, centre, linewidth=1.4, zorder=4, **own)
     if truth is not None:
         style = {"color": TRUTH, "linewidth": 1.2, "linestyle": DASHES, "zorder": 5}
         ax.plot(times, np.asarray(truth, dtype=float), label="truth", **style)

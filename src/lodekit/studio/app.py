@@ -45,12 +45,13 @@ def _open(shelf: Shelf) -> Room:
 
 
 def _begin(desk: Desk) -> None:
-    """Take the file that the command was given, where the session has none yet."""
+    """Take the file that the command was given, where the session has none yet, and what is proposed for it."""
     name = os.environ.get(START, "")
     if name and not desk.session.file and not desk.room.is_begun:
         try:
             if Path(name).stat().st_size <= LARGEST:
                 desk.take_file(Path(name).name, Path(name).read_bytes())
+                desk.propose()
             else:
                 desk.room.trouble["data"] = f"expected a data file of at most {LARGEST >> 20} MB"
         except OSError:

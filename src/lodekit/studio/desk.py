@@ -193,6 +193,24 @@ class Desk:
             revision=self.session.revision + 1,
         )
 
+    def propose(self) -> None:
+        """Take what is proposed for the data file, where nobody has written equations yet."""
+        own = self.session
+        if own.equations.strip() or not own.file:
+            return
+        try:
+            equations, about, columns = self.ask("propose", self.room.folder / own.file, limit=_READING)
+        except LodekitError:
+            # What is wrong with the file is said where it is shown.
+            return
+        if not equations:
+            return
+        for name, known in about.items():
+            self.room.session = self.session.with_entry(Entry(name, is_positive="positive" in known))
+        self.change(
+            equations=equations, declared=", ".join(about), assignments=columns, edition=self.session.edition + 1
+        )
+
     def simulate(self, wish: Wish) -> None:
         """Take simulated data, of the example or of the equations at the values of the sliders."""
         text, example = self.text, self.example

@@ -10,6 +10,7 @@ from typing import Any
 
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
+from lodekit.proposal import find_channels, guess_equations
 from lodekit.studio.companion import answer_all
 from lodekit.studio.reading import Reading, read_equations
 from lodekit.studio.recording import Match, Recording, match_columns, open_recording, to_guesses
@@ -127,6 +128,26 @@ def open_file(path: Path, dt: float | None) -> Recording:
     return _open(path, dt, (state.st_mtime_ns, state.st_size))
 
 
+def propose(path: Path) -> tuple[str, dict[str, str], tuple[Assignment, ...]]:
+    """Return what ``lodekit init`` proposes for a data file: equations, parameters, and columns that no name tells.
+
+    Of each parameter there is what is known of it, in TOML; nothing at all where no column looks like an input.
+
+    Parameters
+    ----------
+    path : Path
+    """
+    look = open_file(path, None).look
+    guesses = find_channels(look)
+    equations, about = guess_equations(guesses)
+    if not equations:
+        return "", {}, ()
+    matched = match_columns(look, _system((equations, ", ".join(about))), ())
+    told = {item.assignment for item in matched}
+    wanted = (Assignment(guess.channel, guess.column.name, guess.kind) for guess in guesses)
+    return equations, about, tuple(each for each in wanted if each not in told)
+
+
 def match_file(path: Path, dt: float | None, text: Text, changed: Sequence[Assignment]) -> list[Match]:
     """Return what each channel is matched with.
 
@@ -231,6 +252,7 @@ def open_session(content: bytes, folder: Path) -> Session:
 
 
 _FUNCTIONS = (
+    propose,
     list_samples,
     understand,
     locate_exponents,

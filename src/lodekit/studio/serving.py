@@ -9,7 +9,7 @@ from typing import Any
 
 from lodekit.studio.saving import LARGEST
 
-__all__ = ["START", "serve"]
+__all__ = ["START", "announce", "serve"]
 
 #: The variable of the environment that names the file to begin with.
 START = "LODEKIT_STUDIO_START"
@@ -42,10 +42,31 @@ def options(port: int, address: str, *, browser: bool) -> dict[str, Any]:
         "client.toolbarMode": "minimal",
         "global.developmentMode": False,
         "logger.level": "error",
+        "logger.hideWelcomeMessage": True,
         "theme.font": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif",
     }
     found |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
     return found | {f"theme.dark.{name}": value for name, value in _DARK.items()}
+
+
+def announce(data: Path | None, port: int, address: str) -> str:
+    """Return what is said at the beginning: where the page is, what it begins with, and how to end it.
+
+    Parameters
+    ----------
+    data : Path or None
+        The file to begin with.
+    port : int
+    address : str
+
+    Examples
+    --------
+    >>> print(announce(Path("log.csv"), 8501, "localhost"))
+    lodekit studio: http://localhost:8501, with log.csv; Ctrl-C stops it
+    """
+    # What listens to everybody has no address of its own.
+    place = address if address.strip("0.:") else "localhost"
+    return f"lodekit studio: http://{place}:{port}{f', with {data.name}' if data else ''}; Ctrl-C stops it"
 
 
 def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:

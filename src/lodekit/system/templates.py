@@ -101,7 +101,7 @@ def format_system_file(
 
     Examples
     --------
-    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:8]:
+    >>> for line in format_system_file("x' = -a*x + u", ["a"], title="A tank").splitlines()[:7]:
     ...     print(line)
     # Show what the equations imply: lodekit inspect THIS_FILE
     # Fit them to measurements:      lodekit fit THIS_FILE data.csv
@@ -110,7 +110,6 @@ def format_system_file(
     # x' is the derivative in time; a name that is no parameter is a channel.
     # With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.
     equations = [
-      "x' = -a*x + u",
     """
     own = contents or Contents()
     written: tuple[str, ...] = ()
