@@ -15,7 +15,7 @@ _T = np.arange(0.0, 100.0)
 
 def _warned(kind: InputKind, missing: object) -> list[str]:
     u = np.sin(_T)
-    u[missing] = np.nan  # type: ignore[index]
+    u[missing] = np.nan
     observations = lk.Observations().add(_T, "y", np.cos(_T)).add(_T, "u", u)
     return warn_of_holes(Measurements.of(observations).given({"u": kind}), "s")
 
