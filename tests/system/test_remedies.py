@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.errors import EquationError
+from lodekit.errors import DataError, EquationError
 
 
 def refusal(equation: str, parameters: tuple[str, ...] = ()) -> str:
@@ -59,7 +59,7 @@ def test_products_of_channels_have_a_tangent_where_nothing_is_a_constant() -> No
 
 def test_a_slip_in_a_name_is_noticed() -> None:
     gp = lk.LODEGP(lk.System("T1' = v; T2' = -v"), random_state=0)
-    with pytest.raises(EquationError, match=r"unknown name 'T3'.*Is it 'T[12]'\?"):
+    with pytest.raises(DataError, match=r"unknown name 'T3'.*Is it 'T[12]'\?"):
         gp.fit([0.0, 1.0], {"T3": [0.0, 1.0]})
 
 

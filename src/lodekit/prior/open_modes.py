@@ -9,9 +9,9 @@ whatever basis they have.
 
 One deviation cannot be wide in all directions where modes look nearly alike, as those of two channels do of which one
 hardly acts on the other. Deviations grow then, so that also the least direction is wide, and what that costs is an
-amount of its own, which is given back beside the evidence. Where modes look alike up to rounding, what is given back
-falls: a direction that the numbers cannot tell any more is never gained. Only what is alike at all values of the
-parameters, by algebra or for want of measurements, is no dimension.
+amount of its own, which is given back beside the evidence; where modes look alike up to rounding, it is known to less
+than one nat. Only what is alike at all values of the parameters, by algebra or for want of measurements, is no
+dimension.
 
 How wide is infinite is a matter of taste, but each mode costs its logarithm, and a structure with one mode more is
 some ten nats behind, whatever the data say. So the evidence that is shown is another one: a prior of each mode that
