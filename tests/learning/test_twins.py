@@ -63,6 +63,13 @@ def test_lags_in_a_row_change_places_in_every_way() -> None:
     assert not len(twins_of("p*h' = u - h; q*y' = h - y", ("y", "u"), {"p": 2.0, "q": 2.0}))
 
 
+def test_names_that_change_places_in_the_equations_make_no_other_plant() -> None:
+    values = {"p": 2.0, "q": 5.0, "k": 3.0}
+    assert not len(twins_of("p*q*y'' + (p + q)*y' + y = k*delay(u, 0.5)", ("y", "u"), values))
+    # A channel that nobody measured would tell the order.
+    assert len(twins_of("p*q*y'' + (p + q)*y' + y = k*u; h = q*y' + y", ("y", "u"), values)) == 1
+
+
 def test_bounds_and_fixed_values_leave_out_twins_and_signs_are_told_elsewhere() -> None:
     measured = ("T", "u")
     assert len(twins_of(HEATER, measured, TRUE)) == 1

@@ -60,6 +60,16 @@ class Structure:
         except LodekitError:
             return None
 
+    @cached_property
+    def whole(self) -> ScalarTable | None:
+        """What determines the behaviour of all channels, measured or not: values that share it are one plant."""
+        try:
+            return ScalarTable(
+                self.system.operator.ring, relation_coefficients(self._read(tuple(self.system.channels)))
+            )
+        except LodekitError:
+            return None
+
     @property
     def undetermined(self) -> list[str]:
         """Parameters that no data of this kind can tell, in order."""

@@ -59,7 +59,8 @@ class Twin:
 def find_twins(structure: Structure, layout: Layout, theta: Array) -> list[Twin]:
     """Return other values within all bounds at which what was measured behaves exactly alike, nearest first.
 
-    Signs that can change together are left out: there are other words for these. Of parameters that are undetermined
+    Signs that can change together are left out: there are other words for these. So are values with which all channels
+    behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of parameters that are undetermined
     anyway one stays where it is for each way in which they can move.
 
     Parameters
@@ -94,6 +95,7 @@ def find_twins(structure: Structure, layout: Layout, theta: Array) -> list[Twin]
             is_known = any(_is_close(np.abs(end[free]), np.abs(other[free])) for other in [theta, *found])
             if not is_known and _is_inside(layout, free, end) and equations.is_isolated(end):
                 found.append(end)
+        found = [end for end in found if not _is_same_plant(structure, theta, end)]
         found.sort(key=lambda end: float(np.sum(np.log(np.abs(end[free] / theta[free])) ** 2)))
         twins = [Twin(end, equations.moves(end)) for end in found]
     return [twin for twin in twins if np.isfinite(twin.moves).all()]
@@ -192,6 +194,14 @@ class _Equations:
     def _slope(self, number: int, value: float) -> float:
         transform = self.layout.transforms[number]
         return transform.slope(transform.inverse(value))
+
+
+def _is_same_plant(structure: Structure, theta: Array, other: Array) -> bool:
+    """Return whether no channel at all behaves in another way."""
+    if structure.whole is None:
+        return False
+    here, there = structure.whole.evaluate_many(np.stack([theta, other]))[0]
+    return bool(np.all(np.abs(there - here) <= 100.0 * _SAME * np.maximum(np.abs(here), np.abs(there))))
 
 
 def _is_close(first: Array, second: Array) -> bool:
