@@ -60,8 +60,8 @@ def find_twins(structure: Structure, layout: Layout, theta: Array) -> list[Twin]
     """Return other values within all bounds at which what was measured behaves exactly alike, nearest first.
 
     Signs that can change together are left out: there are other words for these. So are values with which all channels
-    behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of parameters that are undetermined
-    anyway one stays where it is for each way in which they can move.
+    behave alike, as where p and q change places in ``p*q*y'' + (p + q)*y' + y = u``: that is the same plant. Of
+    parameters that are undetermined anyway one stays where it is for each way in which they can move.
 
     Parameters
     ----------
