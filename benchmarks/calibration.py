@@ -46,8 +46,8 @@ from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 from lodekit.fitted import Fit
-from lodekit.learning.search import search
-from lodekit.learning.verdicts import relative_errors
+from lodekit.learning.identifiability.verdicts import relative_errors
+from lodekit.learning.searches.search import search
 from lodekit.prior.equations import equation_terms
 from lodekit.simulation import simulate
 from random_plants import INPUTS, draw_values, run_plant

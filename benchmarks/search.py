@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 import plants
 from lodekit.fitted import Fit
-from lodekit.learning.search import search
+from lodekit.learning.searches.search import search
 
 #: A fit is poor that ends so far below one that starts at the truth, in log evidence.
 POOR = 0.1

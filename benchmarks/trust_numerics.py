@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.inference.accurate import AccurateEngine
-from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.learning.searches.starts import Sizes, match_sizes
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments

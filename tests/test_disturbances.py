@@ -20,9 +20,9 @@ from lodekit.disturbing import without_disturbances
 from lodekit.errors import EquationError
 from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
+from lodekit.learning.identifiability.verdicts import structural_verdicts
 from lodekit.learning.needs import boundary_p_value
-from lodekit.learning.search import Optimum
-from lodekit.learning.verdicts import structural_verdicts
+from lodekit.learning.searches.search import Optimum
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments

@@ -11,8 +11,8 @@ import pytest
 
 import lodekit as lk
 from lodekit import progress
-from lodekit.learning import learn
-from lodekit.learning.search import search
+from lodekit.learning.searches import learn
+from lodekit.learning.searches.search import search
 
 
 class Terminal(io.StringIO):

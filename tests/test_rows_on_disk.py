@@ -15,7 +15,7 @@ import lodekit as lk
 from lodekit.data import sources
 from lodekit.fitting import keep_point
 from lodekit.inference.markov import pieces
-from lodekit.learning.whiteness import judge_whiteness
+from lodekit.learning.diagnosis.whiteness import judge_whiteness
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 

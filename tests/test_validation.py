@@ -15,8 +15,8 @@ from scipy import signal
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
 from lodekit.inference.turns import Lead
-from lodekit.learning.held_out import Errors, find_misses
-from lodekit.learning.whiteness import Whiteness, judge_whiteness
+from lodekit.learning.diagnosis.held_out import Errors, find_misses
+from lodekit.learning.diagnosis.whiteness import Whiteness, judge_whiteness
 from lodekit.spreads import find_bands
 from tests.cli.command import run
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import parts_of
 from lodekit.errors import AccuracyError, FitError
-from lodekit.learning.disturbed import learn_disturbed, settle_disturbances
-from lodekit.learning.driven import search_along
-from lodekit.learning.learn import guess_starts
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, search
+from lodekit.learning.searches.disturbed import learn_disturbed, settle_disturbances
+from lodekit.learning.searches.driven import search_along
+from lodekit.learning.searches.learn import guess_starts
+from lodekit.learning.searches.search import Optimum, search
 from lodekit.preparing import prepare
 from lodekit.prior.disturbed import need
 from lodekit.prior.hyperparameters import Hyperparameters

@@ -19,20 +19,20 @@ from lodekit.inference.choice import Choice
 from lodekit.inference.engine import Posterior
 from lodekit.inference.records import RecordsPosterior
 from lodekit.labels import Labels
+from lodekit.learning.bands.uncertainty import Uncertainty
+from lodekit.learning.bands.widening import Leftover, find_missed, find_widening, warn_of_missed, widen_all
 from lodekit.learning.curvature import covariance_from_curvature, share_left
-from lodekit.learning.diagnosis import Diagnosis, diagnose
+from lodekit.learning.diagnosis.diagnosis import Diagnosis, diagnose
+from lodekit.learning.diagnosis.examined import Evidence
 from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
-from lodekit.learning.evidence import Evidence
 from lodekit.learning.freedom import degrees_of_freedom
+from lodekit.learning.identifiability.verdicts import Verdict, apply_verdicts
+from lodekit.learning.messages.scarcity import warn_of_holes, warn_of_scarcity
+from lodekit.learning.messages.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
+from lodekit.learning.messages.steps import warn_of_steps
 from lodekit.learning.needs import Disturbance, find_disturbances
-from lodekit.learning.scarcity import warn_of_holes, warn_of_scarcity
-from lodekit.learning.search import Optimum
-from lodekit.learning.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
-from lodekit.learning.steps import warn_of_steps
+from lodekit.learning.searches.search import Optimum
 from lodekit.learning.transforms import Layout
-from lodekit.learning.uncertainty import Uncertainty
-from lodekit.learning.verdicts import Verdict, apply_verdicts
-from lodekit.learning.widening import Leftover, find_missed, find_widening, warn_of_missed, widen_all
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior

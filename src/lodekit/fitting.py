@@ -15,9 +15,9 @@ from lodekit.errors import DataError, EquationError, FitError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
-from lodekit.learning.search import Optimum
-from lodekit.learning.signs import choose_signs
-from lodekit.learning.verdicts import Verdict
+from lodekit.learning.identifiability.verdicts import Verdict
+from lodekit.learning.searches.search import Optimum
+from lodekit.learning.searches.signs import choose_signs
 from lodekit.preparing import prepare
 from lodekit.searching import find_optimum, take_rival
 from lodekit.settings import Arguments

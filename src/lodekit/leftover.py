@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.answers import predict, sample
 from lodekit.errors import EquationError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.learning.findings import Findings
+from lodekit.learning.messages.findings import Findings
 from lodekit.prior.disturbed import WHITE
 from lodekit.prior.equations import EquationTerms, equation_terms
 

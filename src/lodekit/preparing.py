@@ -18,8 +18,8 @@ from lodekit.inference.choice import choose
 from lodekit.inference.engine import Case
 from lodekit.inference.records import RecordsEngine
 from lodekit.intervals import window_of
+from lodekit.learning.searches.starts import data_lengthscale
 from lodekit.learning.sizes import expected_scales, parameter_sizes
-from lodekit.learning.starts import data_lengthscale
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.latents import Latent
 from lodekit.prior.observables import ObservableReader

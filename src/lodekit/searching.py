@@ -17,12 +17,12 @@ from lodekit.errors import AccuracyError, FitError
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.records import RecordsEngine
 from lodekit.learning.curvature import curvature_at
-from lodekit.learning.driven import search_along
-from lodekit.learning.learn import learn
 from lodekit.learning.objective import Objective
-from lodekit.learning.polish import polish
-from lodekit.learning.search import Optimum, search
-from lodekit.learning.starts import data_lengthscale
+from lodekit.learning.searches.driven import search_along
+from lodekit.learning.searches.learn import learn
+from lodekit.learning.searches.polish import polish
+from lodekit.learning.searches.search import Optimum, search
+from lodekit.learning.searches.starts import data_lengthscale
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 from lodekit.setup import Setup

@@ -11,9 +11,9 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.records import padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
+from lodekit.learning.identifiability.structure import Structure
+from lodekit.learning.messages.sentences import describe_slips, warn_of_slips
 from lodekit.learning.objective import Objective
-from lodekit.learning.sentences import describe_slips, warn_of_slips
-from lodekit.learning.structure import Structure
 from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import find_infinite
 from lodekit.prior.hyperparameters import Hyperparameters

@@ -21,8 +21,8 @@ from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.labels import Labels
 from lodekit.learning.curvature import curvature_at
-from lodekit.learning.diagnosis import Diagnosis
-from lodekit.learning.search import Optimum
+from lodekit.learning.diagnosis.diagnosis import Diagnosis
+from lodekit.learning.searches.search import Optimum
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 from lodekit.setup import Setup

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from lodekit.cards import card, listed, paragraph, table
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
-from lodekit.learning.findings import Findings
+from lodekit.learning.messages.findings import Findings
+from lodekit.learning.messages.sentences import MODES
+from lodekit.learning.messages.summary import format_summary
 from lodekit.learning.needs import UNSEEN
-from lodekit.learning.sentences import MODES
-from lodekit.learning.summary import format_summary
 from lodekit.rounding import format_number, format_uncertain
 from lodekit.system.mathml import equations_to_mathml
 

@@ -16,7 +16,7 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Engine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.learning.searches.starts import Sizes, match_sizes
 from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.lags import Lags

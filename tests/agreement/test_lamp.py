@@ -13,7 +13,7 @@ from disturbances import lamp_system, ljung_box, witness
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.inference.innovations import take_turns
-from lodekit.learning.whiteness import judge_whiteness
+from lodekit.learning.diagnosis.whiteness import judge_whiteness
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments

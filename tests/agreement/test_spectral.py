@@ -16,7 +16,7 @@ from lodekit.data.observations import Series
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.spectral.engine import SpectralEngine
-from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.learning.searches.starts import Sizes, match_sizes
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.hyperparameters import Hyperparameters
 from tests.agreement.test_evidence import reference_evidence

@@ -14,7 +14,7 @@ from lodekit.data.observations import Observations, Series
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Evidence
-from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.learning.searches.starts import Sizes, match_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader

@@ -10,7 +10,7 @@ from scipy.linalg import toeplitz
 from scipy.signal import lfilter
 
 import lodekit as lk
-from lodekit.learning.correlated_errors import autocorrelation, inflate, select_autoregression
+from lodekit.learning.bands.correlated_errors import autocorrelation, inflate, select_autoregression
 from lodekit.summary import plain_values
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.archive import pack, unpack
-from lodekit.learning.diagnosis import Diagnosis
-from lodekit.learning.verdicts import Verdict
+from lodekit.learning.diagnosis.diagnosis import Diagnosis
+from lodekit.learning.identifiability.verdicts import Verdict
 from lodekit.report import make_report
 from lodekit.simulation import simulate
 from lodekit.summary import plain_values

@@ -15,7 +15,7 @@ from lodekit.learning.guesses.decays import decay_guesses, oscillations
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.guesses.implied import implied_equations
 from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
-from lodekit.learning.starts import data_lengthscale
+from lodekit.learning.searches.starts import data_lengthscale
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 from lodekit.setup import Setup

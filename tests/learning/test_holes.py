@@ -8,7 +8,7 @@ import pytest
 import lodekit as lk
 from lodekit.data.inputs import InputKind
 from lodekit.data.measurements import Measurements
-from lodekit.learning.scarcity import warn_of_holes
+from lodekit.learning.messages.scarcity import warn_of_holes
 
 _T = np.arange(0.0, 100.0)
 

@@ -9,9 +9,9 @@ import pytest
 
 import lodekit as lk
 from lodekit.fitted import Fit
-from lodekit.learning.residuals import Check
-from lodekit.learning.whiteness import judge_whiteness
-from lodekit.learning.widening import find_missed, widen_all
+from lodekit.learning.bands.widening import find_missed, widen_all
+from lodekit.learning.diagnosis.residuals import Check
+from lodekit.learning.diagnosis.whiteness import judge_whiteness
 
 T = np.arange(30.0)
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.inference.engine import SearchLimits
-from lodekit.learning.charts import Linear, Logarithmic
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.polish import polish
-from lodekit.learning.search import Optimum, search
+from lodekit.learning.searches.charts import Linear, Logarithmic
+from lodekit.learning.searches.polish import polish
+from lodekit.learning.searches.search import Optimum, search
 from lodekit.learning.transforms import Layout, Transform
 from lodekit.preparing import prepare
 from lodekit.settings import Arguments

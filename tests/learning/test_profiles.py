@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from lodekit.learning.identifiability.profiles import Side, grade, profile
+from lodekit.learning.identifiability.verdicts import Verdict
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import Side, grade, profile
-from lodekit.learning.search import Optimum
+from lodekit.learning.searches.search import Optimum
 from lodekit.learning.transforms import Layout, Transform
-from lodekit.learning.verdicts import Verdict
 from lodekit.model import LODEGP
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System

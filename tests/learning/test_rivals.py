@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.resolution import is_unresolved, parameters_between
-from lodekit.learning.rivals import find_rivals
+from lodekit.learning.diagnosis.resolution import is_unresolved, parameters_between
+from lodekit.learning.identifiability.rivals import find_rivals
 
 STEP, SPEED = 1.0, 2.3
 

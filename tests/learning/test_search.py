@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-import lodekit.learning.learn as learning
+import lodekit.learning.searches.learn as learning
 import plants
 from lodekit.learning.guesses.gather import Guess
-from lodekit.learning.search import search
-from lodekit.learning.second_look import look_again
+from lodekit.learning.searches.search import search
+from lodekit.learning.searches.second_look import look_again
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
 PLANTS = [

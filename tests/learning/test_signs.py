@@ -9,7 +9,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.learning.curvature import curvature_at
-from lodekit.learning.signs import choose_signs
+from lodekit.learning.searches.signs import choose_signs
 
 
 def test_the_negative_branch_is_turned_into_the_positive_one() -> None:

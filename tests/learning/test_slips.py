@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.sentences import describe_slips, warn_of_slips
+from lodekit.learning.messages.sentences import describe_slips, warn_of_slips
 
 _CIRCUIT = "L*i' = V - R*i - {}\nC*v' = i - v/100"
 

@@ -14,10 +14,10 @@ from scipy.linalg import expm
 
 import lodekit as lk
 from lodekit.learning.curvature import covariance_from_curvature, curvature_at
-from lodekit.learning.rivals import Rival
-from lodekit.learning.structure import Structure
+from lodekit.learning.identifiability.rivals import Rival
+from lodekit.learning.identifiability.structure import Structure
+from lodekit.learning.identifiability.twins import find_twins
 from lodekit.learning.transforms import Layout, parameter_transforms
-from lodekit.learning.twins import find_twins
 
 HEATER = "H' = a*(T - H) + c*u; T' = a*(H - T) - b*(T - Ta)"
 TRUE = {"a": 0.1, "b": 0.04, "c": 0.5, "Ta": 5.0}

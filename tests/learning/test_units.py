@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.charts import put_at_walls
+from lodekit.learning.searches.charts import put_at_walls
 from lodekit.learning.sizes import parameter_sizes
 from lodekit.learning.transforms import Transform
 

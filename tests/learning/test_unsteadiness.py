@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lodekit.learning.unsteadiness import STEADY, Unsteadiness, find_spread, find_unsteadiness
+from lodekit.learning.bands.unsteadiness import STEADY, Unsteadiness, find_spread, find_unsteadiness
 
 Array = NDArray[np.float64]
 T = np.arange(300.0)

@@ -9,8 +9,8 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 from lodekit.data.inputs import InputKind, InputSignal
-from lodekit.learning.residuals import Check
-from lodekit.learning.whiteness import (
+from lodekit.learning.diagnosis.residuals import Check
+from lodekit.learning.diagnosis.whiteness import (
     Whiteness,
     cumulated_periodogram,
     judge_whiteness,

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 import lodekit as lk
-from lodekit.learning.uncertainty import REACH, roots_of_covariance
+from lodekit.learning.bands.uncertainty import REACH, roots_of_covariance
 from tests.inference.fitted import EXAMPLES, solution_table
 
 DECAY = EXAMPLES["free_decay"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import lodekit as lk
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.errors import VerificationError
-from lodekit.learning.sentences import near_degeneracies
+from lodekit.learning.messages.sentences import near_degeneracies
 from lodekit.report.recipe import write_code
 from lodekit.system.files import read_system_file
 from lodekit.workflow import set_parameters

@@ -14,7 +14,7 @@ from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
 from lodekit.figures.requests import read_parts, read_units
 from lodekit.fitted import Fit
-from lodekit.learning.whiteness import cumulated_periodogram, periodogram_band
+from lodekit.learning.diagnosis.whiteness import cumulated_periodogram, periodogram_band
 from lodekit.plant import FittedStateSpace, find_band, frequency_grid, state_space, step_grid
 from lodekit.plant.uncertain import spreads
 

@@ -15,7 +15,7 @@ from lodekit.arguments import check_count
 from lodekit.errors import LodekitError
 from lodekit.figures.requests import read_pair, read_parameters, read_true_values, read_units
 from lodekit.fitted import Fit
-from lodekit.learning.landscape import Landscape
+from lodekit.learning.identifiability.landscape import Landscape
 
 __all__ = ["plot_evidence", "plot_parameters"]
 

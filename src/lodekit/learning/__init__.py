@@ -1,15 +1,10 @@
 """Learning: from an engine to estimates, and whether to believe them (docs/method.md, sections 5 to 7).
 
-What is maximised: `objective`, over the vector of `transforms`, in units of `sizes`. Where searches begin: `guesses`
-of the parameters, `starts` with hyperparameters beside them. The search: `learn` is all of it, `search` one of it,
-`driven` and `disturbed` (with `disturbance_sizes`) where inputs or disturbances drive, `second_look` where searches end
-too early, `polish` on `charts` for the last digits, `signs` among equals.
+What everybody here speaks of stands at the door: `objective` is what is maximised, over the vector of `transforms`, in
+units of `sizes`. At its optimum, `curvature` gives the errors of `estimates`, `freedom` says how well these errors are
+known, and `needs` whether disturbances are needed at all.
 
-What follows (docs/bands.md): `curvature`, `estimates`, `freedom`, `profiles` on a `landscape`, `neighbours` of bounds,
-`uncertainty` of predictions, `needs` for disturbances.
-
-Whether it holds (docs/diagnosis.md, docs/validation.md): `evidence` is what is looked at, `diagnosis` what comes of it:
-`residuals`, `whiteness`, `reference` (a yardstick), `verdicts` on parameters by `structure`, `motion` and `resolution`,
-and `rivals`. What correlated residuals do: `correlated_errors`, `widening`, `unsteadiness`. In words: `sentences`,
-`findings`, `summary`, and warnings about `steps` and `scarcity`.
+The rooms, in the order in which a fit passes them: `guesses` of the parameters from the data, `searches` that begin
+there, `identifiability` (which parameters the data tell), `diagnosis` (whether the fit holds), `bands` (what is unknown
+of the estimates, as predictions show it), and `messages`, in which all of it is said.
 """

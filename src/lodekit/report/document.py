@@ -8,8 +8,8 @@ from dataclasses import replace
 from lodekit.certificate.certify import Certificate
 from lodekit.certificate.sense import equations_with_values
 from lodekit.errors import AlgebraError, LodekitError
+from lodekit.learning.diagnosis.residuals import FEW
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
-from lodekit.learning.residuals import FEW
 from lodekit.model import LODEGP
 from lodekit.page import Page, escape
 from lodekit.prior.disturbed import WHITE

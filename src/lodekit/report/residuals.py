@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.fitted import Fit
-from lodekit.learning.residuals import FEW, RUN, RUNS, Check, residual_doubts
+from lodekit.learning.diagnosis.residuals import FEW, RUN, RUNS, Check, residual_doubts
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, Subject, plain, thin

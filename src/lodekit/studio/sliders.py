@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lodekit.data.records import parts_of
 from lodekit.errors import LodekitError
 from lodekit.learning.guesses.gather import Guess
-from lodekit.learning.starts import starting_points
+from lodekit.learning.searches.starts import starting_points
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments

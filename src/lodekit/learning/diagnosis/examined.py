@@ -19,12 +19,12 @@ from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.inference.turns import Turns
-from lodekit.learning.motion import Curves
+from lodekit.learning.diagnosis.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
+from lodekit.learning.diagnosis.resolution import is_unresolved
+from lodekit.learning.diagnosis.whiteness import LEVEL
+from lodekit.learning.identifiability.motion import Curves
 from lodekit.learning.objective import Objective
-from lodekit.learning.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
-from lodekit.learning.resolution import is_unresolved
-from lodekit.learning.search import Optimum
-from lodekit.learning.whiteness import LEVEL
+from lodekit.learning.searches.search import Optimum
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System

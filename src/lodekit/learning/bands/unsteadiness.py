@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.learning.diagnosis.whiteness import typical_step
 from lodekit.learning.estimates import NORMAL_95
-from lodekit.learning.whiteness import typical_step
 
 __all__ = ["AS_SAID", "STEADY", "Spread", "Unsteadiness", "find_spread", "find_unsteadiness"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
-from lodekit.learning.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
+from lodekit.learning.diagnosis.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
 from lodekit.wording import join_words
 
 __all__ = [

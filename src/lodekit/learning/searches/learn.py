@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.errors import FitError
-from lodekit.learning.driven import learn_driven
 from lodekit.learning.guesses.gather import gather_guesses
 from lodekit.learning.guesses.simulated import times_of
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, search
-from lodekit.learning.second_look import look_again
-from lodekit.learning.starts import Start, find_trouble, starting_points
+from lodekit.learning.searches.driven import learn_driven
+from lodekit.learning.searches.search import Optimum, search
+from lodekit.learning.searches.second_look import look_again
+from lodekit.learning.searches.starts import Start, find_trouble, starting_points
 from lodekit.progress import waiting
 from lodekit.system.system import System
 

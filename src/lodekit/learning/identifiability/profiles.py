@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
-from lodekit.learning.landscape import Landscape
+from lodekit.learning.identifiability.landscape import Landscape
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum
+from lodekit.learning.searches.search import Optimum
 from lodekit.learning.transforms import Transform
 
 __all__ = ["FALL", "Path", "Profile", "Side", "grade", "profile"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.correlated_errors import inflate
-from lodekit.learning.residuals import Check
+from lodekit.learning.bands.correlated_errors import inflate
+from lodekit.learning.bands.uncertainty import Uncertainty
+from lodekit.learning.diagnosis.residuals import Check
 from lodekit.learning.transforms import Layout
-from lodekit.learning.uncertainty import Uncertainty
 from lodekit.prior.observables import Observables
 from lodekit.wording import join_words
 

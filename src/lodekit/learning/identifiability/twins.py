@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.structure import Structure
+from lodekit.learning.identifiability.structure import Structure
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, limits_around
+from lodekit.learning.searches.search import Optimum, limits_around
 
 __all__ = ["Linear", "Logarithmic", "put_at_walls"]
 

@@ -19,7 +19,7 @@ from lodekit.learning.guesses.delays import delay_grid, delay_parameters
 from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.guesses.simulated import Fitted, Simulation
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import GROWN, HOPELESS, Optimum, is_idle
+from lodekit.learning.searches.search import GROWN, HOPELESS, Optimum, is_idle
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.system.system import System
 

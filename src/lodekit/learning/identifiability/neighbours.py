@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from lodekit.learning.curvature import covariance_from_curvature
 from lodekit.learning.estimates import NORMAL_95
-from lodekit.learning.landscape import Landscape
+from lodekit.learning.identifiability.landscape import Landscape
+from lodekit.learning.identifiability.profiles import FALL, Path
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import FALL, Path
-from lodekit.learning.search import Optimum
+from lodekit.learning.searches.search import Optimum
 
 __all__ = ["Rung", "reach_beside_bounds"]
 

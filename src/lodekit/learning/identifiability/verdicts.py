@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.estimates import AT_BOUND, NORMAL_95, NOT_IDENTIFIED, Estimate, find_quantile, find_reach
 from lodekit.learning.freedom import degrees_of_freedom
-from lodekit.learning.motion import Curves, open_directions
-from lodekit.learning.neighbours import Rung, reach_beside_bounds
+from lodekit.learning.identifiability.motion import Curves, open_directions
+from lodekit.learning.identifiability.neighbours import Rung, reach_beside_bounds
+from lodekit.learning.identifiability.profiles import Path, grade, profile
+from lodekit.learning.identifiability.rivals import Rival
+from lodekit.learning.identifiability.structure import Structure
 from lodekit.learning.objective import Objective
-from lodekit.learning.profiles import Path, grade, profile
-from lodekit.learning.rivals import Rival
-from lodekit.learning.search import Optimum
-from lodekit.learning.structure import Structure
+from lodekit.learning.searches.search import Optimum
 
 __all__ = [
     "Verdict",

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from lodekit.learning.curvature import covariance_from_curvature, curvature_at
 from lodekit.learning.guesses.decays import root_factors, values_with_roots
+from lodekit.learning.identifiability.structure import Structure
+from lodekit.learning.identifiability.twins import find_twins
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, search
-from lodekit.learning.structure import Structure
-from lodekit.learning.twins import find_twins
+from lodekit.learning.searches.search import Optimum, search
 
 __all__ = ["Rival", "common_step", "find_rivals"]
 

@@ -13,16 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.learning.diagnosis.examined import Evidence
+from lodekit.learning.diagnosis.reference import Yardstick, measure_yardstick, take_runs
+from lodekit.learning.diagnosis.residuals import Check
+from lodekit.learning.diagnosis.resolution import parameters_between
+from lodekit.learning.diagnosis.whiteness import Whiteness
 from lodekit.learning.estimates import NOT_IDENTIFIED
-from lodekit.learning.evidence import Evidence
-from lodekit.learning.reference import Yardstick, measure_yardstick, take_runs
-from lodekit.learning.residuals import Check
-from lodekit.learning.resolution import parameters_between
-from lodekit.learning.rivals import Rival, find_rivals
-from lodekit.learning.search import UNKNOWN_AHEAD
-from lodekit.learning.structure import Structure
-from lodekit.learning.verdicts import Verdict, compare_rivals, give_verdicts, relative_errors, structural_verdicts
-from lodekit.learning.whiteness import Whiteness
+from lodekit.learning.identifiability.rivals import Rival, find_rivals
+from lodekit.learning.identifiability.structure import Structure
+from lodekit.learning.identifiability.verdicts import (
+    Verdict,
+    compare_rivals,
+    give_verdicts,
+    relative_errors,
+    structural_verdicts,
+)
+from lodekit.learning.searches.search import UNKNOWN_AHEAD
 from lodekit.wording import join_words
 
 __all__ = ["Diagnosis", "diagnose"]

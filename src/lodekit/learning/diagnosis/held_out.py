@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.learning.residuals import Check, amount
-from lodekit.learning.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
+from lodekit.learning.diagnosis.residuals import Check, amount
+from lodekit.learning.diagnosis.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
 from lodekit.wording import join_words
 
 __all__ = ["Errors", "find_misses", "join_errors"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lodekit.learning.diagnosis import Diagnosis
-from lodekit.learning.residuals import Check
+from lodekit.learning.diagnosis.diagnosis import Diagnosis
+from lodekit.learning.diagnosis.residuals import Check
 
 __all__ = ["Findings"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, search
-from lodekit.learning.starts import Sizes, match_sizes
+from lodekit.learning.searches.search import Optimum, search
+from lodekit.learning.searches.starts import Sizes, match_sizes
 
 __all__ = ["look_again"]
 

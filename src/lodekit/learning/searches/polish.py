@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.charts import Linear, Logarithmic, put_at_walls
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import GROWN, UNKNOWN_AHEAD, Optimum
+from lodekit.learning.searches.charts import Linear, Logarithmic, put_at_walls
+from lodekit.learning.searches.search import GROWN, UNKNOWN_AHEAD, Optimum
 
 __all__ = ["polish"]
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from lodekit.data.observations import Series
 from lodekit.inference.engine import Engine
-from lodekit.learning.disturbance_sizes import add_disturbances
 from lodekit.learning.guesses.gather import Guess
 from lodekit.learning.objective import Objective
+from lodekit.learning.searches.disturbance_sizes import add_disturbances
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_variance

@@ -15,11 +15,11 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.records import parts_of
 from lodekit.errors import AlgebraError
 from lodekit.inference.engine import Posterior
-from lodekit.learning.diagnosis import Diagnosis
+from lodekit.learning.diagnosis.diagnosis import Diagnosis
+from lodekit.learning.diagnosis.residuals import residual_doubts
 from lodekit.learning.estimates import AT_BOUND, NOT_IDENTIFIED, Estimate
-from lodekit.learning.residuals import residual_doubts
-from lodekit.learning.rivals import Rival
-from lodekit.learning.search import Optimum
+from lodekit.learning.identifiability.rivals import Rival
+from lodekit.learning.searches.search import Optimum
 from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.hyperparameters import Hyperparameters

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import HOPELESS, Optimum
+from lodekit.learning.searches.search import HOPELESS, Optimum
 
 __all__ = ["Landscape"]
 

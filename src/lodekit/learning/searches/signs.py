@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum
+from lodekit.learning.searches.search import Optimum
 
 __all__ = ["choose_signs"]
 

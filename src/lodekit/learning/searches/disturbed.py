@@ -15,9 +15,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.learning.disturbance_sizes import add_disturbances, open_modes
 from lodekit.learning.objective import Objective
-from lodekit.learning.search import Optimum, search
+from lodekit.learning.searches.disturbance_sizes import add_disturbances, open_modes
+from lodekit.learning.searches.search import Optimum, search
 from lodekit.prior.hyperparameters import Hyperparameters
 
 __all__ = ["learn_disturbed", "settle_disturbances"]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.engine import Posterior
+from lodekit.learning.identifiability.rivals import Rival
 from lodekit.learning.objective import Objective
-from lodekit.learning.rivals import Rival
-from lodekit.learning.search import Optimum
+from lodekit.learning.searches.search import Optimum
 from lodekit.learning.transforms import Layout
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
