@@ -95,7 +95,7 @@ def test_residuals_of_the_last_rows_are_looked_at(on_disk: lk.LODEGP, in_memory:
     (check,) = on_disk.fit_.diagnosis.checks
     assert (check.count, check.looked) == (MEASURED, MEASURED - 2 * PIECE)
     assert check.whiteness is not None
-    whole = in_memory.fit_.evidence.innovations
+    whole = in_memory.fit_.examined.innovations
     assert whole is not None
     last = [part["x"][-check.looked :] for part in (whole.times, whole.values)]
     expected = judge_whiteness(*last, innovations=True)

@@ -23,7 +23,7 @@ from lodekit.learning.bands.uncertainty import Uncertainty
 from lodekit.learning.bands.widening import Leftover, find_missed, find_widening, warn_of_missed, widen_all
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis.diagnosis import Diagnosis, diagnose
-from lodekit.learning.diagnosis.examined import Evidence
+from lodekit.learning.diagnosis.examined import Examined
 from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.identifiability.verdicts import Verdict, apply_verdicts
@@ -148,19 +148,19 @@ class Fit:
             Whether anything was.
         """
         with self.setup.threads():
-            found = diagnose(self.evidence, self.setup.structure if is_searched else None, known)
+            found = diagnose(self.examined, self.setup.structure if is_searched else None, known)
             if self.prior.is_random:
                 found = replace(found, widening=widen_all(self.layout, found.checks))
             elif any(check.has_memory for check in found.checks):
-                parts = [part._leftover(item) for part in self.parts for item in part.evidence.looked_at]
+                parts = [part._leftover(item) for part in self.parts for item in part.examined.looked_at]
                 usable = [part for part in parts if len(part.times)]
                 found = replace(found, widening=find_widening(self.layout, self.uncertainty.roots, usable))
         return replace(self, diagnosis=found)
 
     @cached_property
-    def evidence(self) -> Evidence:
+    def examined(self) -> Examined:
         """All that a diagnosis looks at, of this fit and of each of several records."""
-        return Evidence(
+        return Examined(
             self.system,
             self.setup.objective,
             self.optimum,
@@ -171,12 +171,12 @@ class Fit:
             # No lambda, which pickle could not send to other processes.
             partial(self.setup.evidence_on, hyper=self.hyperparameters),
             self.choice.name,
-            {name: part.evidence for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
+            {name: part.examined for name, part in zip(self.setup.parts, self.parts, strict=bool(self.setup.parts))},
         )
 
     def _leftover(self, item: Series) -> Leftover:
         """Return the residuals of one observable, and how the curve there moves with what was learned."""
-        left = self.evidence.remainder(item)
+        left = self.examined.remainder(item)
         noise = item.noise_with(self.typical_noise(item.observable))
         places = np.searchsorted(item.times, left.times)
         return Leftover(self.uncertainty, self.observables([item.observable]), left.times, left.values, noise[places])
@@ -231,7 +231,7 @@ class Fit:
     @cached_property
     def log_evidence(self) -> float:
         """The log evidence at the optimum, in the user's units; open modes cost what they cost Schwarz."""
-        return self.posterior.value + sum(part.evidence.allowance for part in self.parts)
+        return self.posterior.value + sum(part.examined.allowance for part in self.parts)
 
     @cached_property
     def share_left(self) -> float:

@@ -93,7 +93,7 @@ def test_the_markov_engine_looks_at_the_whole_record(monkeypatch: pytest.MonkeyP
     assert check.whiteness is not None
     assert check.whiteness.innovations
     assert (check.looked, gp.fit_.choice.name) == (90, "markov")
-    derivative = gp.fit_.evidence.innovations
+    derivative = gp.fit_.examined.innovations
     assert derivative is not None
     assert not len(derivative.times["y'"])
     for own, other in zip(

@@ -88,12 +88,12 @@ def test_with_more_measurements_in_a_period_nobody_hears_of_faster_ones() -> Non
 
 def test_data_are_exact_and_unresolved_where_both_noise_and_lengthscale_are_small() -> None:
     t = np.arange(8.0)
-    evidence = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.evidence
-    place = evidence.objective.layout.blocks.lengthscales
+    examined = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.examined
+    place = examined.objective.layout.blocks.lengthscales
     for length, level, expected in ((1.0, 1e-9, True), (1.0, 1e-2, False), (2.0, 1e-9, False)):
-        x = evidence.optimum.x.copy()
+        x = examined.optimum.x.copy()
         x[place] = np.log(length / 7.0)
-        moved = replace(evidence, optimum=replace(evidence.optimum, x=x), level={"x": level}.__getitem__)
+        moved = replace(examined, optimum=replace(examined.optimum, x=x), level={"x": level}.__getitem__)
         assert moved.is_exact is expected
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.learning.diagnosis.examined import Evidence
+from lodekit.learning.diagnosis.examined import Examined
 from lodekit.learning.diagnosis.reference import Yardstick, measure_yardstick, take_runs
 from lodekit.learning.diagnosis.residuals import Check
 from lodekit.learning.diagnosis.resolution import parameters_between
@@ -157,48 +157,48 @@ def _plain(value: Any) -> Any:
 
 
 def diagnose(
-    evidence: Evidence, structure: Structure | None = None, verdicts: Mapping[str, Verdict] | None = None
+    examined: Examined, structure: Structure | None = None, verdicts: Mapping[str, Verdict] | None = None
 ) -> Diagnosis:
     """Return the diagnosis of a fit.
 
     Parameters
     ----------
-    evidence : Evidence
+    examined : Examined
     structure : Structure, optional
         What the equations say; None where nothing was searched for, and only residuals are looked at.
     verdicts : dict of str to Verdict, optional
         What is known already about parameters, where nothing was searched for.
     """
     with np.errstate(all="ignore"):
-        checks = evidence.checks()
+        checks = examined.checks()
         if structure is None:
             return Diagnosis(verdicts=dict(verdicts or {}), checks=checks)
-        advantage, poor = _compare_records(evidence, checks)
-        trouble = [*_unsettled(evidence), *poor]
+        advantage, poor = _compare_records(examined, checks)
+        trouble = [*_unsettled(examined), *poor]
         rivals: tuple[Rival, ...] = ()
         if poor:
-            errors = relative_errors(evidence.objective, evidence.optimum, evidence.curvature)
+            errors = relative_errors(examined.objective, examined.optimum, examined.curvature)
             # Where a search ended in a poor place, what is flat there says nothing about the data.
             loud = any(check.size > _LOUD for check in checks)
             lost = [name for name, error in errors.items() if loud or not 0.0 < error < _LOST]
             found = {name: Verdict(False, "unknown, the search failed", "failed") for name in lost}
             found |= structural_verdicts(structure)
         else:
-            known = evidence.objective, evidence.optimum, evidence.curvature
+            known = examined.objective, examined.optimum, examined.curvature
             # As intervals are widened where free functions do not take up what is left.
-            factors = [check.inflation for check in checks if check.has_memory and evidence.prior.processes]
-            found = give_verdicts(structure, evidence.curves, *known, max(factors, default=1.0))
-            rivals = find_rivals(*known, evidence.times, structure)
+            factors = [check.inflation for check in checks if check.has_memory and examined.prior.processes]
+            found = give_verdicts(structure, examined.curves, *known, max(factors, default=1.0))
+            rivals = find_rivals(*known, examined.times, structure)
             found |= compare_rivals(*known, rivals, found)
-            unresolved = parameters_between(evidence.system, evidence.measurements.names) if evidence.is_exact else ()
+            unresolved = parameters_between(examined.system, examined.measurements.names) if examined.is_exact else ()
             found |= {name: Verdict(False, NOT_IDENTIFIED, "unresolved") for name in unresolved if name not in found}
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.symmetries)
     return Diagnosis(tuple(trouble), found, tuple(structure.combinations), symmetries, checks, advantage, rivals=rivals)
 
 
-def _unsettled(evidence: Evidence) -> list[str]:
+def _unsettled(examined: Examined) -> list[str]:
     """Return whether the search has not come to an end, in sentences."""
-    optimum, layout = evidence.optimum, evidence.objective.layout
+    optimum, layout = examined.optimum, examined.objective.layout
     found = []
     if optimum.message == UNKNOWN_AHEAD:
         found.append(
@@ -220,12 +220,12 @@ def _unsettled(evidence: Evidence) -> list[str]:
     return found
 
 
-def _compare_records(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
+def _compare_records(examined: Examined, checks: Sequence[Check]) -> tuple[float, list[str]]:
     """Return by how much the fit is better than smooth curves, over all records, and which are clearly worse."""
-    if not evidence.parts:
-        return _compare(evidence, checks)
+    if not examined.parts:
+        return _compare(examined, checks)
     advantages, found = [], []
-    for name, part in evidence.parts.items():
+    for name, part in examined.parts.items():
         advantage, poor = _compare(part, [check for check in checks if check.record == name])
         advantages.append(advantage)
         found += [f"record {name}: {text}" for text in poor]
@@ -233,17 +233,17 @@ def _compare_records(evidence: Evidence, checks: Sequence[Check]) -> tuple[float
     return sum(known) if known else math.nan, found
 
 
-def _compare(evidence: Evidence, checks: Sequence[Check]) -> tuple[float, list[str]]:
+def _compare(examined: Examined, checks: Sequence[Check]) -> tuple[float, list[str]]:
     """Return by how much the fit is better than smooth curves, and what follows where it is clearly worse."""
-    kept = evidence.measurements
+    kept = examined.measurements
     # Where curves explain the data, no yardstick is needed.
     if kept.sums is not None or not any(1.0 - each.explained > _MATTERS or each.size > _LOUD for each in checks):
         return math.nan, []
     runs = take_runs(kept)
-    yardstick = measure_yardstick(runs.series, evidence.prior.noise.of_some(runs.names), evidence.prior.units.span)
+    yardstick = measure_yardstick(runs.series, examined.prior.noise.of_some(runs.names), examined.prior.units.span)
     if yardstick is None:
         return math.nan, []
-    own = evidence.posterior.value if runs is kept else evidence.evidence_on(runs)
+    own = examined.posterior.value if runs is kept else examined.evidence_on(runs)
     advantage = own - yardstick.log_evidence
     poor = _poorer(checks, yardstick, {each.observable: each.spread for each in kept.summaries})
     # What was chosen for a yardstick makes it look a little better than it is.

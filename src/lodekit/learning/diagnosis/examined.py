@@ -29,7 +29,7 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["Evidence", "runs_of"]
+__all__ = ["Examined", "runs_of"]
 
 #: Less noise than this share of the spread of the data is none.
 _EXACT = 1e-5
@@ -38,7 +38,7 @@ _RUNS, _RUN = 6, 500
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Examined:
     """All that a diagnosis looks at.
 
     Parameters
@@ -57,7 +57,7 @@ class Evidence:
         From measurements to their log evidence at the optimum.
     engine : str
         The name of the engine.
-    parts : dict of str to Evidence
+    parts : dict of str to Examined
         The same of each of several records, by name; empty where there is one.
     last : MarkovPosterior, optional
         Where the measurements are the last piece of a record on disk: the posterior there.
@@ -72,7 +72,7 @@ class Evidence:
     level: Callable[[str], float]
     evidence_on: Callable[[Measurements], float]
     engine: str
-    parts: Mapping[str, Evidence] = field(default_factory=dict)
+    parts: Mapping[str, Examined] = field(default_factory=dict)
     last: MarkovPosterior | None = None
 
     @property
@@ -188,7 +188,7 @@ class Evidence:
         return [item for item in pieces.series(len(pieces.starts) - 1) if len(item.times)]
 
     @property
-    def last_piece(self) -> Evidence | None:
+    def last_piece(self) -> Examined | None:
         """The same of the last piece of rows on disk; None where there are none."""
         if not isinstance(self.posterior, PiecesPosterior):
             return None
