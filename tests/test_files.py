@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lodekit as lk
-from lodekit.files import make_folder, write_file
+from lodekit.files import check_folder, make_folder, write_file
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -144,3 +144,15 @@ def test_labels_are_saved_with_a_model(tmp_path: Path) -> None:
     assert found.labels_ == {"title": "", "units": {}, "origin": ""}
     with pytest.raises(lk.LodekitError, match="not been fitted"):
         lk.LODEGP(lk.System("x' = v")).label(title="too early")
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
+def test_names_that_no_file_can_have_are_errors_of_ours(tmp_path: Path, name: str) -> None:
+    for use in (lambda path: write_file(path, "new"), lk.LODEGP.load, make_folder):
+        with pytest.raises(lk.LodekitError, match=r"cannot|is not a saved"):
+            use(tmp_path / name)
+    with pytest.raises(lk.LodekitError, match="cannot write to"):
+        check_folder(tmp_path / ("b" * 300))
+    with pytest.raises(lk.LodekitError, match="cannot write"):
+        write_file(tmp_path / "a", "half of a character: \ud800")
+    assert not list(tmp_path.iterdir())

@@ -77,9 +77,9 @@ def unpack(path: str | Path, what: str = "a saved lodekit model") -> tuple[Any, 
         What it should be, for messages.
     """
     source = _as_path(path)
-    if source.exists() and not source.is_file():
-        raise StorageError(f"cannot read {source}: expected a file, got a folder, a pipe or a device")
     try:
+        if source.exists() and not source.is_file():
+            raise StorageError(f"cannot read {source}: expected a file, got a folder, a pipe or a device")
         with zipfile.ZipFile(source) as archive:
             room = max(_SMALL, _MOST_GROWTH * source.stat().st_size)
             content = _read_member(archive, _VALUES, min(room, _MOST_VALUES))

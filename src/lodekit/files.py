@@ -39,17 +39,17 @@ def write_file(path: str | Path, content: str | bytes, error: type[LodekitError]
     error : type
         The class of error that is raised where the file cannot be written.
     """
-    # A link stays a link; what it names is replaced.
-    target = Path(os.path.realpath(path))
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    if target.exists() and not target.is_file() and not target.is_dir():
-        _write_through(target, data, error)
-        return
     try:
-        _remove_leftovers(target)
-        _write_beside(target, data)
-    except OSError as problem:
-        raise error(f"cannot write {target}: {problem.strerror or problem}") from None
+        data = content.encode("utf-8") if isinstance(content, str) else content
+        # A link stays a link; what it names is replaced.
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file() and not target.is_dir():
+            _write_through(target, data)
+        else:
+            _remove_leftovers(target)
+            _write_beside(target, data)
+    except (OSError, ValueError) as problem:  # the latter for names, or texts, that no file can have
+        raise error(f"cannot write {path}: {getattr(problem, 'strerror', None) or problem}") from None
 
 
 def _write_beside(target: Path, data: bytes) -> None:
@@ -128,13 +128,10 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _write_through(target: Path, data: bytes, error: type[LodekitError]) -> None:
+def _write_through(target: Path, data: bytes) -> None:
     """Write to a device or a pipe, which must not be replaced."""
-    try:
-        with target.open("wb") as file:
-            file.write(data)
-    except OSError as problem:
-        raise error(f"cannot write {target}: {problem.strerror or problem}") from None
+    with target.open("wb") as file:
+        file.write(data)
 
 
 def check_folder(path: str | Path) -> None:
@@ -146,9 +143,12 @@ def check_folder(path: str | Path) -> None:
         The folder; it need not exist.
     """
     folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise LodekitError(f"expected a folder for the results, {folder} is a file; try another name")
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise LodekitError(f"expected a folder for the results, {folder} is a file; try another name")
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    except OSError as problem:  # such as a name that is too long
+        raise LodekitError(f"cannot write to {folder}: {problem.strerror or problem}; try another folder") from None
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise LodekitError(f"cannot write to {folder}: {there} does not allow it; try another folder")
 
@@ -163,8 +163,8 @@ def make_folder(path: str | Path) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise LodekitError(f"cannot write to {folder}: {problem.strerror or problem}") from None
+    except (OSError, ValueError) as problem:
+        raise LodekitError(f"cannot write to {folder}: {getattr(problem, 'strerror', None) or problem}") from None
     return folder
 
 

@@ -28,27 +28,14 @@ _UNITS = {
     "degF": "5/9*K", "°F": "5/9*K", "Wh": "3600*J", "sec": "s", "second": "s", "seconds": "s",
     "minute": "min", "minutes": "min", "hr": "h", "hour": "h", "hours": "h", "days": "d",
 }  # fmt: skip
-_PREFIXES = {"T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9}
-_PREFIXES["p"] = -12
+_PREFIXES = {
+    "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9, "p": -12,
+}  # fmt: skip
 #: Units that take no prefix: minutes, days, and what is a number.
-_PLAIN: tuple[str, ...] = (
-    "min",
-    "h",
-    "d",
-    "day",
-    "degC",
-    "°C",
-    "deg",
-    "°",
-    "%",
-    "rpm",
-    "pi",
-    "rad",
-    "sr",
-    "degF",
-    "°F",
-)
-_PLAIN += ("second", "seconds", "minute", "minutes", "hr", "hour", "hours", "days")
+_PLAIN = {
+    "min", "h", "d", "day", "degC", "°C", "deg", "°", "%", "rpm", "pi", "rad", "sr", "degF", "°F",
+    "second", "seconds", "minute", "minutes", "hr", "hour", "hours", "days",
+}  # fmt: skip
 #: Where the zero of a temperature stands, in kelvins.
 _ZEROS = {"K": Fraction(0), "degC": Fraction("273.15"), "degF": Fraction("459.67") * 5 / 9}
 _ZEROS |= {"°C": _ZEROS["degC"], "°F": _ZEROS["degF"]}
@@ -84,7 +71,7 @@ def read_unit(text: str) -> Powers | None:
     reader = _Tokens(tokens)
     try:
         powers = reader.product()
-    except (ValueError, ZeroDivisionError):
+    except (RecursionError, ValueError, ZeroDivisionError):  # the first where brackets stand in thousands of others
         return None
     return powers if not reader.tokens else None
 
@@ -188,12 +175,17 @@ def find_conversion(unit: str, target: str) -> Conversion | None:
     if first is None or second is None:
         return None
     ratio = {base: first.get(base, Fraction(0)) - second.get(base, Fraction(0)) for base in {**first, **second}}
+    if any(power and base != "pi" and not base.isdigit() for base, power in ratio.items()):
+        return None
     times = over = 1.0
-    for base, power in ratio.items():
-        if power and base != "pi" and not base.isdigit():
-            return None
-        size = (math.pi if base == "pi" else float(base)) ** abs(float(power)) if power else 1.0
-        times, over = (times * size, over) if power > 0 else (times, over * size)
+    try:
+        for base, power in ratio.items():
+            size = (math.pi if base == "pi" else float(base)) ** float(abs(power)) if power else 1.0
+            times, over = (times * size, over) if power > 0 else (times, over * size)
+    except OverflowError:
+        return None
+    if not math.isfinite(times + over):
+        return None
     shift = Fraction(0)
     if unit in _ZEROS and target in _ZEROS:
         shift = (_ZEROS[unit] - _ZEROS[target]) / (Fraction(5, 9) if target in ("degF", "°F") else 1)
@@ -210,7 +202,7 @@ class _Tokens:
         return self.tokens.pop(0)[1] if self.tokens and self.tokens[0][1] in texts else ""
 
     def product(self) -> Powers:
-        total, sign = self._factor(), 1
+        total = self._factor()
         while self.tokens and self.tokens[0][1] != ")":
             operator = self._take("*", "·", "⋅", "/")
             sign = -1 if operator == "/" else 1

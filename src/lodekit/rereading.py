@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def recall_columns(gp: LODEGP, path: str | Path) -> dict[str, str]:
     path : str or Path
         Of a file that may be laid out like that of the fit.
     """
-    if not gp.fit_.labels.columns or not Path(path).is_file():
+    if not gp.fit_.labels.columns or not os.path.isfile(path):
         return {}
     return recall_names(gp, open_table(path).names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -92,8 +93,8 @@ def load_fit(path: str | Path) -> Fit:
     path : str or Path
         The file, of this format or one of the five before; or the folder of a fit, which holds it.
     """
-    inside = Path(path) / MODEL if isinstance(path, str | Path) else None
-    path = inside if inside is not None and inside.is_file() else path
+    if isinstance(path, str | Path) and os.path.isfile(Path(path) / MODEL):
+        path = Path(path) / MODEL
     state, arrays = _read_state(path)
     try:
         measurements, starts = _unpack_records(state, arrays)

@@ -5,6 +5,7 @@ The command line prints what these functions return; a web page can show it. Not
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,7 +137,7 @@ def fit_file(
     known = {**file.columns, **(columns or {})}
     units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
     gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
-    named = ", ".join(Path(path).name if Path(path).exists() else str(path) for path in _list_paths(data))
+    named = ", ".join(Path(path).name if os.path.exists(path) else str(path) for path in _list_paths(data))
     return Product(gp, named, command, source.notes)
 
 
@@ -265,11 +266,9 @@ def read_model(path: str | Path) -> LODEGP:
             f"expected a fitted model, or the folder that lodekit fit has written, got the system file {place}; "
             f"lodekit inspect {place} shows what its equations imply, lodekit fit {place} DATA makes a model"
         )
-    if not place.is_dir():
-        return LODEGP.load(place)
-    if not (place / MODEL).exists():
+    if os.path.isdir(place) and not (place / MODEL).exists():
         raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL} in it")
-    return LODEGP.load(place / MODEL)
+    return LODEGP.load(place)
 
 
 def compute_results(product: Product, *, figures: bool = True, data: Mapping[str, Any] | None = None) -> Results:

@@ -122,6 +122,12 @@ def test_simulate_draws_a_solution_of_any_system(tmp_path: Path) -> None:
     assert not np.allclose(other[:, 1], np.interp(other[:, 0], t, f1))
 
 
+def test_equations_may_be_longer_than_any_name_of_a_file() -> None:
+    done = run("simulate", "x' = -x" + " + 0" * 100, "--n", "2")
+    assert done.returncode == 0
+    assert done.stdout.startswith("t,x\n0.0,")
+
+
 def test_simulated_solutions_have_no_residual_and_the_variance_that_was_meant() -> None:
     system = lk.System(HEATING, parameters="a,b")
     times, values = np.linspace(0, 3, 7), {"a": 3.0, "b": 1.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def init(
         raise LodekitError("--param, --positive, --channels and --map go with equations; expected these, too")
     if mapping and data is None:
         raise LodekitError("--map goes with a data file; expected --data")
-    if out is not None and out.exists() and not force:
+    if out is not None and os.path.exists(out) and not force:
         raise LodekitError(f"{out} is there already; expected a new name, or --force")
     known = read_roles(equations, param, positive)
     names, channels = list(known), read_names(channel) or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,7 @@ def studio(
     """
     if find_spec("streamlit") is None:
         raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
-    if data is not None and not data.is_file():
+    if data is not None and not os.path.isfile(data):
         raise LodekitError(f"expected a data file, {data} is none")
     from lodekit.studio.serving import announce, serve
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -174,7 +175,8 @@ def simulate(
             )
         deliver(format_columns(_respond(source, inputs, (state, record), (start, stop, count))), out)
         return
-    if Path(source).is_dir() or Path(source).suffix == ".lodekit":
+    # Equations may be longer than any name of a file.
+    if os.path.isdir(source) or Path(source).suffix == ".lodekit":
         raise LodekitError(
             f"expected a file of inputs beside the fitted model, such as lodekit simulate {source} inputs.csv, got none"
         )

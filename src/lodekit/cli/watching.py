@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import sys
 import time
@@ -110,10 +111,9 @@ def _count(number: int, noun: str) -> str:
 
 
 def _as_file(data: str) -> Path:
-    path = Path(data)
-    if not path.exists():
+    if not os.path.exists(data):
         raise LodekitError(f"expected a text file, or - for standard input, {data} is not there")
-    return path
+    return Path(data)
 
 
 class _Keeper:
