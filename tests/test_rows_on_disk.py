@@ -151,3 +151,9 @@ def test_what_a_saved_model_has_left_out_is_told(loaded: lk.LODEGP) -> None:
         loaded.sample([219.0], 2)
     with pytest.raises(lk.LodekitError, match=r"or give new rows to gp.stream"):
         loaded.update([300.0], {"x": [1.0]})
+
+
+def test_new_samples_of_an_input_are_scored_as_in_memory(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
+    t, new = np.array([222.0, 223.0, 225.0]), {"x": [0.5, 0.7, 0.6], "u": [0.3, 0.4, 0.2]}
+    assert on_disk.score(t, new) == pytest.approx(in_memory.score(t, new), abs=1e-6)
+    assert on_disk.score(t, new) != pytest.approx(on_disk.score(t, {"x": new["x"]}), abs=1e-3)

@@ -310,7 +310,7 @@ def score(
     if fit.measurements.inputs:
         # New samples of an input add to those of the fit.
         new = new.given({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
-        reader = replace(reader, inputs=(fit.measurements + new).inputs)
+        reader = replace(reader, inputs=fit.measurements.inputs_with(new))
     for series in new.series:
         observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]

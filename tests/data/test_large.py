@@ -101,6 +101,15 @@ def test_header_mapping_and_noise(both: Both) -> None:
     assert_agree(*both(units, noise_std={"x": "SIGMA", "y": 2.0}))
 
 
+def test_rows_on_disk_have_the_noise_that_is_known_of_every_file(both: Both) -> None:
+    rows = make_rows(40)
+    first = "\n".join(["t,x", *(row.rpartition(",")[0] for row in rows[:20])])
+    _, large = both(first, "\n".join(["t,x,y", *rows[20:]]), noise_std={"x": 0.5, "y": 0.25})
+    assert large.measurements.spooled is not None
+    x, y = large.measurements.spooled.spool.read(0, 40)
+    assert (set(x.std.tolist()), set(y.std.tolist())) == ({0.5}, {0.25})
+
+
 def test_truth_is_one_and_falsehood_zero_in_every_block(both: Both) -> None:
     rows = [f"{k},{['true', 'FALSE', ''][k % 3]},{k % 4}" for k in range(60)]
     assert_agree(*both("\n".join(["t,x,y", *rows])))

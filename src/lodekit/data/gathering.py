@@ -138,7 +138,9 @@ def _read_large(tables: Mapping[str, TableSource], plans: Sequence[Plan], reques
     else:
         sums, found, orders = sum_tables(sources, plans)
         noisy = tuple(name for name in sums.observables if any(name in plan.columns.noise for plan in plans))
-        spooled = Spooled(sums.observables, plans[0].noise, noisy, partial(read_again, sources, plans))
+        # A file may measure what those before it did not.
+        known = {name: std for plan in plans for name, std in plan.noise.items()}
+        spooled = Spooled(sums.observables, known, noisy, partial(read_again, sources, plans))
     if not sums.size:
         raise _nothing_measured(plans, orders)
     notes = []

@@ -109,17 +109,28 @@ class Measurements:
         return cls(merge(observations))
 
     def __add__(self, other: Measurements) -> Measurements:
+        inputs = self.inputs_with(other)
         if self.sums is None and other.sums is None:
             joined = Observations()
             for item in (*self.series, *other.series):
                 joined = joined.add(item.times, item.observable, item.values, item.std)
-            inputs = dict(self.inputs)
-            for name, more in other.inputs.items():
-                inputs[name] = _join(name, inputs[name], more) if name in inputs else more
             return replace(Measurements.of(joined), inputs=inputs)
         start = min(self.window[0], other.window[0])
         stop = max(self.window[1], other.window[1])
-        return Measurements(sums=self._summed(start, stop) + other._summed(start, stop))
+        return Measurements(sums=self._summed(start, stop) + other._summed(start, stop), inputs=inputs)
+
+    def inputs_with(self, other: Measurements) -> dict[str, InputSignal]:
+        """Return the inputs with the samples that other measurements add to them.
+
+        Parameters
+        ----------
+        other : Measurements
+            Of the same record.
+        """
+        inputs = dict(self.inputs)
+        for name, more in other.inputs.items():
+            inputs[name] = _join(name, inputs[name], more) if name in inputs else more
+        return inputs
 
     def given(self, kinds: Mapping[str, str], *, required: bool = True) -> Measurements:
         """Return the measurements with some channels taken for known: their samples become inputs.
@@ -325,7 +336,7 @@ def unit_of(spread: float, size: float) -> float:
 
 def _summarize(item: Series) -> Summary:
     if not len(item.values):
-        return Summary(item.observable, 1.0, 0.0, 0.0, 0, False, np.nan, False)
+        return Summary(item.observable, 1.0, 0.0, 0.0, 0, 0, np.nan, False)
     known = item.std[item.known]
     spread = float(np.std(item.values))
     return Summary(
