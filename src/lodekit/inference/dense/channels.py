@@ -320,7 +320,8 @@ class _View:
             found[:, :, near] = self._solve(self._cross(scaled[near]))
         else:
             points, matrix = chebyshev_transform(size)
-            middle, half = 0.5 * (low + high), 0.5 * (high - low)
+            # The same time over and over is an interval, too.
+            middle, half = 0.5 * (low + high), max(0.5 * (high - low), float(np.finfo(float).tiny))
             known = self._solve(self._cross(middle + half * points))
             terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)
             found = (known.reshape(-1, size) @ matrix.T @ terms).reshape(*known.shape[:2], n)
