@@ -256,3 +256,24 @@ def test_the_dense_engine_says_what_rounding_and_jitter_do_to_the_evidence() -> 
         assert abs(value - spectral.value(moved)) < 3.0 * error + 1e-8 * abs(value)
         added.append(posterior.state.added)
     assert added[0] == 0 < added[-1]
+
+
+def test_one_observable_alone_gets_jitter_as_several_do() -> None:
+    """A second try begins with the covariance again, not with what the first one left of it."""
+    times = np.linspace(0.0, 1.0, 12)
+    measurements = Measurements([Series("x", times, np.sin(3 * times), np.full(12, 1e-8))])
+    prior = prior_of(lk.System("x' + x = u"), measurements, channels=True)
+    dense = DenseEngine(DenseData.of(prior, measurements.series))
+    none, two = np.zeros(0), np.ones(2)
+    hyper = Hyperparameters(none, 1.5 * two, two, np.ones(len(prior.groups)), none)
+    found = dense.posterior(hyper)
+    expected = SpectralEngine.of(prior, measurements, 1e-10).value(hyper)
+    assert found.state.added > 0
+    assert abs(found.value - expected) < 3.0 * found.error
+
+
+def test_the_same_time_over_and_over_is_answered_as_once() -> None:
+    dense, _, hyper = both_engines("heating")
+    posterior, observables = dense.posterior(hyper), dense.prior.observables
+    once, often = (posterior.variance(observables, np.full(count, 2.0)) for count in (1, 60))
+    np.testing.assert_allclose(often, np.tile(once, (60, 1)), rtol=1e-9)

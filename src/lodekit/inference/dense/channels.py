@@ -7,7 +7,7 @@ covariances with the data have a band, and are known from a few dozen times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,13 +34,15 @@ _NEAR = 4.0
 _FORGOTTEN = 1e-11
 #: No more waves than this; beyond, times are too far from the data.
 _MOST = 20_000
+#: The golden ratio, whose multiples leave no gap between 0 and 1 for long.
 _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
+#: So many times at once, so that waves at all of them need not fit into memory.
 _BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class ChannelPosterior(DensePosterior):
-    """The posterior at given hyperparameters, from a Cholesky factor of the covariance of the data.
+    """The posterior under the channel prior at given hyperparameters; curves are those of waves.
 
     Parameters
     ----------
@@ -51,6 +53,7 @@ class ChannelPosterior(DensePosterior):
     _views: dict[Any, _View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
+        # Waves are large and soon made again.
         return {**self.__dict__, "_views": {}}
 
     @property
@@ -116,9 +119,7 @@ class ChannelPosterior(DensePosterior):
         drawn *= np.sqrt(view.panels.weights)[:, None]
         weights = generator.standard_normal((len(self.mode_variance()), size))
         weights *= np.sqrt(self.mode_variance())[:, None]
-        seen = view.data_design(drawn) + np.concatenate(
-            [part[index] @ weights for part, index in zip(self.state.basis, data.index, strict=True)]
-        )
+        seen = view.data_design(drawn) + data.gather(self.state.basis) @ weights
         noise = np.sqrt(data.noise.variance(self.hyper.noise) + self.state.added)
         rest = self.state.residual[:, None] - seen - noise[:, None] * generator.standard_normal(seen.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
@@ -126,7 +127,7 @@ class ChannelPosterior(DensePosterior):
         return view.combine(times, drawn + amplitudes, weights + more).transpose(2, 0, 1)
 
     def _look(self, observables: Observables, times: Array, *, everywhere: bool = False) -> _View:
-        """Return observables on waves that serve all lags up to the times, or up to where the prior forgets itself."""
+        """Return observables on waves as `_make_view` does, for all lags between times and data; the last are kept."""
         coefficients = observables.evaluate(self.hyper.theta)
         scaled, at_data = observables.units.scaled_times(times), self.data.scaled_times
         low, high = float(at_data.min()) - self.data.observables.longest_window, float(at_data.max())
@@ -141,6 +142,10 @@ class ChannelPosterior(DensePosterior):
     def _make_view(
         self, observables: Observables, coefficients: Coefficients, wanted: float, *, everywhere: bool
     ) -> _View:
+        """Return observables on waves that serve lags up to a wanted one, or up to where the prior forgets itself.
+
+        Samples need the former, `everywhere`: they are not zero where the data are forgotten.
+        """
         data, hyper = self.data, self.hyper
         measured, asked = self.state.coefficients.free, coefficients.free
         orders = max(measured.shape[-1], asked.shape[-1])
@@ -148,8 +153,8 @@ class ChannelPosterior(DensePosterior):
         channels = data.channels(hyper.theta)
         assert channels is not None  # noqa: S101
         windows = np.concatenate([_windows(self.state.coefficients), _windows(coefficients)])
-        own = windows if windows.any() else None
-        point = Point(np.concatenate(both), channels.free, hyper.lengthscales, hyper.deviations, own)
+        intervals = windows if windows.any() else None
+        point = Point(np.concatenate(both), channels.free, hyper.lengthscales, hyper.deviations, intervals)
         window = data.lags.length
         length = wanted if everywhere else min(wanted, _NEAR * window)
         while True:
@@ -160,11 +165,12 @@ class ChannelPosterior(DensePosterior):
                     "expected times closer to the data: the prior remembers very long here, and would need too many "
                     "waves; ask for times within some windows of the data"
                 )
-            view = _View(self, observables, coefficients, panels, Conditioned(panels.frequencies, point), len(measured))
+            own = Conditioned(panels.frequencies, point)
+            view = _View(self, observables, coefficients, panels, own, len(measured))
             if length >= wanted:
                 return view
             if view.forgets(length):
-                return _View(self, observables, coefficients, panels, view.own, view.split, 0.5 * length)
+                return replace(view, reach=0.5 * length)
             length = min(wanted, 2.0 * length)
 
 
@@ -178,9 +184,11 @@ class _View:
     """Observables on the waves of some panels, beside those that were measured."""
 
     posterior: ChannelPosterior
+    #: What is asked for, and its coefficients.
     observables: Observables
     coefficients: Coefficients
     panels: Panels
+    #: The density at the frequencies of the waves: of all that was measured, and behind `split` of what is asked for.
     own: Conditioned
     split: int
     #: How far from the data the prior still knows of them.
@@ -234,10 +242,7 @@ class _View:
         ----------
         alpha : array, shape (data, s)
         """
-        posterior, data = self.posterior, self.posterior.data
-        scattered = np.zeros((len(data.values), len(data.times), alpha.shape[1]))
-        for o, index in enumerate(data.index):
-            np.add.at(scattered[o], index, alpha[data.offsets[o] : data.offsets[o + 1]])
+        posterior, scattered = self.posterior, self.posterior.data.scatter(alpha)
         on_waves = np.conj(self._data_waves).T @ scattered
         amplitudes = np.einsum("oqf,ofs->qfs", np.conj(self.at_data), on_waves) * self.panels.weights[:, None]
         weights = sum(
@@ -320,14 +325,13 @@ class _View:
             found[:, :, near] = self._solve(self._cross(scaled[near]))
         else:
             points, matrix = chebyshev_transform(size)
-            middle, half = 0.5 * (low + high), 0.5 * (high - low)
+            # The same time over and over is an interval, too.
+            middle, half = 0.5 * (low + high), max(0.5 * (high - low), float(np.finfo(float).tiny))
             known = self._solve(self._cross(middle + half * points))
             terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)
             found = (known.reshape(-1, size) @ matrix.T @ terms).reshape(*known.shape[:2], n)
         if basis.shape[-1]:
-            stacked = np.concatenate(
-                [part[i] for part, i in zip(posterior.state.basis, posterior.data.index, strict=True)]
-            )
+            stacked = posterior.data.gather(posterior.state.basis)
             reduced = self._solve((stacked * posterior.mode_variance())[:, :, None])[:, :, 0]
             found += np.einsum("dr,onr->don", reduced, basis)
         return found

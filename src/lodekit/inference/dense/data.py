@@ -92,6 +92,17 @@ class DenseData:
         """Where the measurements of each observable begin among all, and the end."""
         return np.concatenate([[0], np.cumsum([len(values) for values in self.values])]).astype(np.intp)
 
+    def gather(self, parts: Sequence[Array]) -> Array:
+        """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
+        return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
+
+    def scatter(self, values: Array) -> Array:
+        """Return values of all measurements, (m, s), added up at the times of each observable: shape (o, n, s)."""
+        found = np.zeros((len(self.values), len(self.times), values.shape[1]))
+        for o, index in enumerate(self.index):
+            np.add.at(found[o], index, values[self.offsets[o] : self.offsets[o + 1]])
+        return found
+
     @cached_property
     def is_full(self) -> bool:
         """Whether every observable was measured exactly once at every time."""

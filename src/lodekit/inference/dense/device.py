@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from lodekit.inference.dense.accuracy import error_of, prior_sizes
 from lodekit.inference.dense.data import DenseData
-from lodekit.inference.dense.evidence import (
-    Factorization,
-    finish_gradient,
-    log_evidence,
-    prepare,
-    stacked_basis,
-)
+from lodekit.inference.dense.evidence import Factorization, finish_gradient, log_evidence, prepare
 from lodekit.inference.dense.stacks import Prepared
 from lodekit.inference.engine import Evidence
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -30,7 +24,7 @@ __all__ = ["evaluate_on", "factorize_on"]
 Array = NDArray[np.float64]
 #: Below this size a triangular matrix is inverted by the library.
 _LEAF = 1024
-#: Blocks are multiples of this.
+#: Blocks are multiples of this, which matrix products like.
 _UNIT = 256
 
 
@@ -61,14 +55,13 @@ class _State:
 
     @property
     def stacked_basis(self) -> Array:
-        return stacked_basis(self.data, self.prepared.basis)
+        """The basis functions of the modes at all measurements, shape (n, r)."""
+        return self.data.gather(self.prepared.basis)
 
     def kept(self, cholesky: Array, alpha: Any, value: float) -> Factorization:
         """Return the factorization as the posterior and the gradient take it."""
-        own, sizes = (
-            alpha.cpu().numpy(),
-            prior_sizes(self.data, self.hyper, self.prepared.coefficients, self.prepared.basis),
-        )
+        own = alpha.cpu().numpy()
+        sizes = prior_sizes(self.data, self.hyper, self.prepared.coefficients, self.prepared.basis)
         # The inverse stays on the device; the noise bounds it.
         error = error_of(sizes, own, 1.0 / self.prepared.noise)
         return Factorization(self.prepared, cholesky, own, value, error, [])
@@ -207,13 +200,9 @@ def _add_square(target: Any, matrix: Any) -> None:
 
 def _parts(matrix: Any) -> tuple[Any, Any, Any]:
     """Return the three blocks of a lower triangular matrix."""
-    half = _split(len(matrix))
+    # About half, rounded up.
+    half = (len(matrix) // 2 + _UNIT - 1) // _UNIT * _UNIT
     return matrix[:half, :half], matrix[half:, :half], matrix[half:, half:]
-
-
-def _split(size: int) -> int:
-    """Return about half, a multiple of what matrix products like."""
-    return (size // 2 + _UNIT - 1) // _UNIT * _UNIT
 
 
 def factorize_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Factorization | None:
@@ -259,13 +248,13 @@ def evaluate_on(data: DenseData, hyper: Hyperparameters, device: Any) -> Evidenc
         alpha, value = state.finish(G)
         invert_triangular(G)
         square_triangular(G)
-        diagonal, on_modes = _halve(state, G, alpha)
+        diagonal, on_modes = _turn_into_G(state, G, alpha)
         contracted = [_contract(state, G, number) for number in range(len(data.latents))]
         kept = state.kept(np.zeros((0, 0)), alpha, value)
         return finish_gradient(data, hyper, kept, contracted, on_modes, diagonal)
 
 
-def _halve(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
+def _turn_into_G(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
     """Turn the lower triangle of K^-1 into that of ``(alpha alpha^T - K^-1)/2``, in place; diagonal blocks whole.
 
     Returns its diagonal, and its product with the basis functions of the modes.

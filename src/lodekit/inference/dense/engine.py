@@ -16,6 +16,7 @@ from lodekit.inference.dense.evidence import Factorization, evaluate, factorize,
 from lodekit.inference.dense.posterior import DensePosterior
 from lodekit.inference.devices import find_device
 from lodekit.inference.engine import CROSSOVER, DISTURBED, Case, Evidence, SearchLimits, channel_limits
+from lodekit.inference.measured import data_powers
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.latents import CHANNEL_LATENT
@@ -121,16 +122,11 @@ class DenseEngine:
         """
         data, observables = self.data, self.data.observables
         means, _ = observables.means(coefficients, data.times, slopes=False)
-        target = np.array(
-            [
-                (np.mean((y / s - m[i]) ** 2) if len(y) else 0.0) or 1.0
-                for y, s, m, i in zip(data.values, observables.units.scales, means, data.index, strict=True)
-            ]
-        )
+        rest = np.split(data.scaled_values - data.gather(means), data.offsets[1:-1])
         basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
         measured = [part[index] if len(index) else part for part, index in zip(basis, data.index, strict=True)]
         power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.groups else np.zeros(0)
-        return target, power
+        return data_powers(rest), power
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return whether the channel prior takes too much memory, as a sentence; other trouble has many causes."""

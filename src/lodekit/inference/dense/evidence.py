@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from lodekit.errors import LodekitError
 from lodekit.inference.dense.accuracy import error_of, error_of_added, prior_sizes
 from lodekit.inference.dense.blocks import mirror, take_blocks
 from lodekit.inference.dense.data import DenseData
@@ -37,7 +36,6 @@ __all__ = [
     "finish_gradient",
     "log_evidence",
     "prepare",
-    "stacked_basis",
 ]
 
 Array = NDArray[np.float64]
@@ -113,12 +111,12 @@ def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepare
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
     residual = data.scaled_values
     if data.observables.has_mean:
-        residual = residual - np.concatenate([m[i] for m, i in zip(means, data.index, strict=True)])
+        residual = residual - data.gather(means)
     noise = data.noise.variance(hyper.noise)
     # An average may begin long before the record at times where it was not measured.
-    measured = [part[index] for part, index in zip(basis, data.index, strict=True)]
+    measured = data.gather(basis)
     # A sum of finite numbers is finite, and cheaper than a look at each.
-    if not np.isfinite(sum(float(part.sum()) for part in (found.free, residual, noise, *measured) if part.size)):
+    if not np.isfinite(sum(float(part.sum()) for part in (found.free, residual, noise, measured) if part.size)):
         return None
     variance = data.prior.mode_variance(hyper.mode_deviations)
     return Prepared(found, basis, d_basis, d_means, weights, variance, residual, noise)
@@ -213,9 +211,8 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     state = _factorize(data, hyper, slopes=True)
     if state is None:
         return Evidence.impossible(hyper)
-    inverse, info = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
-    if info != 0:
-        raise LodekitError("the covariance of the data could not be inverted; increase the noise or drop repeated data")
+    # A factor that was found has a positive diagonal, so it can be inverted.
+    inverse, _ = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
     # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
     G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
     G *= -0.5
@@ -224,7 +221,7 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     contracted = [
         contract(data, stack, blocks, k, float(hyper.lengthscales[k])) for k, stack in enumerate(state.stacks)
     ]
-    on_modes = G @ stacked_basis(data, state.basis) if data.groups else np.zeros((len(G), 0))
+    on_modes = G @ data.gather(state.basis) if data.groups else np.zeros((len(G), 0))
     found = finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
     return found if state.lagged is None else _add_channels(data, hyper, found, state.lagged.pull(blocks), state)
 
@@ -239,18 +236,6 @@ def _add_channels(
         theta += np.tensordot(channels.d_free, pulled.channels, axes=3)
     own = replace(found.gradient, theta=theta, lengthscales=pulled.log_lengthscales, deviations=pulled.log_deviations)
     return Evidence(found.value, own, found.error)
-
-
-def stacked_basis(data: DenseData, basis: list[Array]) -> Array:
-    """Return the basis functions of the modes at all observations, shape (n, r).
-
-    Parameters
-    ----------
-    data : DenseData
-    basis : list of arrays, shape (n, r)
-        For each observable, at all times.
-    """
-    return np.concatenate([part[index] for part, index in zip(basis, data.index, strict=True)])
 
 
 def finish_gradient(
@@ -294,7 +279,7 @@ def finish_gradient(
     mode_deviations = np.zeros(sizes[3])
     if len(data.groups):
         variance = state.prepared.mode_variance
-        quadratic = variance * np.sum(stacked_basis(data, state.basis) * on_modes, axis=0)
+        quadratic = variance * np.sum(data.gather(state.basis) * on_modes, axis=0)
         mode_deviations = 2.0 * data.prior.sum_groups(quadratic)
         if sizes[0]:
             d_stacked = np.concatenate(

@@ -160,6 +160,9 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
             total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
         # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
         K = total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n).T
+        if count == 1 and blocks is not None:
+            # Nothing has changed places then: K would be the caller's blocks, and it will be written over.
+            K = K.copy(order="F")
         if len(variance):
             stacked = np.concatenate(basis)
             K += ((stacked * variance) @ stacked.T).T
