@@ -9,5 +9,5 @@ Where inputs are known: `driven`, on `responses`, `relayed` for records in piece
 Where disturbances drive: `disturbed`. In frequency: `points`, `spectra`, and for the channel prior `conditioned`,
 `channel_spectrum`, `panels`, `gauss` and `lags`. Averages over intervals: `averages` and `windows`. `draws`,
 `densities` and `equations` are what is asked of a prior beside its covariance; `arrays` makes constants for any array
-library.
+library, and `chebyshev` holds the series by which steps of `responses` and covariances of `lags` are interpolated.
 """

@@ -150,7 +150,7 @@ class GaussFrequencies(Frequencies):
         noise : array, shape (o,)
         """
         own = self.fine.own.point
-        names = ("free", "channels", "lengthscales", "deviations")
+        names = ("free", "channels", "lengthscales", "deviations", "windows")
         same = all(np.array_equal(getattr(own, name), getattr(point, name)) for name in names)
         return same and np.array_equal(self.noise, noise)
 
@@ -309,7 +309,8 @@ class ChannelSpectrum:
         """Return ``W(i w) R`` at `frequencies` w and a `point`."""
         if isinstance(frequencies, GaussFrequencies):
             powers = powers_of(frequencies.values, point.free.shape[-1])
-            return np.asarray(np.einsum("oqk,fk,qf->of", point.free, powers, frequencies.amplitudes))
+            on_waves = np.einsum("oqk,fk,qf->of", point.free, powers, frequencies.amplitudes)
+            return np.asarray(on_waves * point.averages(frequencies.values))
         found = self._conditioned(frequencies, point).coefficients
         return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))
 

@@ -17,9 +17,9 @@ from scipy.linalg import lapack, solve_triangular
 
 from lodekit.errors import LodekitError
 from lodekit.inference.dense.posterior import DensePosterior
+from lodekit.prior.chebyshev import chebyshev_basis, chebyshev_size, chebyshev_transform
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.conditioned import Conditioned
-from lodekit.prior.lags import chebyshev_basis, chebyshev_size, chebyshev_transform
 from lodekit.prior.observables import Observables
 from lodekit.prior.panels import Panels, make_panels
 from lodekit.prior.points import Point

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.prior.chebyshev import chebyshev_basis, chebyshev_transform
 from lodekit.prior.responses.transitions import Steps
 
 __all__ = ["Lengths", "Table"]
@@ -25,6 +26,8 @@ _OFTEN = 64
 _TOLERANCE = 2e-15
 #: So many coefficients are kept beyond those that can be told from rounding.
 _MORE = 3
+#: The nodes on [-1, 1], and the matrix from values there to coefficients.
+_POINTS, _COEFFICIENTS = chebyshev_transform(_NODES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,7 @@ class Lengths:
         """
         if not lengths.size:
             return cls(np.zeros(0), np.zeros(0, dtype=np.intp))
+        # Equal steps are the usual case, and need no sorting.
         if np.ptp(lengths) <= 4.0 * tolerance:
             return cls(np.array([lengths.mean()]), np.zeros(len(lengths), dtype=np.intp))
         order = np.argsort(lengths, kind="stable")
@@ -121,21 +125,6 @@ class Lengths:
             # Steps come last in memory, here and in tables: so products are of long vectors.
             return np.asarray(np.ascontiguousarray(left.T)[:, None] * np.ascontiguousarray(right.T)).transpose(2, 0, 1)
         return np.stack([left[members].T @ right[members] for members in self._members])
-
-
-def _polynomials(points: Array, count: int = _NODES) -> Array:
-    """Return the first of Chebyshev's polynomials at points of [-1, 1], shape (count, n)."""
-    found = np.empty((count, len(points)))
-    found[0], found[1], twice = 1.0, points, 2.0 * points
-    for order in range(2, count):
-        np.multiply(twice, found[order - 1], out=found[order])
-        found[order] -= found[order - 2]
-    return found
-
-
-_POINTS: Array = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-#: From values at the nodes to coefficients.
-_COEFFICIENTS: Array = _polynomials(_POINTS) * (np.where(np.arange(_NODES) == 0, 1.0, 2.0) / _NODES)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +213,7 @@ class Table:
                 needed = self._count_needed(values)
                 if needed or not low < middle < high:
                     points = np.clip((distinct[members] - middle) / max(0.5 * (high - low), 1e-300), -1.0, 1.0)
-                    accepted.append((members, _polynomials(points, needed or _NODES), nodes[number], values))
+                    accepted.append((members, chebyshev_basis(points, needed or _NODES), nodes[number], values))
                 else:
                     below = distinct[members] <= middle
                     halves += [(low, middle, members[below]), (middle, high, members[~below])]
