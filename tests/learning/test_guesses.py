@@ -13,7 +13,7 @@ from lodekit.data.measurements import Measurements, merge
 from lodekit.data.observations import Series
 from lodekit.learning.guesses.decays import decay_guesses, oscillations
 from lodekit.learning.guesses.gather import gather_guesses
-from lodekit.learning.guesses.implied import implied_equations
+from lodekit.learning.guesses.implied import equations_of_records
 from lodekit.learning.guesses.weak import bump_integrals, weak_guesses
 from lodekit.learning.searches.starts import data_lengthscale
 from lodekit.preparing import prepare
@@ -42,9 +42,8 @@ def pushed_mass(time: float = 1.0, place: float = 1.0) -> lk.Observations:
 @pytest.mark.parametrize(("time", "place"), [(1.0, 1.0), (86400.0, 1e-6), (1e-9, 1e3)])
 def test_the_weak_form_tells_a_double_integrator_in_any_unit(time: float, place: float) -> None:
     setup, series = set_up(PUSHED, pushed_mass(time, place))
-    equations = implied_equations(setup.system, series, setup.layout)
-    assert equations is not None
-    best = weak_guesses([equations], setup.layout, np.random.default_rng(SEED))[0]
+    equations = equations_of_records(setup.system, [series], setup.layout)
+    best = weak_guesses(equations, setup.layout, np.random.default_rng(SEED))[0]
     assert best / (place / time**2) == pytest.approx([4.0, -1.0], rel=0.2)
 
 
@@ -71,17 +70,25 @@ def test_hidden_channels_and_measured_derivatives_are_eliminated() -> None:
     circuit = lk.System("L*i' + R*i + v = u; C*v' = i", parameters=["L", "R", "C"])
     data = lk.Observations().add(t, "i", np.sin(t)).add(t, "u", np.cos(t))
     setup, series = set_up(circuit, data)
-    equations = implied_equations(circuit, series, setup.layout)
-    assert equations is not None
+    (equations,) = equations_of_records(circuit, [series], setup.layout)
     assert equations.count == 1
     assert sorted(item.observable for item in equations.series) == ["i", "u"]
     assert [setup.layout.names[k] for k in equations.involved] == list(setup.layout.names)
     ringing = lk.System("x'' + c*x' + k*x = 0", parameters=["c", "k"])
     setup, series = set_up(ringing, lk.Observations().add(t, "x''", np.sin(t)).add([0.0], "x", [0.0], 0.1))
-    equations = implied_equations(ringing, series, setup.layout)
-    assert equations is not None
+    (equations,) = equations_of_records(ringing, [series], setup.layout)
     assert [item.observable for item in equations.series] == ["x''"]
     assert equations.highest(0) == 2
+
+
+def test_a_record_whose_series_share_no_time_takes_nothing_from_others() -> None:
+    early, late = np.linspace(0.0, 1.0, 8), np.linspace(2.0, 3.0, 8)
+    system = lk.System("x' = a*y", parameters=["a"])
+    setup, _ = set_up(system, lk.Observations().add(early, "x", early).add(early, "y", np.ones(8)))
+    x, y = (Series(name, early, early, np.full(8, np.nan)) for name in ("x", "y"))
+    apart = Series("y", late, late, np.full(8, np.nan))
+    (found,) = equations_of_records(system, [[x, apart], [x, y]], setup.layout)
+    assert found.window == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("periods", "points"), [(11, 40), (22, 120), (100, 350)])

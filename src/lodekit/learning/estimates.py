@@ -21,9 +21,11 @@ Array = NDArray[np.float64]
 NORMAL_95 = 1.959963984540054
 #: What is said of a parameter that the data do not determine, and of one that would go farther.
 NOT_IDENTIFIED, AT_BOUND = "not identified by these data", "at its bound"
-#: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter.
-_FLAT = 3.0
-_FLAT_UNBOUNDED = 10.0
+#: A standard error beyond this on the unconstrained scale means that the data say nothing about the parameter; so does
+#: one of so many times the size of a parameter that may be anything.
+_FLAT, _FLAT_UNBOUNDED = 3.0, 10.0
+#: A parameter this close to one of two bounds, as a share of their distance, sits there.
+_AT_BOUND = 1e-3
 #: With more degrees of freedom than this, Student's distribution is normal.
 _MANY = 1e6
 #: Fewer say no more than that the standard error is hardly known.
@@ -140,7 +142,7 @@ def estimate_parameters(
             continue
         position, transform = layout.learned.index(number), layout.transforms[number]
         width = transform.high - transform.low
-        close = math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width
+        close = math.isfinite(width) and min(value - transform.low, transform.high - value) < _AT_BOUND * width
         if at_bound[position] or close:
             found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND)
             continue

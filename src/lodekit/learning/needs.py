@@ -22,7 +22,7 @@ from lodekit.prior.disturbed import WHITE, Disturbed
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 
-__all__ = ["Disturbance", "boundary_p_value", "find_disturbances"]
+__all__ = ["UNSEEN", "Disturbance", "boundary_p_value", "find_disturbances"]
 
 #: A disturbance that chance would explain more often than this is not needed.
 _LEVEL = 0.05

@@ -81,7 +81,8 @@ def _expected_sizes(
         size = _stated_size(system.parameters[name])
         known |= {} if size is None else {name: float(np.log(size))}
     groups = balances(system)
-    unknown = [name for name in (*names, *system.plain_channels) if name not in known]
+    every = (*names, *system.plain_channels)
+    unknown = [name for name in every if name not in known]
     index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
     lines: list[tuple[dict[int, float], float]] = []
     offsets = {item.observable: _offset(item) for item in summaries}
@@ -99,7 +100,6 @@ def _expected_sizes(
     for item in summaries:
         lines += _observed_lines(system, item, known, index)
     solved = _least_squares(lines, len(index))
-    every = (*names, *system.plain_channels)
     logs = [known[name] if name in known else solved[index[name]] for name in every]
     sizes = np.exp(np.clip(logs, -np.log(_LARGEST), np.log(_LARGEST)))
     return dict(zip(every, sizes.tolist(), strict=True))
@@ -117,7 +117,7 @@ def _averaged(item: Summary) -> Summary:
 
 
 def _stated_size(parameter: Parameter) -> float | None:
-    """Return the size that the user has stated, if any: a value, a start, a prior or bounds."""
+    """Return the size that the user has stated, if any: a value, a start, a prior or bounds; zero states none."""
     value = parameter.fixed if parameter.fixed is not None else parameter.start
     if value is None and isinstance(parameter.prior, LogNormal):
         value = parameter.prior.median
@@ -126,7 +126,7 @@ def _stated_size(parameter: Parameter) -> float | None:
     low, high = parameter.interval
     if value is None and np.isfinite(low) and np.isfinite(high):
         value = max(abs(low), abs(high))
-    return abs(value) or None if value is not None else None
+    return abs(value) if value else None
 
 
 def _offset(item: Summary) -> float:

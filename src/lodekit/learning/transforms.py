@@ -20,8 +20,9 @@ __all__ = ["Blocks", "Layout", "Transform", "parameter_transforms"]
 Array = NDArray[np.float64]
 #: Below this share of the size to expect of it, a parameter that may be negative is searched linearly.
 _SMALL = 1e-2
-#: How far first guesses of parameters are apart, as logarithms.
-_APART = 0.1
+#: How far first guesses of parameters are apart, as logarithms, and how far random ones are from the size to expect: a
+#: factor of ten to either side.
+_APART, _AROUND = 0.1, 2.3
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ class Layout:
         unbounded = transform.is_unbounded
         first = attempt < (2 if unbounded else 1)
         # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
-        shift = _APART * math.sin(number + 1.0) if first else float(generator.uniform(-2.3, 2.3))
+        shift = _APART * math.sin(number + 1.0) if first else float(generator.uniform(-_AROUND, _AROUND))
         if not unbounded:
             return transform.forward(transform.centre + shift)
         negative = attempt == 1 if first else generator.random() < 0.5
@@ -296,9 +297,12 @@ class Layout:
         found = np.zeros(self.size)
         if self.open_modes is not None and len(self.learned):
             theta = self.open_modes.pull(self.parameters(x, self.learned), np.zeros(self.mode_groups), 1.0)
-            slopes = [self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
-            found[: len(slopes)] = theta[list(self.learned)] * slopes
+            found[self.blocks.theta] = self._along_search(x, theta)
         return found
+
+    def _along_search(self, x: Array, theta: Array) -> Array:
+        """Return derivatives in the learned parameters on the scale of the search, from those in all parameters."""
+        return np.array([theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)])
 
     def _learned_parts(self, hyper: Hyperparameters) -> list[Array]:
         """Return everything beside the parameters that has a place in the vector."""
@@ -323,8 +327,7 @@ class Layout:
         theta = gradient.theta
         if self.open_modes is not None and len(self.learned):
             theta = theta + self.open_modes.pull(self.parameters(x, self.learned), gradient.mode_deviations, 1.0)
-        own = [theta[n] * self.transforms[n].slope(float(x[i])) for i, n in enumerate(self.learned)]
-        return np.concatenate([own, *self._learned_parts(gradient)])
+        return np.concatenate([self._along_search(x, theta), *self._learned_parts(gradient)])
 
 
 def parameter_transforms(

@@ -17,12 +17,12 @@ __all__ = ["decay_guesses", "root_factors", "values_with_roots"]
 Array = NDArray[np.float64]
 #: So many measurements of a series are looked at, from its beginning, where a decay is largest.
 _MOST = 1000
-#: Decays that are tried, in shares of amplitude lost over the record, as exponents.
+#: Decays that are tried: over the record, amplitudes fall by these powers of e.
 _DECAYS = (0.0, 1.0, 3.0, 8.0)
 #: So many oscillations are looked for at most, and one more than there can be: a strong one may be no mode.
 _PAIRS = 3
-#: Frequencies are so far apart, in half periods over the record.
-_APART = 0.5
+#: Frequencies are so far apart, in periods over the record.
+_APART = 0.125
 #: How many guesses there are at most, and from how many points each is sought.
 _GUESSES, _TRIES = 3, 3
 
@@ -53,8 +53,9 @@ def decay_guesses(prior: Prior, series: list[Series], layout: Layout, generator:
     found: list[Array] = []
     for chosen in combinations(peaks, min(degree // 2, _PAIRS, len(peaks))):
         theta = values_with_roots(prior, factors, layout, np.array(chosen), generator)
-        if theta is not None and len(found) < _GUESSES:
-            found.append(theta)
+        found += [] if theta is None else [theta]
+        if len(found) == _GUESSES:
+            break
     return found
 
 
@@ -79,8 +80,9 @@ def oscillations(item: Series, count: int) -> list[complex]:
     times, values = item.times[:_MOST], item.values[:_MOST]
     span = float(np.ptp(times)) or 1.0
     s, left = (times - times.min()) / span, values - values.mean()
+    # Half a turn from one time to the next: nothing faster can be seen.
     highest = np.pi * len(np.unique(times))
-    grid = np.arange(1.0, max(highest, 4.0), _APART * np.pi / 2.0)
+    grid = np.arange(1.0, max(highest, 4.0), 2.0 * np.pi * _APART)
     found: list[complex] = []
     for _ in range(count):
         rates = [complex(-decay, omega) for decay in _DECAYS for omega in grid]

@@ -74,13 +74,11 @@ def gather_guesses(
     found: list[Guess] = []
     records = [[at_middle(item) for item in record] for record in records]
     equations = equations_of_records(system, records, layout, inputs)
-    if equations and system.delayed_channels and not layout.processes:
-        # Simulations are compared at many delays anyway.
-        pass
-    elif equations and system.delayed_channels:
-        found += [Guess("weak", theta) for theta in delay_guesses(system, equations, layout, generator)]
-    elif equations:
+    if equations and not system.delayed_channels:
         found += [Guess("weak", theta) for theta in weak_guesses(equations, layout, generator)[:_WEAK]]
+    elif equations and layout.processes:
+        # Without free functions, simulations are compared at many delays anyway.
+        found += [Guess("weak", theta) for theta in delay_guesses(system, equations, layout, generator)]
     if equations and not any(each.is_driven for each in equations):
         # Nobody should smooth an input that jumps, nor what responds to it.
         found += [Guess("smoothed", theta) for theta in match_derivatives(equations, layout, _SMOOTHED, generator)]

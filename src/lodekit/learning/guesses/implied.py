@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from lodekit.system.elimination import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
-__all__ = ["ImpliedEquations", "equations_of_records", "implied_equations", "parameters_in"]
+__all__ = ["ImpliedEquations", "equations_of_records", "parameters_in"]
 
 Array = NDArray[np.float64]
 #: Fewer measurements than this show no derivative.
@@ -92,63 +93,6 @@ class ImpliedEquations:
         return int(self.order[self.column == column].max(initial=0))
 
 
-def implied_equations(
-    system: System, series: Sequence[Series], layout: Layout, inputs: Mapping[str, InputSignal] | None = None
-) -> ImpliedEquations | None:
-    """Return the equations between measured observables; None where there are none, or none with a learned parameter.
-
-    Parameters
-    ----------
-    system : System
-    series : sequence of Series
-        Measurements, or averages of them, in the user's units.
-    layout : Layout
-        Which parameters are learned.
-    inputs : dict of str to InputSignal, optional
-        Channels that are known for all times.
-    """
-    observed = [item for item in series if len(item.times) >= _FEW]
-    measured = len(observed)
-    known = dict(inputs or {})
-    observed += _samples(system, known)
-    try:
-        operator, forcing = _between(system, observed)
-    except AlgebraError:
-        # Too large to eliminate what is hidden; a start is no more than a start.
-        return None
-    numbers = [i for i, row in enumerate(operator.rows) if any(row)]
-    involved = _involved(operator, forcing, numbers, layout)
-    terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
-    used = sorted({j for _, j, *_ in terms})
-    # Inputs are known for all times.
-    start = max((float(observed[j].times.min()) for j in used if j < measured), default=0.0)
-    stop = min((float(observed[j].times.max()) for j in used if j < measured), default=0.0)
-    if not numbers or not involved or not stop > start:
-        return None
-    return ImpliedEquations(
-        len(numbers),
-        [observed[j] for j in used],
-        ScalarTable(operator.ring, [value for *_, value in terms]),
-        np.array([n for n, *_ in terms]),
-        np.array([used.index(j) for _, j, *_ in terms]),
-        np.array([k for *_, k, _ in terms]),
-        SignalTable(operator.ring, [forcing[i] for i in numbers]),
-        involved,
-        (start, stop),
-        ["" if j < measured else known[_channel(observed[j].observable)].kind for j in used],
-        [_place(system.delayed_channels, observed[j].observable) for j in used],
-    )
-
-
-def _channel(name: str) -> str:
-    """Return the input itself where it acts later."""
-    return name.channel if isinstance(name, Delayed) else name
-
-
-def _place(names: Sequence[str], name: str) -> int:
-    return names.index(name) if name in names else -1
-
-
 def equations_of_records(
     system: System,
     records: Sequence[Sequence[Series]],
@@ -174,18 +118,64 @@ def equations_of_records(
         observed = [item for item in series if len(item.times) >= _FEW]
         key = (*(item.observable for item in observed), *signals, *(signal.kind for signal in signals.values()))
         if key not in made:
-            made[key] = implied_equations(system, observed, layout, signals)
+            made[key] = _derive(system, observed, layout, signals)
         equations = made[key]
         if equations is None:
             continue
         own = {item.observable: item for item in (*observed, *_samples(system, signals))}
         chosen = [own[item.observable] for item in equations.series]
-        measured = [item for item, kind in zip(chosen, equations.kinds, strict=True) if not kind]
-        start = max(float(item.times.min()) for item in measured)
-        stop = min(float(item.times.max()) for item in measured)
+        # Inputs are known for all times.
+        measured = [item.times for item, kind in zip(chosen, equations.kinds, strict=True) if not kind]
+        start = max((float(times.min()) for times in measured), default=0.0)
+        stop = min((float(times.max()) for times in measured), default=0.0)
         if stop > start:
             found.append(replace(equations, series=chosen, window=(start, stop)))
     return found
+
+
+def _derive(
+    system: System, observed: Sequence[Series], layout: Layout, inputs: Mapping[str, InputSignal]
+) -> ImpliedEquations | None:
+    """Return the equations between measured observables; None where there are none, or none with a learned parameter.
+
+    Which names occur is what counts here: each record has its own series and window.
+    """
+    measured = len(observed)
+    observed = [*observed, *_samples(system, inputs)]
+    try:
+        operator, forcing = _between(system, observed)
+    except AlgebraError:
+        # Too large to eliminate what is hidden; a start is no more than a start.
+        return None
+    numbers = [i for i, row in enumerate(operator.rows) if any(row)]
+    involved = _involved(operator, forcing, numbers, layout)
+    if not numbers or not involved:
+        return None
+    terms = [(numbers.index(i), j, k, value) for i, j, k, value in operator.terms()]
+    used = sorted({j for _, j, *_ in terms})
+    return ImpliedEquations(
+        len(numbers),
+        [observed[j] for j in used],
+        ScalarTable(operator.ring, [value for *_, value in terms]),
+        np.array([n for n, *_ in terms]),
+        np.array([used.index(j) for _, j, *_ in terms]),
+        np.array([k for *_, k, _ in terms]),
+        SignalTable(operator.ring, [forcing[i] for i in numbers]),
+        involved,
+        (math.nan, math.nan),
+        ["" if j < measured else inputs[_channel(observed[j].observable)].kind for j in used],
+        [_place(system.delayed_channels, observed[j].observable) for j in used],
+    )
+
+
+def _channel(name: str) -> str:
+    """Return the input itself where it acts later."""
+    return name.channel if isinstance(name, Delayed) else name
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    """Return where a name stands among others; -1 where it does not."""
+    return names.index(name) if name in names else -1
 
 
 def _samples(system: System, inputs: Mapping[str, InputSignal]) -> list[Series]:

@@ -21,12 +21,17 @@ from lodekit.prior.latents import SquaredExponential
 __all__ = ["match_derivatives"]
 
 Array = NDArray[np.float64]
-_MOST_POINTS = 120
-_GRID = 60
+#: So many measurements of a series are smoothed at most, and equations are compared at so many times, which keep away
+#: from the ends of the window by this share of it: derivatives are known least there.
+_MOST_POINTS, _GRID, _MARGIN = 120, 60, 0.05
 #: How many steps a least-squares search has, and how far from the size to expect it looks, as a logarithm.
 _STEPS, _FARTHEST = 60, 30.0
 #: A mean squared mismatch, relative to the terms of the equations, that needs no second try.
 _GOOD = 0.005
+#: How many tries there are at least; two that end this close to each other, as a share of what is left, have met.
+_TRIES, _MET = 3, 1e-3
+#: Values that differ by less than this share are no other start.
+_ALIKE = 0.02
 #: Lengthscales that are tried, in spans, and variances of the noise, in those of the curve.
 _LENGTHSCALES, _NOISES = np.geomspace(0.05, 1.0, 6), (1e-5, 1e-3, 3e-2, 0.3)
 
@@ -62,7 +67,7 @@ def match_derivatives(
         return np.concatenate([each.mismatch(theta) for each in smooth])
 
     found: list[tuple[float, int, Array]] = []
-    for attempt in range(max(3, count)):
+    for attempt in range(max(_TRIES, count)):
         x0 = np.array([_place(layout, n, layout.guess(n, attempt, generator)) for n in involved])
         # Every step takes as many evaluations as there are parameters, and one more.
         result = least_squares(mismatch, x0, method="lm", max_nfev=_STEPS * (len(x0) + 1))
@@ -70,13 +75,14 @@ def match_derivatives(
         lowest = min(cost for cost, *_ in found)
         if lowest < _GOOD * len(result.fun):
             break
-        if sum(1 for cost, *_ in found if cost < lowest * 1.001 + 1e-12) >= 2:
+        if sum(1 for cost, *_ in found if cost < lowest * (1.0 + _MET) + 1e-12) >= 2:
             break
     found.sort(key=lambda item: item[:2])
     starts: list[Array] = []
     for _, _, x in found:
         theta = parameters(x, np.nan)
-        if all(np.nanmax(np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300)) > 0.02 for other in starts):
+        apart = [np.abs(theta - other) / (np.abs(theta) + np.abs(other) + 1e-300) for other in starts]
+        if all(np.nanmax(each) > _ALIKE for each in apart):
             starts.append(theta)
     return starts[:count]
 
@@ -108,7 +114,7 @@ class _Smoothed:
     def of(cls, equations: ImpliedEquations) -> _Smoothed:
         """Return equations with the data of their series put in."""
         start, stop = equations.window
-        margin = 0.05 * (stop - start)
+        margin = _MARGIN * (stop - start)
         grid = np.linspace(start + margin, stop - margin, _GRID)
         orders = [equations.highest(j) for j in range(len(equations.series))]
         smooth = _smooth_all(equations.series, grid, orders)
