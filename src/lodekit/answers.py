@@ -6,14 +6,13 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from numbers import Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.ahead import answer_ahead
-from lodekit.arguments import check_count, check_finite, check_memory, check_seed, is_uncertain
+from lodekit.arguments import check_count, check_finite, check_memory, check_seed, is_uncertain, read_parameter_values
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.sources import read_values
@@ -261,14 +260,8 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
     True
     """
     names, theta = fit.layout.names, fit.hyperparameters.theta.copy()
-    if values is not None and not isinstance(values, Mapping):
-        raise LodekitError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
-    for name, value in (values or {}).items():
-        if name not in names:
-            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(names) or 'none'}")
-        if not isinstance(value, Real) or not np.isfinite(value):
-            raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
-        theta[names.index(name)] = float(value)
+    for name, value in read_parameter_values(names, values).items():
+        theta[names.index(name)] = value
     fit.need_whole_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
     # Open modes cost what they cost, at these values as at others.

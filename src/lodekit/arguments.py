@@ -1,9 +1,10 @@
-"""Checks of what users give, counts, seeds and times, and of the numbers that they get."""
+"""Checks of what users give, counts, seeds, times and values of parameters, and of the numbers that they get."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 
 import numpy as np
@@ -15,10 +16,12 @@ __all__ = [
     "check_count",
     "check_finite",
     "check_memory",
+    "check_parameters",
     "check_positive",
     "check_seed",
     "is_uncertain",
     "read_numbers",
+    "read_parameter_values",
     "read_times",
 ]
 
@@ -66,6 +69,47 @@ def check_seed(seed: object) -> None:
         np.random.default_rng(seed)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise LodekitError(f"expected random_state as a whole number of zero or more, or None, got {seed!r}") from None
+
+
+def check_parameters(known: Collection[str], names: Iterable[object]) -> None:
+    """Raise where names are no parameters.
+
+    Parameters
+    ----------
+    known : collection of str
+        The parameters that there are.
+    names : iterable
+        What the user gave.
+    """
+    for name in names:
+        if name not in known:
+            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
+
+
+def read_parameter_values(known: Collection[str], values: object) -> dict[str, float]:
+    """Return values of parameters as finite numbers by name; raise where they are not.
+
+    Parameters
+    ----------
+    known : collection of str
+        The parameters that there are.
+    values : object
+        What the user gave; None stands for no values.
+
+    Examples
+    --------
+    >>> read_parameter_values(["a", "b"], {"b": 2})
+    {'b': 2.0}
+    """
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise LodekitError(f"expected values as a dict of names to numbers, got {type(values).__name__}")
+    check_parameters(known, values)
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise LodekitError(f"expected a finite number for {name!r}, got {value!r}")
+    return {name: float(value) for name, value in values.items()}
 
 
 def check_finite(values: Array, times: Array) -> None:

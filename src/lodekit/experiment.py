@@ -10,13 +10,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.arguments import check_positive
+from lodekit.arguments import check_parameters, check_positive
 from lodekit.cards import card, table
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.data.units import Units
-from lodekit.errors import LodekitError
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate, estimate_parameters
 from lodekit.preparing import prepare, prepare_record
@@ -128,8 +127,8 @@ class Experiment:
         >>> [sensors for sensors, errors in found.items() if max(errors.values()) < 0.05]
         [('b',), ('a', 'b')]
         """
-        every, sizes = self.observables, range(1, len(self.observables) + 1)
-        sizes = sizes if len(every) <= _FEW else [1, 2, len(every)]  # type: ignore[assignment]
+        every = self.observables
+        sizes: Sequence[int] = range(1, len(every) + 1) if len(every) <= _FEW else (1, 2, len(every))
         return {own: self._assumed.look(own).relative for size in sizes for own in combinations(every, size)}
 
     def records(self, target: float, parameters: Iterable[str] | None = None) -> float:
@@ -150,9 +149,7 @@ class Experiment:
     def _asked(self, parameters: Iterable[str] | None) -> list[str]:
         names = [name for name, each in self.estimates.items() if each.note != "fixed"]
         asked = names if parameters is None else [parameters] if isinstance(parameters, str) else list(parameters)
-        for name in asked:
-            if name not in names:
-                raise LodekitError(f"unknown parameter {name!r}; expected some of {', '.join(names) or 'none'}")
+        check_parameters(names, asked)
         return asked
 
     def _worst(self, last: float, asked: Sequence[str]) -> float:

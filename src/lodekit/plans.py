@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import check_count, check_finite, check_positive, check_seed, read_times
+from lodekit.arguments import check_count, check_finite, check_positive, check_seed, read_parameter_values, read_times
 from lodekit.data.inputs import InputSignal
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
@@ -80,19 +80,13 @@ def plan_experiment(
     >>> found.relative["tau"] < 0.01, found.duration(0.01, ["tau"]) < 1200
     (True, True)
     """
-    _check_values(system, values or {})
-    reader, times, levels = _read_question(system, t, noise, inputs)
-    arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
-    units, hyper = _assume_values(reader, arguments, values or {}, times, levels, lengthscale, amplitude)
-    return _assume(reader, arguments, hyper, units, levels, times, start, draws, random_state)
-
-
-def _check_values(system: System, values: Mapping[str, float]) -> None:
     if not isinstance(system, System):
         raise LodekitError(f"expected a System, got {type(system).__name__}")
-    for name in values:
-        if name not in system.parameters:
-            raise LodekitError(f"unknown parameter {name!r}; expected some of {', '.join(system.parameters) or 'none'}")
+    reader, times, levels = _read_question(system, t, noise, inputs)
+    arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
+    assumed = read_parameter_values(system.parameters, values)
+    units, hyper = _assume_values(reader, arguments, assumed, times, levels, lengthscale, amplitude)
+    return _assume(reader, arguments, hyper, units, levels, times, start, draws, random_state)
 
 
 def _assume_values(

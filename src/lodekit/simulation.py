@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import check_count, check_finite, check_seed, read_times
+from lodekit.arguments import check_count, check_finite, check_positive, check_seed, read_parameter_values, read_times
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.prior.draws import draw_solutions, natural_hyperparameters
@@ -26,7 +26,7 @@ def simulate(
     t: ArrayLike,
     values: Mapping[str, float] | None = None,
     *,
-    observable: Sequence[str] | None = None,
+    observable: str | Sequence[str] | None = None,
     latent: str = "se",
     lengthscale: float | None = None,
     size: int = 1,
@@ -41,8 +41,8 @@ def simulate(
         Times, in any order.
     values : dict of str to float, optional
         Values of the parameters; fixed and start values of the system stand in for those that are missing.
-    observable : sequence of str, optional
-        Observables to return instead of the channels.
+    observable : str or sequence of str, optional
+        Observables to return instead of the channels; the last axis stays where there is one.
     latent : str
         Covariance of all free functions: ``"se"``, or ``"matern-p/2"`` with odd p.
     lengthscale : float, optional
@@ -65,13 +65,12 @@ def simulate(
     check_count("size", size)
     check_seed(random_state)
     span = float(np.ptp(times)) or 1.0
-    length = span / 5 if lengthscale is None else float(lengthscale)
-    if not np.isfinite(length) or length <= 0:
-        raise LodekitError(f"expected a lengthscale above zero, got {lengthscale}")
-    names = list(observable or system.plain_channels)
+    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
+    known = read_parameter_values(system.parameters, values)
+    names = [observable] if isinstance(observable, str) else list(observable or system.plain_channels)
     units = Units(float(times.min()), span, np.ones(len(names)))
     observables = ObservableReader(system).compile(names, units)
-    theta = np.array([find_value(system, name, values or {}) for name in observables.compiled.parameters])
+    theta = np.array([find_value(system, name, known) for name in observables.compiled.parameters])
     latents = (read_latent(latent),) * system.free_functions
     with np.errstate(all="ignore"):
         hyper = natural_hyperparameters(observables, latents, theta, length / span)

@@ -6,11 +6,12 @@ The command line prints what these functions return; a web page can show it. Not
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lodekit.arguments import check_parameters
 from lodekit.columns import format_columns, predict_columns
 from lodekit.errors import LodekitError
 from lodekit.files import MODEL, make_folder, write_file
@@ -29,7 +30,6 @@ __all__ = [
     "RESULTS",
     "Product",
     "Results",
-    "check_parameters",
     "compute_results",
     "describe_fit",
     "fit_file",
@@ -226,7 +226,7 @@ def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping
         return file
     parameters = dict(system.parameters)
     for role, values in (("fixed", known), ("start", starts)):
-        check_parameters(system, values)
+        check_parameters(system.parameters, values)
         for name, value in values.items():
             try:
                 parameters[name] = Parameter.from_definition(parameters[name].definition() | {role: value})
@@ -234,20 +234,6 @@ def set_parameters(file: SystemFile, known: Mapping[str, float], starts: Mapping
                 raise LodekitError(f"{role} {name} = {value:g}: {problem}") from None
     equations, channels, basis = list(system.equations), system.plain_channels, system.basis
     return replace(file, system=System(equations, parameters=parameters, channels=channels, basis=basis))
-
-
-def check_parameters(system: System, names: Iterable[str]) -> None:
-    """Refuse names that are no parameters of a system.
-
-    Parameters
-    ----------
-    system : System
-    names : iterable of str
-    """
-    for name in names:
-        if name not in system.parameters:
-            known = ", ".join(system.parameters) or "none"
-            raise LodekitError(f"unknown parameter {name!r}; expected some of: {known}")
 
 
 def read_model(path: str | Path) -> LODEGP:

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import lodekit as lk
 from lodekit import arguments
 from lodekit.data.statistics import Statistics
+from lodekit.simulation import simulate
 
 WALK = lk.System("x' = v")
 DECAY = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
@@ -161,3 +162,21 @@ def test_a_file_is_written_without_a_change_of_the_mask(
     plain = tmp_path / "plain"
     plain.write_bytes(b"")
     assert (tmp_path / "walk.lodekit").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"values": {"b": 1.0}}, "unknown parameter 'b'; expected some of: a"),
+        ({"values": {"a": "one"}}, "expected a finite number for 'a', got 'one'"),
+        ({"values": [1.0]}, "expected values as a dict"),
+        ({"values": {"a": 1.0}, "lengthscale": "long"}, "expected lengthscale as a positive finite number"),
+    ],
+)
+def test_solutions_are_drawn_at_values_of_the_parameters_alone(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        simulate(DECAY, [0.0, 1.0], **wrong)
+
+
+def test_one_observable_is_drawn_by_its_text() -> None:
+    assert simulate(DECAY, [0.0, 1.0], {"a": 1.0}, observable="x'", random_state=0).shape == (1, 2, 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lodekit.arguments import check_parameters
 from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
 from lodekit.cli.inputs import deliver, read_numbers, read_times
 from lodekit.columns import (
@@ -22,7 +23,7 @@ from lodekit.columns import (
 )
 from lodekit.errors import LodekitError
 from lodekit.system import catalog as examples
-from lodekit.workflow import check_parameters, read_model
+from lodekit.workflow import read_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -207,7 +208,7 @@ def _draw(
     """Return a draw from the prior of a system, (n, channels)."""
     from lodekit.simulation import simulate as draw
 
-    check_parameters(system, values)
+    check_parameters(system.parameters, values)
     for name, own in system.parameters.items():
         if name not in values and own.fixed is None and own.start is None:
             raise LodekitError(f"expected a value for the parameter {name!r}; try --set {name}=1")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit import plotting
+from lodekit.arguments import check_parameters
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
@@ -186,9 +187,7 @@ def read_parameters(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
     """
     known = list(fit.estimates)
     found = known if names is None else [names] if isinstance(names, str) else list(names)
-    for name in found:
-        if name not in known:
-            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
+    check_parameters(known, found)
     return found
 
 
