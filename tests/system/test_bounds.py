@@ -50,6 +50,7 @@ ask("500 channels", lambda: lk.System("x0' = " + " + ".join(f"x{i}" for i in ran
 ask("5x5", lambda: matrix(5).explain())
 ask("5x5, shown", lambda: matrix(5))
 ask("5x5, driven", lambda: matrix(5, " + u").explain())
+ask("7x7, driven, shown", lambda: matrix(7, " + u"))
 ask("tridiagonal", lambda: lk.System([f"x{i}' = " + " + ".join(f"a{i}_{j}*x{j}" for j in range(15) if abs(i - j) < 2)
     for i in range(15)], parameters=[f"a{i}_{j}" for i in range(15) for j in range(15) if abs(i - j) < 2]).explain())
 ask("9x9", lambda: matrix(9).explain())
@@ -85,6 +86,10 @@ EXPECTED = {
         "mode of order 5 with d^5",
     ],
     "5x5, driven": ["any one of x0, x1, x2, x3, x4 or u", "The system is controllable", "was not determined"],
+    "7x7, driven, shown": [
+        "Every solution\n  not determined: the symbolic expressions grow too large",
+        "The system is controllable",
+    ],
     "tridiagonal": ["15 initial numbers", "What the motion is made of was not determined"],
     "9x9": ["determined by nine initial numbers", "What the motion is made of was not determined"],
     "ring": ["200 initial numbers", "one constant mode, one decaying mode (time constant 0.5), one decaying mode"],

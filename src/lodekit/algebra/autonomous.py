@@ -18,7 +18,7 @@ from flint import fmpq, fmpq_mat, fmpz_mpoly_ctx, nmod_mat, nmod_poly
 
 from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.algebra.polynomials import Polynomial, factor, primitive, trim
-from lodekit.algebra.reduction import MAX_PRODUCTS, Vector, leading_position
+from lodekit.algebra.reduction import MAX_PRODUCTS, Vector, leading_position, too_large
 from lodekit.algebra.sampling import image, random_points
 from lodekit.algebra.scalars import MAX_FACTORED, ScalarRing
 from lodekit.errors import AlgebraError
@@ -150,7 +150,7 @@ def _determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial:
         for row in matrix[k + 1 :]:
             lengths = [len(pivot[k]) * len(row[j]) + len(row[k]) * len(pivot[j]) for j in range(k + 1, size)]
             if max(lengths) > MAX_PRODUCTS or sum(len(entry) for entry in row) > 10 * MAX_FACTORED:
-                raise AlgebraError("the symbolic expressions grow too large; give numbers for some of the parameters")
+                raise too_large()
             row[k + 1 :] = [(pivot[k] * row[j] - row[k] * pivot[j]) // previous for j in range(k + 1, size)]
         previous = pivot[k]
     powers: dict[int, dict[tuple[int, ...], int]] = {}

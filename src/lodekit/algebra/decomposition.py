@@ -28,10 +28,15 @@ from lodekit.algebra.reduction import (
     normal_form,
     popov_basis,
     primitive_vector,
+    too_large,
 )
 from lodekit.algebra.scalars import ScalarRing
 
 __all__ = ["Decomposition", "Parts", "between", "combine", "decompose", "divisibility_chain", "without_content"]
+
+#: How many products of terms in the parameters one step of the elimination for a single kernel vector may take: two
+#: seconds or so. The step after it would take twenty times as many.
+MAX_STEP = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -261,6 +266,13 @@ def _hermite(ring: CoefficientRing, vectors: list[Vector], steps: list[Vector]) 
     return [vector[:size] for vector in ordered], [vector[size:] for vector in ordered]
 
 
+def _count_products(matrix: Sequence[Sequence[Element]], row: int, column: int) -> int:
+    """Return how many products of terms it takes to eliminate a column of a matrix with the entry in a row of it."""
+    lengths = [len(entry) for entry in matrix[row]]
+    others = [[len(entry) for entry in other] for i, other in enumerate(matrix) if i != row]
+    return sum(lengths[column] * sum(other) + other[column] * sum(lengths) for other in others)
+
+
 def _kernel_vector(ring: ScalarRing, rows: Sequence[Vector]) -> Vector:
     """Return the kernel of an r x (r + 1) matrix of full rank: its maximal minors without their common divisor.
 
@@ -284,6 +296,8 @@ def _kernel_vector(ring: ScalarRing, rows: Sequence[Vector]) -> Vector:
         _, pivot_row, pivot = min(choices)
         matrix[k], matrix[pivot_row] = matrix[pivot_row], matrix[k]
         pivots.append(pivot)
+        if _count_products(matrix, k, pivot) > MAX_STEP:
+            raise too_large()
         for i in range(size):
             if i != k:
                 factor = matrix[i][pivot]

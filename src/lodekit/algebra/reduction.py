@@ -36,6 +36,7 @@ __all__ = [
     "normal_form",
     "popov_basis",
     "primitive_vector",
+    "too_large",
 ]
 
 Vector = list[Polynomial]
@@ -126,7 +127,7 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
         ring.count_terms((keep,)) * _count(ring, vector) + ring.count_terms((subtract,)) * _count(ring, by)
         > MAX_PRODUCTS
     ):
-        raise _too_large()
+        raise too_large()
     result: Vector = []
     for polynomial, other in zip(vector, by, strict=True):
         if not other and (keep == 1 or not polynomial):
@@ -144,7 +145,7 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
     if divisor and divisor != 1:
         result = [[ring.divide(value, divisor) for value in polynomial] for polynomial in result]
     if _count(ring, result) > MAX_TERMS:
-        raise _too_large()
+        raise too_large()
     return result
 
 
@@ -152,7 +153,8 @@ def _count(ring: CoefficientRing, vector: Vector) -> int:
     return ring.count_terms(value for polynomial in vector for value in polynomial)
 
 
-def _too_large() -> AlgebraError:
+def too_large() -> AlgebraError:
+    """Return the error of computations that are given up because of the parameters in them."""
     return AlgebraError(
         "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
     )
@@ -185,7 +187,7 @@ def _weak_basis(
             vector = _cancel(ring, vector, basis[position], position, len(vector[position]) - 1)
             work += _count(ring, vector)
             if work > MAX_WORK:
-                raise _too_large()
+                raise too_large()
             position = leading_position(vector, shifts)
             if ring.has_relations and position >= 0:
                 # Common factors that hide behind square roots come out when the leading coefficient is free of them.
