@@ -108,3 +108,10 @@ def test_several_tables_may_measure_different_channels() -> None:
         find_all_columns(tables, ["x"])
     with pytest.raises(DataError, match=r"b: expected a column clock \(for t\)"):
         find_all_columns({"a": ["clock", "x"], "b": ["t", "x"]}, ["x"], {"t": "clock"})
+
+
+def test_where_columns_are_called_by_numbers_each_table_is_asked_for_its_own() -> None:
+    """The second column of a table that has none called 2 is something else."""
+    names = {"a": ["0", "1", "2"], "b": ["0", "1"]}
+    one, two = find_all_columns(names, ["x", "y"], {"t": "0", "x": "1", "y": "2"}, positions=False)
+    assert (one.values, two.values) == ({"x": "1", "y": "2"}, {"x": "1"})

@@ -11,6 +11,7 @@ import lodekit as lk
 from lodekit.data.nufft import cosine_sums
 from lodekit.data.observations import Series
 from lodekit.data.statistics import Statistics, nodes_of, quadrature
+from lodekit.errors import DataError, LodekitError
 
 
 def make_series(
@@ -50,6 +51,17 @@ def test_parts_add_to_the_whole(first: int, second: int, seed: int) -> None:
     assert_same(total, whole)
     assert_same(whole + Statistics.empty(2.0, 5.0), whole)
     assert_same(total, Statistics.of(2.0, 5.0, parts[1:], degree=64) + Statistics.of(2.0, 5.0, parts[:1], degree=64))
+
+
+def test_what_cannot_be_summed_is_refused_in_words() -> None:
+    part = [make_series("x", 5, 0)]
+    with pytest.raises(DataError, match="polynomials of one degree, got 64 and 32"):
+        Statistics.of(2.0, 5.0, part, degree=64) + Statistics.of(2.0, 5.0, part, degree=32)
+    with pytest.raises(LodekitError, match="expected degree as a whole number"):
+        Statistics.of(2.0, 5.0, part, degree=0)
+    for wrong in ({"x": part[0]}, 7.0):
+        with pytest.raises(DataError, match=r"expected Observations, or series of measurements, got (str|float)"):
+            Statistics.of(2.0, 5.0, wrong)  # type: ignore[arg-type]
 
 
 def test_channels_that_share_times_are_summed_as_one_by_one() -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
-from lodekit.data.observations import Series
+from lodekit.data.observations import Series, join_series
 from lodekit.data.spool import Spool
 
 __all__ = ["decimate", "liveliest"]
@@ -61,6 +61,27 @@ def _average(signal: InputSignal, step: int) -> InputSignal:
     return InputSignal(times[edges], np.append(means, values[-1]), "hold")
 
 
+def _decimate_rows(measurements: Measurements, spool: Spool, count: int) -> Measurements:
+    """Return every k-th row on disk; of an input only changes are kept, so its averages are taken between rows."""
+    step = max(1, spool.count // count)
+    most = max(1, _ROWS // step) * step
+    parts = [spool.read(first, first + most, step) for first in range(0, spool.count, most)]
+    series = [join_series(items) for items in zip(*parts, strict=True)]
+    times = np.unique(np.concatenate([item.times for item in series]))
+    inputs = {name: _average_between(signal, times) for name, signal in measurements.inputs.items()}
+    return _together(series, inputs)
+
+
+def _average_between(signal: InputSignal, times: Array) -> InputSignal:
+    """Return a signal with samples at some times, that holds as much over time."""
+    if signal.kind == "linear" or len(times) < 2:
+        return InputSignal(times, signal.at(times), signal.kind)
+    area = np.concatenate([[0.0], np.cumsum(signal.values[:-1] * np.diff(signal.times))])
+    place = np.maximum(np.searchsorted(signal.times, times, side="right") - 1, 0)
+    until = area[place] + signal.values[place] * (times - signal.times[place])
+    return InputSignal(times, np.append(np.diff(until) / np.diff(times), signal.at(times[-1:])), "hold")
+
+
 def liveliest(measurements: Measurements, count: int) -> Measurements:
     """Return the piece of a record in which inputs change most, with the inputs there; without inputs, measurements.
 
@@ -85,32 +106,20 @@ def liveliest(measurements: Measurements, count: int) -> Measurements:
     return replace(measurements, series=series, inputs=inputs)
 
 
-def _decimate_rows(measurements: Measurements, spool: Spool, count: int) -> Measurements:
-    step = max(1, spool.count // count)
-    most = max(1, _ROWS // step) * step
-    parts = [spool.read(first, first + most, step) for first in range(0, spool.count, most)]
-    series = [_join(items) for items in zip(*parts, strict=True)]
-    times = np.unique(np.concatenate([item.times for item in series]))
-    inputs = {name: _average_between(signal, times) for name, signal in measurements.inputs.items()}
-    return _together(series, inputs)
-
-
-def _average_between(signal: InputSignal, times: Array) -> InputSignal:
-    """Return a signal with samples at some times, that holds as much over time."""
-    if signal.kind == "linear" or len(times) < 2:
-        return InputSignal(times, signal.at(times), signal.kind)
-    area = np.concatenate([[0.0], np.cumsum(signal.values[:-1] * np.diff(signal.times))])
-    place = np.maximum(np.searchsorted(signal.times, times, side="right") - 1, 0)
-    until = area[place] + signal.values[place] * (times - signal.times[place])
-    return InputSignal(times, np.append(np.diff(until) / np.diff(times), signal.at(times[-1:])), "hold")
-
-
-def _join(items: tuple[Series, ...]) -> Series:
-    columns = (np.concatenate([getattr(item, name) for item in items]) for name in ("times", "values", "std"))
-    return Series(items[0].observable, *columns)
+def _activity(measurements: Measurements, first: float, last: float) -> float:
+    """Return how much inputs change in a window, each relative to its own spread; without inputs, measurements."""
+    total = 0.0
+    for item in () if measurements.inputs else measurements.series:
+        inside = item.values[(item.times >= first) & (item.times <= last)]
+        total += float(inside.std()) / (float(item.values.std()) or 1.0) if len(inside) else 0.0
+    for signal in measurements.inputs.values():
+        inside = signal.values[(signal.times >= first) & (signal.times <= last)]
+        total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)
+    return total
 
 
 def _liveliest_rows(measurements: Measurements, spool: Spool, count: int) -> Measurements:
+    """Return the liveliest piece of rows on disk, of which only pieces that are compared are read."""
     scales = {item.observable: item.spread or 1.0 for item in measurements.summaries}
     spreads = {item.observable: item.spread or 1.0 for item in measurements.input_summaries}
 
@@ -130,16 +139,5 @@ def _liveliest_rows(measurements: Measurements, spool: Spool, count: int) -> Mea
 
 
 def _together(series: list[Series], inputs: dict[str, InputSignal]) -> Measurements:
+    """Return measurements in memory, of what was measured at all in these rows."""
     return Measurements([item for item in series if len(item.times)], inputs=inputs)
-
-
-def _activity(measurements: Measurements, first: float, last: float) -> float:
-    """Return how much inputs change in a window, each relative to its own spread; without inputs, measurements."""
-    total = 0.0
-    for item in () if measurements.inputs else measurements.series:
-        inside = item.values[(item.times >= first) & (item.times <= last)]
-        total += float(inside.std()) / (float(item.values.std()) or 1.0) if len(inside) else 0.0
-    for signal in measurements.inputs.values():
-        inside = signal.values[(signal.times >= first) & (signal.times <= last)]
-        total += float(np.abs(np.diff(inside)).sum()) / (float(signal.values.std()) or 1.0)
-    return total

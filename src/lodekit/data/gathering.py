@@ -14,10 +14,11 @@ from lodekit.data.observations import Observations
 from lodekit.data.planning import Request, check_orders
 from lodekit.data.records import FIRST, Record
 from lodekit.data.spool import Spooled
-from lodekit.data.streams import DaskFrame, naming, read_again, sum_partitions, sum_tables
+from lodekit.data.streams import DaskFrame, read_again, sum_partitions, sum_tables
 from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import list_columns
 from lodekit.data.tables.order import Order
+from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import describe_columns, describe_file, describe_times, read_whole
 from lodekit.data.tables.table import Plan, TableSource
 from lodekit.errors import DataError

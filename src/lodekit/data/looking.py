@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from lodekit.data.stepped import find_rest, find_steps
 from lodekit.data.tables.cells import clean, read_numbers
-from lodekit.data.tables.columns import is_time_name, list_columns
+from lodekit.data.tables.columns import are_numbered, is_time_name, list_columns
 from lodekit.data.tables.dates import Lengths, Moments, is_date
 from lodekit.data.tables.headers import find_unit
+from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import open_table
 from lodekit.data.tables.table import TableSource
 from lodekit.data.tables.texts import Texts
@@ -106,14 +107,11 @@ def look_at(path: str | Path, header: bool | None = None) -> Look:
     {'state': 'holds no numbers'}
     """
     place = Path(path).expanduser()
-    try:
+    with naming(str(place)):
         source = open_table(place, header)
         found = {name: _read(source, name) for name in source.names}
-    except DataError as problem:
-        raise DataError(f"{place}: {problem}") from None
-    if not any(len(values) for values in found.values() if values is not None):
-        raise DataError(f"{place}: expected columns of numbers, got {list_columns(source.names)}")
-    has_header = list(source.names) != [str(number) for number in range(1, len(source.names) + 1)]
+        if not any(len(values) for values in found.values() if values is not None):
+            raise DataError(f"expected columns of numbers, got {list_columns(source.names)}")
     time, why = _find_time(source, found)
     record = "" if time is None else _find_record(source, found, time)
     columns, left_out = [], {}
@@ -130,7 +128,9 @@ def look_at(path: str | Path, header: bool | None = None) -> Look:
     if time is not None:
         unit = find_unit(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
     own_time = None if time is None else Column(time, source.names.index(time) + 1, unit)
-    return Look(tuple(source.names), tuple(columns), own_time, why, has_header, count, record, left_out)
+    return Look(
+        tuple(source.names), tuple(columns), own_time, why, not are_numbered(source.names), count, record, left_out
+    )
 
 
 def _read(source: TableSource, name: str) -> Array | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.observations import Observations, Series, samples_of
+from lodekit.data.observations import Observations, Series, join_series, samples_of
 from lodekit.data.sampled import take_inputs
 from lodekit.data.spool import Spooled, Spread
 from lodekit.data.statistics import Statistics
@@ -73,12 +73,10 @@ def merge(observations: Observations) -> list[Series]:
     for name in observations.observables:
         parts = [series for series in observations.series if series.observable == name and len(series.times)]
         if parts:
-            joined = [np.concatenate([getattr(p, field) for p in parts]) for field in ("times", "values", "std")]
-            times, values = joined[0], joined[1]
-            if not (np.diff(times) > 0).all():
-                order = np.lexsort((values, times))
-                joined = [part[order] for part in joined]
-            found.append(Series(name, *joined, missing=sum(part.missing for part in parts)))
+            whole = join_series(parts)
+            if not (np.diff(whole.times) > 0).all():
+                whole = replace(whole.take(np.lexsort((whole.values, whole.times))), missing=whole.missing)
+            found.append(whole)
     return found
 
 

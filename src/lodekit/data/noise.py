@@ -70,7 +70,8 @@ class Noise:
         if tuple(observables) == self.observables:
             return self
         where = [self.observables.index(name) for name in observables]
-        return Noise(self.shared, tuple(observables), tuple(self.learned[k] for k in where), self.scales[where])
+        learned, silent = tuple(self.learned[k] for k in where), tuple(n for n in self.silent if n in observables)
+        return Noise(self.shared, tuple(observables), learned, self.scales[where], silent)
 
     @cached_property
     def groups(self) -> tuple[int, ...]:
@@ -165,7 +166,7 @@ class Noise:
         for name, group in zip(self.observables, self.groups, strict=True):
             if self.count and name in known and len(levels):
                 found[group] = levels[known[name]]
-        return np.array(found)
+        return found
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lodekit.cards import card, table
 from lodekit.errors import DataError
 from lodekit.intervals import read_interval, window_of
 
-__all__ = ["Observations", "Series", "at_middle", "read_observations", "samples_of"]
+__all__ = ["Observations", "Series", "at_middle", "join_series", "read_observations", "samples_of"]
 
 Array = NDArray[np.float64]
 #: Clocks are not exact: intervals may overlap by this share of their length.
@@ -84,6 +84,25 @@ class Series:
         if learned.all() or not learned.any():
             return [(bool(learned[0]), self)] if len(learned) else []
         return [(True, self.take(learned)), (False, self.take(~learned))]
+
+
+def join_series(parts: Sequence[Series]) -> Series:
+    """Return several series of one observable as one, each behind the one before, whatever their times.
+
+    Parameters
+    ----------
+    parts : sequence of Series
+        One at least.
+
+    Examples
+    --------
+    >>> one = Series("x", np.array([0.0]), np.array([5.0]), np.zeros(1), missing=2)
+    >>> both = join_series([one, one])
+    >>> both.values.tolist(), both.missing
+    ([5.0, 5.0], 4)
+    """
+    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "values", "std"))
+    return Series(parts[0].observable, *columns, missing=sum(part.missing for part in parts))
 
 
 def at_middle(item: Series) -> Series:
@@ -234,9 +253,7 @@ class Observations:
 
     def _joined(self, observable: str) -> Series:
         """Return all measurements of one observable."""
-        own = [item for item in self._series if item.observable == observable]
-        parts = (np.concatenate([getattr(item, name) for item in own]) for name in ("times", "values", "std"))
-        return Series(observable, *parts, missing=sum(item.missing for item in own))
+        return join_series([item for item in self._series if item.observable == observable])
 
 
 def _window(series: Iterable[Series]) -> tuple[float, float]:
@@ -256,6 +273,7 @@ def _noise_words(item: Series) -> str:
 
 
 def _numbers(name: str, values: ArrayLike) -> Array:
+    """Return numbers, shape (n,), as scikit-learn has them too: in one column."""
     array = read_numbers(name, values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -265,6 +283,7 @@ def _numbers(name: str, values: ArrayLike) -> Array:
 
 
 def _series(observable: str, times: ArrayLike, values: ArrayLike, std: ArrayLike | None) -> Series:
+    """Return what a user measured of one observable, checked, without missing values."""
     t, y = _numbers("times", times), _numbers(f"the values of {observable}", values)
     if len(t) != len(y):
         raise DataError(f"expected as many values of {observable} as times ({len(t)}), got {len(y)}")
@@ -294,8 +313,8 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
     channels : sequence of str
         The order of the columns of an array.
     t : array-like, shape (n,), or Observations
-    Y : array-like (n, channels), dict of observable to array, or DataFrame
-        NaN for missing.
+    Y : array-like (n, channels), or dict of observable to array
+        NaN for missing. DataFrames are made dicts before they come here.
     noise_std : number, dict of observable to number or array, or array like Y, optional
         Known standard deviation of the noise.
     """
@@ -305,28 +324,29 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
         found = t
     else:
         times = _numbers("t", t)
-        table = _columns(channels, Y)
+        columns = _columns(channels, Y)
         found = Observations()
-        for number, (name, values) in enumerate(table.items()):
+        for number, (name, values) in enumerate(columns.items()):
             if isinstance(noise_std, Mapping):
                 std = noise_std.get(name)
             elif noise_std is not None and np.ndim(noise_std) == 2:
-                if np.shape(noise_std) != (len(times), len(table)):
-                    shape = (len(times), len(table))
+                if np.shape(noise_std) != (len(times), len(columns)):
+                    shape = (len(times), len(columns))
                     raise DataError(f"expected noise_std of shape {shape}, like Y, got {np.shape(noise_std)}")
                 std = read_numbers("noise_std", noise_std)[:, number]
             else:
                 std = noise_std
             found = found.add(times, name, values, std)
-        if isinstance(noise_std, Mapping) and set(noise_std) - set(table):
-            unknown = ", ".join(sorted(set(noise_std) - set(table)))
-            raise DataError(f"noise_std names {unknown}, which is not observed; expected some of {', '.join(table)}")
+        if isinstance(noise_std, Mapping) and set(noise_std) - set(columns):
+            unknown = ", ".join(sorted(set(noise_std) - set(columns)))
+            raise DataError(f"noise_std names {unknown}, which is not observed; expected some of {', '.join(columns)}")
     if len(found) == 0:
         raise DataError("expected at least one measurement; every value is missing")
     return found
 
 
 def _columns(channels: Sequence[str], Y: Any) -> dict[str, Any]:
+    """Return the values of each observable by its name, as they came."""
     if isinstance(Y, Mapping):
         return dict(Y)
     if hasattr(Y, "columns") and not isinstance(Y, np.ndarray):

@@ -12,12 +12,13 @@ import numpy as np
 from lodekit.data.observations import Observations
 from lodekit.data.planning import Request
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import DaskFrame, is_dask, naming
+from lodekit.data.streams import DaskFrame, is_dask
 from lodekit.data.tables.advice import Advice
 from lodekit.data.tables.columns import is_time_name
 from lodekit.data.tables.dates import is_date
 from lodekit.data.tables.frames import Frame, with_index
 from lodekit.data.tables.instants import SteppedTable, make_frame
+from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import open_table
 from lodekit.data.tables.table import TableSource
 from lodekit.errors import DataError

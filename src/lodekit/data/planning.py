@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 from lodekit.data.clock import Clock
-from lodekit.data.streams import naming
 from lodekit.data.tables.advice import Advice
 from lodekit.data.tables.columns import Columns, find_all_columns, recall_names
 from lodekit.data.tables.headers import ColumnUnits, convert_columns, find_unit
 from lodekit.data.tables.instants import SteppedTable
 from lodekit.data.tables.noise import KnownNoise
 from lodekit.data.tables.order import Order
+from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import find_dates
 from lodekit.data.tables.table import Plan, TableSource
 from lodekit.errors import DataError, EquationError

@@ -239,8 +239,13 @@ def describe_records(records: Sequence[Record]) -> list[str]:
     """
     if len(records) < 2:
         return []
-    names = ", ".join(record.name for record in records[:12]) + ", ..." * (len(records) > 12)
+    names = _list_some([record.name for record in records])
     return [f"{len(records)} records, each with functions and an initial state of its own: {names}"]
+
+
+def _list_some(names: Sequence[str]) -> str:
+    """Return names of records for a message; many are cut short."""
+    return ", ".join(names[:12]) + ", ..." * (len(names) > 12)
 
 
 def find_record(names: Sequence[str], record: object) -> int:
@@ -258,7 +263,7 @@ def find_record(names: Sequence[str], record: object) -> int:
     >>> find_record(["a.csv", "b.csv"], "b.csv"), find_record(["a.csv", "b.csv"], 0), find_record(["3", "7"], 7)
     (1, 0, 1)
     """
-    listed = ", ".join(names[:12]) + ", ..." * (len(names) > 12)
+    listed = _list_some(names)
     if record is None:
         if len(names) > 1:
             raise DataError(f"this fit has {len(names)} records, {listed}; say which one is meant: record={names[0]!r}")

@@ -21,12 +21,12 @@ from lodekit.data.opening import is_frame, open_records, open_tables, split_reco
 from lodekit.data.planning import Request, make_plans
 from lodekit.data.records import FIRST, Pool, Record, describe_records
 from lodekit.data.statistics import Statistics
-from lodekit.data.streams import naming
 from lodekit.data.tables.columns import Columns, is_time_name, list_columns
 from lodekit.data.tables.dates import Moments
 from lodekit.data.tables.frames import Frame
 from lodekit.data.tables.instants import SteppedTable, read_instants
 from lodekit.data.tables.noise import read_noise
+from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import read_whole
 from lodekit.data.tables.table import Plan, TableSource
 from lodekit.errors import DataError

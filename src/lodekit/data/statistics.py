@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
+from lodekit.arguments import check_count
 from lodekit.data.nufft import cosine_sums
 from lodekit.data.observations import Observations, Series
 from lodekit.errors import DataError
@@ -25,7 +26,9 @@ __all__ = ["DEGREE", "Cell", "Statistics", "angles_of", "nodes_of", "quadrature"
 Array = NDArray[np.float64]
 #: Up to this degree single functions are kept, up to twice this products of two: about 600 oscillations in a window.
 DEGREE = 2048
+#: Into so many parts a window is cut for a thumbnail: more than anybody sees in a figure.
 _BINS = 512
+#: So many measurements are transformed at the same time: memory does not grow with their number.
 _CHUNK = 1 << 21
 
 
@@ -68,6 +71,9 @@ class Cell:
         return replace(self, reference=reference, square=square, products=products)
 
     def __add__(self, other: Cell) -> Cell:
+        if len(self.moments) != len(other.moments):
+            degrees = " and ".join(str(len(cell.products) - 1) for cell in (self, other))
+            raise DataError(f"expected sums over polynomials of one degree, got {degrees}; use one degree for all")
         moved = other.about(self.reference)
         return Cell(
             self.count + moved.count,
@@ -134,7 +140,12 @@ class Statistics:
             Of the polynomials that stand for single functions: two for each oscillation in the window, and more.
         """
         total = cls.empty(start, stop)
-        for group in _share_times(data.series if isinstance(data, Observations) else data):
+        check_count("degree", degree)
+        items = data.series if isinstance(data, Observations) else data
+        series = list(items) if isinstance(items, Iterable) else [items]
+        if wrong := [item for item in series if not isinstance(item, Series)]:
+            raise DataError(f"expected Observations, or series of measurements, got {type(wrong[0]).__name__}")
+        for group in _share_times(series):
             for first in range(0, len(group[0].times), _CHUNK):
                 part = [item.take(slice(first, first + _CHUNK)) for item in group]
                 total = total + _of_group(total.start, total.stop, part, degree)

@@ -6,7 +6,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -22,6 +21,7 @@ from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import Columns
 from lodekit.data.tables.frames import FrameBlock
 from lodekit.data.tables.order import Order
+from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import find_mark, read_block
 from lodekit.data.tables.table import Block, Plan, Records, TableSource
 from lodekit.errors import DataError
@@ -29,7 +29,7 @@ from lodekit.progress import waiting
 from lodekit.quantities import Conversion
 from lodekit.threads import one_thread
 
-__all__ = ["DaskFrame", "Piece", "is_dask", "naming", "read_again", "series_of", "sum_partitions", "sum_tables"]
+__all__ = ["DaskFrame", "Piece", "is_dask", "read_again", "series_of", "sum_partitions", "sum_tables"]
 
 Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
@@ -57,15 +57,6 @@ class Piece:
 
     def __add__(self, other: Piece) -> Piece:
         return Piece(self.sums + other.sums, self.numerals + other.numerals, self.order + other.order)
-
-
-@contextmanager
-def naming(where: str) -> Iterator[None]:
-    """Put the name of a table before what is wrong with it."""
-    try:
-        yield
-    except DataError as problem:
-        raise DataError(f"{where}: {problem}") from None
 
 
 def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[Statistics, list[Numerals], list[Order]]:

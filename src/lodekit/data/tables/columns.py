@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lodekit.data.tables.advice import Advice
+from lodekit.data.tables.places import naming
 from lodekit.errors import DataError, EquationError
 from lodekit.intervals import find_interval
 
 __all__ = [
     "LEFT_OUT",
     "Columns",
+    "are_numbered",
     "find_all_columns",
     "find_columns",
     "is_time_name",
@@ -105,6 +107,11 @@ def read_mapping(texts: Iterable[str]) -> dict[str, str]:
 def list_columns(names: Sequence[str]) -> str:
     """Return the names of columns for a message; many are cut short."""
     return ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
+
+
+def are_numbered(names: Sequence[str]) -> bool:
+    """Return whether columns are called 1, 2, 3 and so on, as those of a file without a header are."""
+    return list(names) == [str(number) for number in range(1, len(names) + 1)]
 
 
 def is_time_name(name: str) -> bool:
@@ -207,19 +214,17 @@ def find_all_columns(
     several, found, seen = len(tables) > 1, [], set[str]()
     options: dict[str, Any] = {"advice": advice, "positions": positions}
     for key, column in asked.items() if several else ():
-        if not any(_is_there(names, column) for names in tables.values()):
+        if not any(_is_there(names, column, positions) for names in tables.values()):
             every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
             raise DataError(f"expected a column {column} (for {key}) in some table, got the columns {every}")
     for where, names in tables.items():
-        own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c)}
-        try:
+        own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c, positions)}
+        with naming(where):
             if several:
                 plain = {k: c for k, c in own.items() if not _NOISE.fullmatch(k)}
                 values = find_columns(names, channels, plain, time, **options).values if plain != own else {}
                 own = {k: c for k, c in own.items() if not (m := _NOISE.fullmatch(k)) or m[1].strip() in values}
             found.append(find_columns(names, channels, own, time, **options))
-        except DataError as problem:
-            raise DataError(f"{where}: {problem}") from None
         seen |= set(own)
     if absent := [key for key in asked if key not in seen]:
         name = absent[0].removeprefix("std(").removesuffix(")")
@@ -227,9 +232,9 @@ def find_all_columns(
     return found
 
 
-def _is_there(names: Sequence[str], wanted: str) -> bool:
+def _is_there(names: Sequence[str], wanted: str, positions: bool) -> bool:
     try:
-        _locate(names, "", wanted)
+        _locate(names, "", wanted, positions)
     except DataError:
         return False
     return True
@@ -260,7 +265,8 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     return found
 
 
-def _locate(names: Sequence[str], key: str, wanted: str, positions: bool = True) -> str:
+def _locate(names: Sequence[str], key: str, wanted: str, positions: bool) -> str:
+    """Return the column that is meant by its name, its number counted from one, or its name without a unit."""
     if wanted in names:
         return wanted
     if positions and re.fullmatch(r"[0-9]{1,6}", wanted):
@@ -307,7 +313,7 @@ def _find_time(
                 f"one). Expected another column for {name}, of {list_columns(names)}, or one for the time, "
                 f"{advice.map({'t': 'COLUMN'})}"
             )
-    if [*names] == [str(number) for number in range(1, len(names) + 1)]:
+    if are_numbered(names):
         name = channels[0] if channels else "CHANNEL"
         raise DataError(
             f"the table has no header, so its {len(names)} columns have numbers; name them: try "
@@ -378,7 +384,7 @@ def recall_names(known: Mapping[str, str], names: Sequence[str]) -> dict[str, st
     >>> recall_names({"T": "temp. 1", "u": "2"}, ["t", "temp. 1"])
     {'T': 'temp. 1'}
     """
-    has_header = list(names) != [str(number) for number in range(1, len(names) + 1)]
+    has_header = not are_numbered(names)
     # The number of a column says nothing about a file that has names, and may have them in another order.
     return {
         name: column

@@ -117,7 +117,7 @@ def _convert(name: str, column: str, own: str, target: str) -> Conversion:
     conversion = find_conversion(own, target)
     if conversion is None:
         what = f"the name of column {column} says that it is in {own}"
-        if column == "" or (f"[{own}]" not in column and own == "s"):
+        if find_unit(column, is_time=name == "t") != own:
             what = f"dates and durations in column {column} are seconds"
         raise DataError(
             f"{what}, but {name} is in {target} ([units] in the system file, or the labels of the fit), and one cannot "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.dates import is_date, read_dates
-from lodekit.data.tables.places import Places
+from lodekit.data.tables.places import Places, naming
 from lodekit.data.tables.texts import Texts
 from lodekit.errors import DataError
 
@@ -23,21 +23,24 @@ _COMMA = re.compile(r"[+-]?\d+,\d+$")
 def read_list(path: Path) -> tuple[Array, datetime | None] | None:
     """Return times from a file with one on each line, below a name perhaps, and the first date where they are dates.
 
-    None where the file is something else, such as a table.
+    None where the file is something else, such as a table. Empty lines, and those that begin with #, do not count.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError):
         return None
-    rows = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if rows and _read_number(rows[0]) is None and not is_date(rows[0]):
-        rows = rows[1:]
-    if not rows:
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if lines and _read_number(lines[0][1]) is None and not is_date(lines[0][1]):
+        lines = lines[1:]
+    if not lines:
         return None
+    rows = [line for _, line in lines]
     if is_date(rows[0]):
         if not all(is_date(row) for row in rows):
             return None
-        moments = read_dates(Texts.of(rows), Places("line", np.arange(1, len(rows) + 1)))
+        with naming(str(path)):
+            moments = read_dates(Texts.of(rows), Places("line", np.array([number for number, _ in lines])))
         return moments.since(moments.first), moments.first
     numbers = [_read_number(row) for row in rows]
     if any(number is None for number in numbers):

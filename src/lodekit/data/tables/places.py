@@ -1,13 +1,26 @@
-"""Where a record stands in its file, for messages."""
+"""Where a record stands, for messages: in its file, and in which file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Places"]
+from lodekit.errors import DataError
+
+__all__ = ["Places", "naming"]
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Put the name of a table before what is wrong with it."""
+    try:
+        yield
+    except DataError as problem:
+        raise DataError(f"{where}: {problem}") from None
 
 
 @dataclass(frozen=True)

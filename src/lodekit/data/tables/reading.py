@@ -21,7 +21,7 @@ from lodekit.data.tables.columns import Columns, find_columns, list_columns
 from lodekit.data.tables.dates import Lengths, Moments, find_date_form, read_dates
 from lodekit.data.tables.lines import Opener, read_pipe, reading
 from lodekit.data.tables.parquet import ParquetFile
-from lodekit.data.tables.places import Places
+from lodekit.data.tables.places import Places, naming
 from lodekit.data.tables.table import Block, Plan, Records, Table, TableSource
 from lodekit.data.tables.text import TextFile
 from lodekit.data.tables.texts import Texts
@@ -104,10 +104,8 @@ def find_dates(table: TableSource, plan: Plan) -> tuple[Plan, datetime | None]:
             return replace(plan, time_unit="s"), columns[name].first
         if not isinstance(columns[name], Texts):
             return plan, None
-        try:
+        with naming(f"column {name}"):
             form = find_date_form(clean(part.read()[0][name]) for part in chain([block], blocks))
-        except DataError as problem:
-            raise DataError(f"column {name}: {problem}") from None
         if form is None:
             return plan, None
         plan = replace(plan, form=form, time_unit="s")
@@ -239,7 +237,7 @@ def read_table(
     if not isinstance(path, str | Path):
         raise DataError(f"expected the path of a measurement file, got {type(path).__name__}")
     place = Path(path).expanduser()
-    try:
+    with naming(str(place)):
         source = open_table(place, header)
         columns = find_columns(source.names, channels, mapping, time)
         plan, origin = find_dates(source, Plan(str(place), columns, source.separator))
@@ -247,8 +245,6 @@ def read_table(
         if table.values and all(np.isnan(series).all() for series in table.values.values()):
             raise DataError(f"expected at least one value of {', '.join(table.values)}, every cell is missing")
         return table
-    except DataError as problem:
-        raise DataError(f"{place}: {problem}") from None
 
 
 def read_whole(source: TableSource, plan: Plan, channels: Sequence[str]) -> Table:
