@@ -10,7 +10,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
-from lodekit.inference.choice import KINDS, registered
+from lodekit.inference.choice import KINDS, check_engine, registered
 from lodekit.inference.engine import Case, Engine
 from lodekit.prior.hyperparameters import Hyperparameters
 from tests.agreement.test_evidence import reference_evidence
@@ -83,6 +83,15 @@ def test_posterior_is_that_of_the_textbook(kind: str, name: str) -> None:
     assert (error <= 0.09 * np.sqrt(variance) + 1e-6).all()
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_no_times_are_no_values(kind: str) -> None:
+    engine, hyper = make_engine(kind, "free_decay", 8)
+    posterior, own, none = engine.posterior(hyper), engine.prior.observables, np.zeros(0)
+    assert posterior.mean(own, none).shape == posterior.variance(own, none).shape == (0, own.count)
+    assert posterior.covariance(own, none).shape == (0, own.count, 0, own.count)
+    assert posterior.sample(own, none, 3, np.random.default_rng(0)).shape == (3, 0, own.count)
+
+
 def test_the_toy_takes_part_in_fits_and_messages() -> None:
     times = np.linspace(0, 3, 7)
     table = {"x": np.exp(-times), "u": np.zeros(7)}
@@ -91,6 +100,8 @@ def test_the_toy_takes_part_in_fits_and_messages() -> None:
         lk.LodekitError, match="expected engine='auto', 'dense', 'spectral', 'modal' or 'markov', got 'textbook'"
     ):
         lk.LODEGP(system, engine="textbook").fit(times, table)
+    with pytest.raises(lk.LodekitError, match="expected engine='auto'"):
+        check_engine(np.zeros(2))
     with registered(TOY):
         gp = lk.LODEGP(system, engine="textbook", restarts=1, random_state=0).fit(times, table, noise_std=0.05)
         dense = lk.LODEGP(system, engine="dense", restarts=1, random_state=0).fit(times, table, noise_std=0.05)

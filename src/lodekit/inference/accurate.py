@@ -35,10 +35,11 @@ ACCURATE = 1e-11
 #: An error of the log evidence, relative to itself or to the number of measurements: with the first one nobody else is
 #: asked, beyond the second one the point is refused.
 _FINE, TRUSTED = 1e-8, 1e-7
-#: Where the first engine was off by so many times what is fine, it is not asked this near, relatively, any more.
-_OFF, _NEAR = 10.0, 0.05
+#: Where the first engine cannot be trusted and the second one is fine, the second one is asked first this near,
+#: relatively.
+_NEAR = 0.05
 #: An error of the log evidence, in nats, that changes no answer however small the value is that it belongs to. Without
-#: it, values far below the best would be taken, whose errors are larger, and the best would be refused.
+#: it, values far below the best would be trusted, whose errors are larger, and the best would be refused.
 _HARMLESS = 1e-3
 _LOST = (
     "rounding leaves too few digits, because the noise is very small against the data or their prior; give every "
@@ -62,7 +63,7 @@ class RefinedPosterior:
     second : Posterior
         The same distribution in a form that loses fewer digits.
     doubt : str
-        A sentence on why the two are not the same; empty where they are.
+        A sentence that is told after the warnings of the first; empty for none.
     """
 
     first: Posterior
@@ -172,7 +173,7 @@ class AccurateEngine:
         """The engine that is asked where the first one loses digits; None where there is none."""
         if self.case.size > _MOST:
             return None
-        # What stands for no noise on waves stands for it in a matrix, too.
+        # All engines have the same tiny noise in the place of none: those that leave exact values to others can answer.
         case = replace(self.case, exact=False)
         others = [kind for kind in KINDS.values() if kind is not self.choice.kind and not kind.refuses(case)]
         return others[0].make(self.prior, self.measurements, case) if others else None
@@ -180,7 +181,7 @@ class AccurateEngine:
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
         """Return the log evidence in the user's units, and its gradient; minus infinity where it is not known."""
         best = self._best(hyper, lambda engine: engine.evaluate(hyper), lambda each: (each.value, each.error))
-        return best if self._within(TRUSTED, best.value, best.error) else Evidence.impossible(hyper)
+        return best if self._is_trusted(best.value, best.error) else Evidence.impossible(hyper)
 
     def value(self, hyper: Hyperparameters) -> float:
         """Return the log evidence in the user's units alone; minus infinity where it is not known."""
@@ -189,14 +190,14 @@ class AccurateEngine:
     def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         best = self._best(hyper, lambda engine: engine.appraise(hyper), lambda each: each)
-        return best if self._within(TRUSTED, *best) else (-np.inf, 0.0)
+        return best if self._is_trusted(*best) else (-np.inf, 0.0)
 
     def _best(
         self, hyper: Hyperparameters, question: Callable[[Engine], _Answer], stated: Callable[[_Answer], _Stated]
     ) -> _Answer:
         """Return an answer that is fine, or the better one of two.
 
-        The first engine is asked first, except near a point where it was off by far and the second one was not.
+        The first engine is asked first, except near a point where it was not to be trusted and the second one was fine.
 
         Parameters
         ----------
@@ -209,7 +210,7 @@ class AccurateEngine:
         pairs = [pair for old in self._lost for pair in zip(hyper.parts, old.parts, strict=True)]
         is_lost = bool(pairs) and all((np.abs(own - old) <= _NEAR * np.abs(old)).all() for own, old in pairs)
         found = question(self.second if is_lost and self.second is not None else self.first)
-        if self._within(_FINE, *stated(found)):
+        if self._is_fine(*stated(found)):
             return found
         other = self.first if is_lost else self.second
         if other is None:
@@ -217,7 +218,7 @@ class AccurateEngine:
         another = question(other)
         if is_lost:
             self._lost.clear()
-        elif self._within(_FINE, *stated(another)) and not self._within(_OFF * _FINE, *stated(found)):
+        elif self._is_fine(*stated(another)) and not self._is_trusted(*stated(found)):
             self._lost[:] = [hyper]
         several = [(stated(each), each) for each in (found, another)]
         return min(several, key=lambda each: each[0][1] if np.isfinite(each[0][0]) else np.inf)[1]
@@ -225,7 +226,7 @@ class AccurateEngine:
     def posterior(self, hyper: Hyperparameters) -> Posterior:
         """Return the posterior at some hyperparameters, by another engine where the first one loses too many digits."""
         found = self._posterior(hyper)
-        if np.isfinite(found.value) and not self._within(TRUSTED, found.value, found.error):
+        if np.isfinite(found.value) and not self._is_trusted(found.value, found.error):
             raise AccuracyError(
                 f"{_LOST}; the log evidence at these values, {found.value:.6g}, has an error of about {found.error:.1g}"
             )
@@ -240,10 +241,13 @@ class AccurateEngine:
             return self.second.posterior(hyper)
         if not np.isfinite(first.value) and self.second is not None:
             # Out of reach for the first one, which would say so only when it is asked for curves.
-            return self._beside(first, hyper)
+            try:
+                return self.second.posterior(hyper)
+            except LodekitError:
+                return first
         if doubt := self._doubt(hyper, first.value):
             return RefinedPosterior(first, first, doubt)
-        is_fine = self._within(_FINE, first.value, first.error)
+        is_fine = self._is_fine(first.value, first.error)
         if self.second is None or (is_fine and not first.rounding > ACCURATE):
             return first
         try:
@@ -258,20 +262,13 @@ class AccurateEngine:
         is_better = second.rounding < first.rounding or not (is_fine or second.error > first.error)
         return RefinedPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
 
-    def _beside(self, first: Posterior, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior of the other engine, or the first one where that has none either."""
-        try:
-            return first if self.second is None else self.second.posterior(hyper)
-        except LodekitError:
-            return first
-
     def _doubt(self, hyper: Hyperparameters, value: float) -> str:
         """Return that waves miss a part of the channel prior, as a sentence; empty where a matrix says the same.
 
         Waves say themselves what they miss; this is a second witness, where it is cheap.
         """
-        waves = self.case.on_channels and self.choice.kind.name == "spectral"
-        if not waves or self.case.size > _FEW or self.second is None or not np.isfinite(value):
+        is_on_waves = self.case.on_channels and self.choice.kind.name == "spectral"
+        if not is_on_waves or self.case.size > _FEW or self.second is None or not np.isfinite(value):
             return ""
         with np.errstate(all="ignore"):
             other, error = self.second.appraise(hyper)
@@ -294,12 +291,16 @@ class AccurateEngine:
 
     def trouble(self, hyper: Hyperparameters) -> str:
         """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
-        found = self.first.trouble(hyper)
+        if found := self.first.trouble(hyper):
+            return found
         several = [engine.appraise(hyper) for engine in (self.first, self.second) if engine is not None]
         known = [each for each in several if np.isfinite(each[0])]
-        return found or (_LOST if known and not any(self._within(TRUSTED, *each) for each in known) else "")
+        return _LOST if known and not any(self._is_trusted(*each) for each in known) else ""
 
-    def _within(self, tolerance: float, value: float, error: float) -> bool:
-        """Return whether a log evidence is finite and has an error within a tolerance."""
-        least = _HARMLESS if tolerance >= TRUSTED else 0.0
-        return bool(np.isfinite(value) and error <= max(tolerance * max(self.size, abs(value)), least))
+    def _is_fine(self, value: float, error: float) -> bool:
+        """Return whether a log evidence is finite and its error so small that nobody else has to be asked."""
+        return bool(np.isfinite(value) and error <= _FINE * max(self.size, abs(value)))
+
+    def _is_trusted(self, value: float, error: float) -> bool:
+        """Return whether a log evidence is finite and its error changes no answer."""
+        return bool(np.isfinite(value) and error <= max(TRUSTED * max(self.size, abs(value)), _HARMLESS))

@@ -69,7 +69,8 @@ def check_engine(engine: object) -> None:
         What the user gave; ``"auto"`` is fine.
     """
     names = ["auto", *KINDS]
-    if engine not in names:
+    # Arrays would be compared entry by entry.
+    if not isinstance(engine, str) or engine not in names:
         listed = ", ".join(map(repr, names[:-1])) + f" or {names[-1]!r}"
         raise LodekitError(f"expected engine={listed}, got {engine!r}")
 

@@ -17,9 +17,9 @@ __all__ = ["is_filtered", "take_turns"]
 
 
 def is_filtered(engine: str, prior: Prior) -> bool:
-    """Return whether measurements of an engine are taken in turn by a filter, however many there are.
+    """Return whether measurements of an engine are taken in turn by a filter, however many there are; else by a matrix.
 
-    Means and totals over intervals are predicted from a matrix, where disturbances leave the choice.
+    A matrix takes means and totals over intervals, too, unless there are disturbances, of which it knows nothing.
 
     Parameters
     ----------

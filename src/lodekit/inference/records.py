@@ -7,7 +7,7 @@ gradient and the bound on its error are sums; the posterior is one for each reco
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NoReturn
@@ -157,10 +157,10 @@ class RecordsEngine:
     def appraise(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
         value = error = 0.0
-        for more in self._ask("appraise", hyper):
-            if not np.isfinite(more[0]):
+        for own_value, own_error in self._ask("appraise", hyper):
+            if not np.isfinite(own_value):
                 return -np.inf, 0.0
-            value, error = value + more[0], error + more[1]
+            value, error = value + own_value, error + own_error
         return value, error
 
     def _ask(self, question: str, hyper: Hyperparameters) -> Iterator[Any]:
@@ -170,22 +170,19 @@ class RecordsEngine:
         """
         joblib = sys.modules.get("joblib")
         if joblib is None or joblib.effective_n_jobs(None) == 1:
-            yield from (getattr(engine, question)(hyper) for engine in self.engines)
+            yield from (_answer(engine, question, hyper) for engine in self.engines)
         else:
             yield from joblib.Parallel()(joblib.delayed(_answer)(engine, question, hyper) for engine in self.engines)
 
     def posterior(self, hyper: Hyperparameters) -> RecordsPosterior:
         """Return the posteriors of all records at some hyperparameters; raise where one is not finite."""
-        return RecordsPosterior(
-            tuple(self._named(number, lambda engine: engine.posterior(hyper)) for number in range(len(self.engines)))
-        )
-
-    def _named(self, number: int, question: Callable[[Engine], Posterior]) -> Posterior:
-        """Return an answer of one engine; what it raises names the record."""
-        try:
-            return question(self.engines[number])
-        except AccuracyError as problem:
-            raise AccuracyError(f"record {self.names[number]}: {problem}") from None
+        found = []
+        for name, engine in zip(self.names, self.engines, strict=True):
+            try:
+                found.append(engine.posterior(hyper))
+            except AccuracyError as problem:
+                raise AccuracyError(f"record {name}: {problem}") from None
+        return RecordsPosterior(tuple(found))
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares over all records: of the data of each observable, (o,), of the basis of the modes, (r,).

@@ -40,7 +40,7 @@ def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficie
         free += free_variance(latent, own * signs, ell, deviation, coefficients.windows)
     variance = data.prior.mode_variance(hyper.mode_deviations)
     by_modes = [part**2 @ variance for part in basis]
-    return data.gather([own + modes for own, modes in zip(free, by_modes, strict=True)])
+    return data.pick([own + modes for own, modes in zip(free, by_modes, strict=True)])
 
 
 def error_of(sizes: Array, alpha: Array, inverse: Array, missed: float | None = None) -> float:

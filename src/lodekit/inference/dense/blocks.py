@@ -41,7 +41,7 @@ def take_blocks(data: DenseData, G: Array) -> Array:
     data : DenseData
     G : array
     """
-    offsets, count, n = data.offsets, len(data.values), len(data.times)
+    edges, count, n = data.edges, len(data.values), len(data.times)
     if data.is_full:
         # G is symmetric, and its transpose lies in the order that is cheap to take apart.
         return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
@@ -49,6 +49,6 @@ def take_blocks(data: DenseData, G: Array) -> Array:
     for i in range(count):
         for j in range(count):
             spread = blocks[i * count + j].reshape(n, n)
-            part = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
+            part = G[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
             np.add.at(spread, np.ix_(data.index[i], data.index[j]), part)
     return blocks

@@ -119,7 +119,7 @@ class ChannelPosterior(DensePosterior):
         drawn *= np.sqrt(view.panels.weights)[:, None]
         weights = generator.standard_normal((len(self.mode_variance()), size))
         weights *= np.sqrt(self.mode_variance())[:, None]
-        seen = view.data_design(drawn) + data.gather(self.state.basis) @ weights
+        seen = view.data_design(drawn) + data.pick(self.state.basis) @ weights
         noise = np.sqrt(data.noise.variance(self.hyper.noise) + self.state.added)
         rest = self.state.residual[:, None] - seen - noise[:, None] * generator.standard_normal(seen.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
@@ -242,7 +242,7 @@ class _View:
         ----------
         alpha : array, shape (data, s)
         """
-        posterior, scattered = self.posterior, self.posterior.data.scatter(alpha)
+        posterior, scattered = self.posterior, self.posterior.data.place(alpha)
         on_waves = np.conj(self._data_waves).T @ scattered
         amplitudes = np.einsum("oqf,ofs->qfs", np.conj(self.at_data), on_waves) * self.panels.weights[:, None]
         weights = sum(
@@ -301,7 +301,7 @@ class _View:
             for o in range(P.shape[1]):
                 turned = P[d, o][:, None] * waves
                 block = own @ np.concatenate([turned.real, turned.imag])
-                found[data.offsets[d] : data.offsets[d + 1], o] = block[index]
+                found[data.edges[d] : data.edges[d + 1], o] = block[index]
         return found
 
     def whitened(self, scaled: Array, basis: Array) -> Array:
@@ -331,7 +331,7 @@ class _View:
             terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)
             found = (known.reshape(-1, size) @ matrix.T @ terms).reshape(*known.shape[:2], n)
         if basis.shape[-1]:
-            stacked = posterior.data.gather(posterior.state.basis)
+            stacked = posterior.data.pick(posterior.state.basis)
             reduced = self._solve((stacked * posterior.mode_variance())[:, :, None])[:, :, 0]
             found += np.einsum("dr,onr->don", reduced, basis)
         return found

@@ -88,19 +88,19 @@ class DenseData:
         return self.prior.groups
 
     @cached_property
-    def offsets(self) -> NDArray[np.intp]:
+    def edges(self) -> NDArray[np.intp]:
         """Where the measurements of each observable begin among all, and the end."""
         return np.concatenate([[0], np.cumsum([len(values) for values in self.values])]).astype(np.intp)
 
-    def gather(self, parts: Sequence[Array]) -> Array:
+    def pick(self, parts: Sequence[Array]) -> Array:
         """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
         return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
 
-    def scatter(self, values: Array) -> Array:
+    def place(self, values: Array) -> Array:
         """Return values of all measurements, (m, s), added up at the times of each observable: shape (o, n, s)."""
         found = np.zeros((len(self.values), len(self.times), values.shape[1]))
         for o, index in enumerate(self.index):
-            np.add.at(found[o], index, values[self.offsets[o] : self.offsets[o + 1]])
+            np.add.at(found[o], index, values[self.edges[o] : self.edges[o + 1]])
         return found
 
     @cached_property
@@ -141,7 +141,7 @@ class DenseData:
         noise : array, shape (n,)
             Variances of all measurements, in scaled units.
         """
-        parts = np.split(noise, self.offsets[1:-1])
+        parts = np.split(noise, self.edges[1:-1])
         least = np.array([np.min(part, initial=np.inf) for part in parts])
         return self.lags.covariance(Point.at(coefficients, self.channels(hyper.theta), hyper), least)
 

@@ -56,7 +56,7 @@ class _State:
     @property
     def stacked_basis(self) -> Array:
         """The basis functions of the modes at all measurements, shape (n, r)."""
-        return self.data.gather(self.prepared.basis)
+        return self.data.pick(self.prepared.basis)
 
     def kept(self, cholesky: Array, alpha: Any, value: float) -> Factorization:
         """Return the factorization as the posterior and the gradient take it."""
@@ -71,7 +71,7 @@ class _State:
         # Not `assemble`, which wants all derivatives in memory at once.
         import torch
 
-        data, offsets, count = self.data, self.data.offsets, len(self.data.values)
+        data, edges, count = self.data, self.data.edges, len(self.data.values)
         K = torch.zeros((data.size, data.size), dtype=torch.float64, device=self.device)
         for number in range(len(data.latents)):
             for m, stack in enumerate(_stacks(data, self.hyper, number, self.prepared.order, self.device)):
@@ -79,7 +79,7 @@ class _State:
                     for j in range(i + 1):
                         weight = float(self.prepared.weights[number][i, j, m])
                         if weight:
-                            block = K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
+                            block = K[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
                             block.add_(_pick(data, stack, i, j, self.device), alpha=weight)
         variance = self.prepared.mode_variance
         if len(variance):
@@ -261,13 +261,13 @@ def _turn_into_G(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
     """
     import torch
 
-    offsets, count = state.data.offsets, len(state.data.values)
+    edges, count = state.data.edges, len(state.data.values)
     basis = torch.as_tensor(state.stacked_basis, device=state.device)
     on_modes = torch.zeros_like(basis)
     for i in range(count):
-        rows = slice(offsets[i], offsets[i + 1])
+        rows = slice(edges[i], edges[i + 1])
         for j in range(i + 1):
-            columns = slice(offsets[j], offsets[j + 1])
+            columns = slice(edges[j], edges[j + 1])
             block = G[rows, columns]
             block.addr_(alpha[rows], alpha[columns], alpha=-1.0)
             block.mul_(-0.5)
@@ -286,7 +286,7 @@ def _contract(state: _State, G: Any, number: int) -> tuple[Array, Array]:
     # One derivative at a time, and the lower triangle only: the dense engine's product of two matrices wants all.
     import torch
 
-    data, device, offsets = state.data, state.device, state.data.offsets
+    data, device, edges = state.data, state.device, state.data.edges
     latent, count = data.latents[number], len(data.values)
     times = torch.as_tensor(data.scaled_times, device=device) / float(state.hyper.lengthscales[number])
     S = np.zeros((count, count, state.prepared.order + 1 + latent.extra))
@@ -295,7 +295,7 @@ def _contract(state: _State, G: Any, number: int) -> tuple[Array, Array]:
         lagged = None if not latent.needs_lag else (times[:, None] - times[None, :]) * stack
         for i in range(count):
             for j in range(i + 1):
-                block = G[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]]
+                block = G[edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
                 # Transposed, the lag changes its sign, and so do odd derivatives.
                 sign = (-1.0) ** m
                 S[i, j, m] = float(torch.sum(block * _pick(data, stack, i, j, device)))

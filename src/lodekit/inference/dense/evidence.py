@@ -111,10 +111,10 @@ def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepare
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
     residual = data.scaled_values
     if data.observables.has_mean:
-        residual = residual - data.gather(means)
+        residual = residual - data.pick(means)
     noise = data.noise.variance(hyper.noise)
     # An average may begin long before the record at times where it was not measured.
-    measured = data.gather(basis)
+    measured = data.pick(basis)
     # A sum of finite numbers is finite, and cheaper than a look at each.
     if not np.isfinite(sum(float(part.sum()) for part in (found.free, residual, noise, measured) if part.size)):
         return None
@@ -221,7 +221,7 @@ def _evaluate(data: DenseData, hyper: Hyperparameters) -> Evidence:
     contracted = [
         contract(data, stack, blocks, k, float(hyper.lengthscales[k])) for k, stack in enumerate(state.stacks)
     ]
-    on_modes = G @ data.gather(state.basis) if data.groups else np.zeros((len(G), 0))
+    on_modes = G @ data.pick(state.basis) if data.groups else np.zeros((len(G), 0))
     found = finish_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
     return found if state.lagged is None else _add_channels(data, hyper, found, state.lagged.pull(blocks), state)
 
@@ -279,7 +279,7 @@ def finish_gradient(
     mode_deviations = np.zeros(sizes[3])
     if len(data.groups):
         variance = state.prepared.mode_variance
-        quadratic = variance * np.sum(data.gather(state.basis) * on_modes, axis=0)
+        quadratic = variance * np.sum(data.pick(state.basis) * on_modes, axis=0)
         mode_deviations = 2.0 * data.prior.sum_groups(quadratic)
         if sizes[0]:
             d_stacked = np.concatenate(

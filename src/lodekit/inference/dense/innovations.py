@@ -107,7 +107,7 @@ def _modal_root(data: DenseData, hyper: Hyperparameters) -> tuple[Array, Array] 
         prepared = prepare(data, hyper, slopes=False)
     if prepared is None:
         return None
-    modes = data.gather(prepared.basis)
+    modes = data.pick(prepared.basis)
     whole = np.hstack([modes * data.prior.mode_roots(hyper.mode_deviations), np.diag(np.sqrt(prepared.noise))])
     return (whole, prepared.residual) if np.isfinite(whole).all() else None
 

@@ -90,7 +90,7 @@ class DensePosterior:
             for k, latent in enumerate(data.latents)
         ) + np.zeros(len(data.values))
         by_modes = [np.sum(part**2 * self.mode_variance(), axis=1) for part in state.basis]
-        deviations = np.sqrt(data.gather([own + modes for own, modes in zip(free, by_modes, strict=True)]))
+        deviations = np.sqrt(data.pick([own + modes for own, modes in zip(free, by_modes, strict=True)]))
         size = float(np.abs(state.residual).max(initial=0.0))
         spread = np.finfo(float).eps * float(deviations.max(initial=0.0) * np.linalg.norm(deviations * state.alpha))
         return spread / size if size > 0 else 0.0
@@ -107,7 +107,7 @@ class DensePosterior:
             return
         with np.errstate(all="ignore"):
             mean = self.mean(data.observables, data.times)
-        met = data.gather(list(mean.T))
+        met = data.pick(list(mean.T))
         times = data.times[np.concatenate(data.index)[exact]]
         check_missed(times, met[exact] - data.scaled_values[exact])
 
@@ -190,7 +190,7 @@ class DensePosterior:
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
         at_data = Paths([first for first, _ in draws], weights)
         seen = self._combine_scaled(self.state.coefficients, self.state.basis, at_data)
-        drawn = data.gather(list(seen.swapaxes(0, 1)))
+        drawn = data.pick(list(seen.swapaxes(0, 1)))
         noise = np.sqrt(data.noise.variance(self.hyper.noise))
         rest = self.state.residual[:, None] - drawn - noise[:, None] * generator.standard_normal(drawn.shape)
         alpha, _ = lapack.dpotrs(self.state.cholesky, rest, lower=1)
@@ -215,7 +215,7 @@ class DensePosterior:
             Of the observables that are wanted: as many derivatives, over the same intervals.
         """
         data, hyper, order = self.data, self.hyper, values.free.shape[-1]
-        measured, scattered = self.state.coefficients, data.scatter(alpha)
+        measured, scattered = self.state.coefficients, data.place(alpha)
         units = data.observables.units
         lag = units.scaled_times(times)[:, None] - units.scaled_times(data.times)[None, :]
         stacks = []
@@ -272,5 +272,5 @@ class DensePosterior:
         data = self.data
         scaled, at_data = observables.units.scaled_times(times), observables.units.scaled_times(data.times)
         cross = self._prior_covariance(self.state.coefficients, self.state.basis, at_data, values, basis, scaled)
-        flat = data.gather(list(cross)).reshape(data.size, -1)
+        flat = data.pick(list(cross)).reshape(data.size, -1)
         return np.asarray(solve_triangular(self.state.cholesky, flat, lower=True, check_finite=False))

@@ -151,7 +151,7 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
         The covariance over all pairs of times without the modes, where there are no stacks.
     """
     weights, basis, variance = prepared.weights, prepared.basis, prepared.mode_variance
-    offsets, count, n = data.offsets, len(data.values), len(data.times)
+    edges, count, n = data.edges, len(data.values), len(data.times)
     plain = [stack for stack in stacks if not isinstance(stack, PairStacks)]
     if data.is_full and len(plain) == len(stacks):
         total = np.zeros((count * count, n * n)) if blocks is None else blocks
@@ -167,7 +167,7 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
             stacked = np.concatenate(basis)
             K += ((stacked * variance) @ stacked.T).T
         return K
-    K = np.zeros((offsets[-1], offsets[-1]), order="F")
+    K = np.zeros((edges[-1], edges[-1]), order="F")
     for i in range(count):
         for j in range(i + 1):
             block = (basis[i] * variance) @ basis[j].T
@@ -177,7 +177,7 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
             if blocks is not None:
                 block += blocks[i * count + j].reshape(n, n)
             block = block[np.ix_(data.index[i], data.index[j])]
-            K[offsets[i] : offsets[i + 1], offsets[j] : offsets[j + 1]] = block
+            K[edges[i] : edges[i + 1], edges[j] : edges[j + 1]] = block
     return K
 
 

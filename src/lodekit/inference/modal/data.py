@@ -90,6 +90,7 @@ def make_grid(times: Array, rates: Sequence[float], lives: Sequence[float]) -> G
     edges, most = [low], _SHARE * count / _NODES
     while edges[-1] < stop and len(edges) <= most + 1.0:
         alive = [rate for rate, life in zip(rates, lives, strict=True) if life > edges[-1] - low]
+        # No panel is longer than the time in which modes live.
         edges.append(edges[-1] + 2.0 * _TURN / max(*alive, 1e-300, 2.0 * _TURN / max(stop - low, 1e-300)))
     if len(edges) < 2 or len(edges) > most + 1.0:
         return Grid(times[:count], None, count)

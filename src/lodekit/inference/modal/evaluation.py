@@ -116,7 +116,9 @@ def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     for place, own in zip(parts, np.split(fitted, _ends(parts)), strict=True):
         rest[place] -= own
     deviance = float(rest @ rest) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
-    logs = [float(np.log(part).mean()) * (rows.stop - rows.start) for part, rows in _pairs(deviations, data.places)]
+    # One deviation may be that of all measurements of an observable; there may be no measurement.
+    measured = [(rows.stop - rows.start, part) for rows, part in zip(data.places, deviations, strict=True) if len(part)]
+    logs = [count * float(np.log(part).mean()) for count, part in measured]
     value = -0.5 * (deviance + 2.0 * sum(logs) + len(rest) * float(np.log(2.0 * np.pi))) + data.log_jacobian
     if not np.isfinite(value):
         return None
@@ -124,11 +126,6 @@ def _solve(data: ModalData, hyper: Hyperparameters) -> Regression | None:
     through += _carried(data, known, rest, deviations)
     error = 2.0 * _ROUNDING * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(rest)))
     return Regression(values, grid, parts, design, rest, deviations, mean, root, value, error)
-
-
-def _pairs(deviations: list[Array], rows: list[slice]) -> list[tuple[Array, slice]]:
-    """Return deviations beside where they belong, without observables that have no measurement."""
-    return [(part, own) for part, own in zip(deviations, rows, strict=True) if len(part)]
 
 
 def _ends(parts: list[slice]) -> NDArray[np.intp]:

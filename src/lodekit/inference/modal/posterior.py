@@ -17,6 +17,7 @@ from lodekit.prior.observables import Observables
 __all__ = ["ModalPosterior"]
 
 Array = NDArray[np.float64]
+#: So many times at once, so that modes at all of them need not fit into memory.
 _BLOCK = 8192
 
 
@@ -82,7 +83,7 @@ class ModalPosterior:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
         inverse, count = self.solved.inverse_root, observables.count
         parts = [part @ inverse for part in self._modes(observables, times)]
-        reduced = np.concatenate(parts).reshape(len(times) * count, -1)
+        reduced = np.concatenate([np.zeros((0, count, len(inverse))), *parts]).reshape(len(times) * count, len(inverse))
         return (reduced @ reduced.T).reshape(len(times), count, len(times), count)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:

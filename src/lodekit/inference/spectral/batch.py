@@ -1,7 +1,7 @@
 """Many evaluations of the log evidence on waves at once: restarts, grids of parameters, fleets of data sets.
 
-All regressions share their waves, wide and long enough for the most demanding of them, and are solved together in
-batches of matrices, on NumPy's side of PyTorch or on a GPU. What is small (coefficients, modes, the way back to the
+All regressions share their waves, wide and long enough for the most demanding of them, and are solved together by
+PyTorch in batches of matrices, on the processor or on a GPU. What is small (coefficients, modes, the way back to the
 parameters) is done one by one.
 """
 
@@ -107,6 +107,7 @@ def _widest(several: Sequence[Frequencies]) -> Frequencies:
     counts = []
     for process, step in enumerate(steps):
         band = max(waves.steps[process] * (waves.counts[process] - 1) for waves in several)
+        # A quotient of rounded numbers that should be whole is not one more.
         counts.append(int(np.ceil(band / step - 1e-9)) + 1)
     reach = [max(parts) for parts in zip(*(waves.reach for waves in several), strict=True)]
     return Frequencies(tuple(steps), tuple(counts), tuple(reach))

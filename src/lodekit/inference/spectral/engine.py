@@ -119,6 +119,7 @@ class SpectralEngine:
         try:
             nodes = self.workspace.nodes(coefficients, 0.0)
         except OutOfReachError:
+            # Rough sizes are enough here, and so are nodes that do not resolve everything.
             nodes = 1024
         for item in self.workspace.data.node_sums(nodes):
             times = prior.units.user_times(item.nodes) if item.times is None else item.times

@@ -119,6 +119,7 @@ class Evaluation:
         low, high = workspace.data.window
         # Averages reach back before their times.
         length = (high - low if self._length is None else self._length) + self.prior.observables.longest_window
+        # Few nodes are enough: the sum of the weights is that over the data on any number of them.
         noises = self._noise(workspace.data.node_sums(128))
         missing = self._order + 1 - point.free.shape[-1]
         if missing > 0:
@@ -150,10 +151,10 @@ class Evaluation:
             Whether derivatives in the parameters are wanted.
         """
         observables, groups = self.prior.observables, self.prior.groups
-        roots, found = self.prior.mode_roots(self.hyper.mode_deviations), list[Functions]()
-        for nodes in grams.nodes:
+        roots, found = self.prior.mode_roots(self.hyper.mode_deviations), []
+        for number, nodes in enumerate(grams.nodes):
             basis, d_basis = observables.mode_basis(self.coefficients, groups, nodes, slopes=slopes)
-            exact = grams.sums[grams.node_set.index(len(found))].times
+            exact = grams.sums[grams.node_set.index(number)].times
             times = exact if exact is not None else self.prior.units.user_times(nodes)
             means, d_means = observables.means(self.coefficients, times, slopes=slopes)
             found.append(Functions([part * roots for part in basis], [p * roots for p in d_basis], means, d_means))

@@ -30,6 +30,7 @@ from lodekit.prior.spectra import Frequencies
 __all__ = ["SpectralPosterior"]
 
 Array = NDArray[np.float64]
+#: So many times at once, so that waves at all of them need not fit into memory.
 _BLOCK = 4096
 #: What waves may miss of covariances, in units of the noise, where curves are asked for; the tolerance where that is
 #: more: waves are made no better than it says.
@@ -231,6 +232,7 @@ class _Look:
 
     @cached_property
     def on_waves(self) -> NDArray[np.complex128]:
+        """The coefficients of the observables on whitened waves, shape (o, f)."""
         point = Point.at(self.coefficients, self.solution.channels, self.posterior.hyper)
         return self.posterior.workspace.spectrum.coefficients(self.frequencies, point)
 

@@ -23,7 +23,10 @@ from lodekit.prior.spectra import MOST_WAVES, Frequencies, LatentSpectrum, Spect
 __all__ = ["OutOfReachError", "Workspace"]
 
 Array = NDArray[np.float64]
-_GRIDS = 24
+#: So many products of waves over the data are kept.
+_GRAMS = 24
+#: By what factor a lengthscale may shrink in one search: an evaluation gets dearer by it, but not too dear.
+_STRIDE = 6.0
 #: The largest error of the evidence by rounding, relative to itself or to the number of measurements.
 _LOSS = 2e-9
 
@@ -72,17 +75,17 @@ class Workspace:
     def limits(self) -> SearchLimits:
         """How far a search may take lengthscales.
 
-        The waves of the shortest one are still resolved by the nodes, and not too many. In one search a lengthscale
-        shrinks by a factor that makes an evaluation dearer, but not too dear.
+        The waves of the shortest one are still resolved by the nodes, and not too many.
         """
         data, prior = self.data, self.prior
         low, high = data.window
         length = high - low
         band = self.spectrum.band(prior.observables.compiled.free_shape[-1], 1e-16)
+        # `nodes` and `Evaluation.prepare` solved for the lengthscale, with room for what they add; 1.3 is a margin.
         by_nodes = band * length / (0.9 * data.finest - 120.0)
         by_waves = band * length * max(prior.processes, 1) / (2.0 * np.pi * 0.5 * MOST_WAVES)
         make = SearchLimits if prior.channels is None else channel_limits
-        return make(1.3 * max(by_nodes, by_waves), 6.0)
+        return make(1.3 * max(by_nodes, by_waves), _STRIDE)
 
     def frequencies(self, point: Point, noise: Array, variances: Array, length: float) -> Frequencies:
         """Return waves for a window: the covariance they make is right to the tolerance, or they say what they miss.
@@ -102,6 +105,7 @@ class Workspace:
         assert isinstance(spectrum, LatentSpectrum)  # noqa: S101
         ratio = float(np.min(noise / np.maximum(variances, 1e-300), initial=1.0))
         exact = self.tolerance * max(ratio, 1e-30)
+        # In even powers of ten, so that neighbours in a search share their waves.
         eps = float(10.0 ** (2.0 * np.floor(0.5 * np.log10(exact)))) if exact > 0 else 1e-40
         return spectrum.frequencies(point, eps, length)
 
@@ -136,6 +140,8 @@ class Workspace:
             raise OutOfReachError("the modes are not finite at these values; check units and starting values")
         fastest = max(band, float(np.max(np.abs(exponents.imag), initial=0.0))) * (high - low)
         steepest = float(np.max(np.abs(exponents.real), initial=0.0)) * (high - low)
+        # Beyond so many terms Chebyshev series end: of products of two waves a little above what they turn by in half
+        # the window, of decays at the root of what they decay by, times 37, which is -log(1e-16).
         needed = fastest + 14.0 * fastest ** (1 / 3) + 40.0 + 2.0 * np.sqrt(37.0 * steepest)
         if needed > self.data.finest:
             raise OutOfReachError(
@@ -143,6 +149,7 @@ class Workspace:
                 "e-foldings in the window only in part; take a shorter window, at most a few thousand measurements, or "
                 "engine='markov' with latent='matern-7/2'"
             )
+        # Few different numbers, so that neighbours in a search share their nodes.
         rounded = 64.0 * 2.0 ** (np.ceil(4.0 * np.log2(max(needed, 128.0) / 64.0)) / 4.0)
         return int(min(np.ceil(rounded), self.data.finest))
 
@@ -166,6 +173,6 @@ class Workspace:
         sums: Sequence[NodeSums | RootSums]
         sums = self.data.root_sums(nodes // 2 + 1) if roots else self.data.node_sums(nodes)
         found = self._grams[key] = make_grams(frequencies, sums)
-        while len(self._grams) > _GRIDS:
+        while len(self._grams) > _GRAMS:
             self._grams.popitem(last=False)
         return found
