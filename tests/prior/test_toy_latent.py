@@ -23,7 +23,7 @@ from lodekit.prior.covariance import free_variance
 from lodekit.prior.densities import prior_density
 from lodekit.prior.draws import draw_latent
 from lodekit.prior.families import Family, read_latent, registered
-from lodekit.prior.latents import Latent, SquaredExponential, StateSpace
+from lodekit.prior.latents import Latent, ProcessStates, SquaredExponential
 from tests.inference.fitted import gradient_vector, make_case, series_of, shifted
 
 Array = NDArray[np.float64]
@@ -74,7 +74,7 @@ class Ringing:
     def reach(self, order: int, eps: float) -> float:
         return SMOOTH.reach(order, 1e-3 * eps)
 
-    def state_space(self, lengthscale: float) -> StateSpace | None:
+    def state_space(self, lengthscale: float) -> ProcessStates | None:
         return None
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import time
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -16,44 +13,27 @@ import lodekit as lk
 from lodekit.cli.studio import studio
 from lodekit.data.looking import look_at
 from lodekit.errors import DataError, LodekitError, ParameterError
-from lodekit.studio.companion import LOST, Companion, Company
 from lodekit.studio.desk import Desk
 from lodekit.studio.drawing import draw_exponents, draw_record, on_ground
 from lodekit.studio.fits import begin_delivery, begin_fit, collect, read_fit
 from lodekit.studio.reading import LONGEST, read_equations
 from lodekit.studio.recording import match_columns, open_recording
-from lodekit.studio.replies import ASKED
 from lodekit.studio.saving import pack_session, safe_name, unpack_session
 from lodekit.studio.serving import options
-from lodekit.studio.session import Assignment, Entry, Session, read_session
-from lodekit.studio.shelf import Room, Shelf
+from lodekit.studio.session import Assignment, Choices, Entry, Session, read_session
+from lodekit.studio.shelf import Room
 from lodekit.studio.simulating import Wish, make_data
 from lodekit.studio.sliders import Warm
 from lodekit.studio.words import analyse, exponents_at
 from lodekit.studio.work import Workshop, hide_folder
-from lodekit.studio.worker import RESULT, run
+from lodekit.studio.worker import RESULT
 from lodekit.studio.writing import write_python, write_shell
 from lodekit.system.catalog import examples
 from lodekit.system.files import read_system_file
 from lodekit.workflow import MODEL
+from tests.studio.present import Patient, Present
 
 EXAMPLES = {example.name: example for example in examples()}
-
-
-class Present(Companion):
-    """A companion without a process."""
-
-    is_free = True
-    pid = 1
-
-    def __init__(self) -> None:
-        self.is_dismissed, self.asked = False, 3.0
-
-    def ask(self, name: str, *arguments: object, limit: float = 1.0) -> object:
-        return ASKED[name](*arguments)
-
-    def dismiss(self) -> None:
-        self.is_dismissed = True
 
 
 @pytest.fixture
@@ -66,30 +46,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     found.simulate(Wish())
     found.mark(7.0, 10.0, for_validation=True)
     return found
-
-
-class Patient(Workshop):
-    """A workshop that does its work here and now."""
-
-    def begin(self, folder: Path, wanted: object, limit: float = 1.0) -> object:  # type: ignore[override]
-        (folder / "request.json").write_text(json.dumps(wanted))
-        run(folder)
-        return Done(folder, str(wanted["task"]))  # type: ignore[index]
-
-
-class Done:
-    """A task that has ended."""
-
-    is_running = False
-
-    def __init__(self, folder: Path, task: str) -> None:
-        self.folder, self.task = folder, task
-
-    def result(self) -> dict[str, object]:
-        return dict(json.loads((self.folder / RESULT).read_text()))
-
-    def cancel(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("name", list(EXAMPLES))
@@ -138,6 +94,7 @@ def test_what_is_typed_about_a_parameter_is_kept_though_it_is_wrong() -> None:
         lk.Parameter(fixed=9.81),
         lk.Parameter(prior=lk.Normal(5, 1), start=0.25),
         lk.Parameter(positive=True, prior=lk.LogNormal(5, 0.7), start=1),
+        lk.Parameter(bounds=(0.12345678, 9.87654321), start=1),
     ],
 )
 def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parameter, desk: Desk) -> None:
@@ -151,7 +108,13 @@ def test_a_parameter_survives_the_table_and_the_system_file(parameter: lk.Parame
 
 def test_a_session_that_was_tampered_with_is_refused() -> None:
     spoiled: object
-    for spoiled in (None, [], {"equations": 1}, {**Session().to_dict(), "entries": [{"name": 3}]}):
+    for spoiled in (
+        None,
+        [],
+        {"equations": 1},
+        {**Session().to_dict(), "entries": [{"name": 3}]},
+        Session(choices=Choices(latent="matern-9/2")).to_dict(),
+    ):
         with pytest.raises(LodekitError, match="expected a session"):
             read_session(spoiled)
 
@@ -205,6 +168,17 @@ def test_windows_of_fit_and_validation_never_overlap(desk: Desk) -> None:
     assert desk.session.held_out is None
 
 
+def test_what_is_known_over_the_held_out_part_is_measured_there(desk: Desk) -> None:
+    """The page offers nothing else, and shows earlier fits though the next file cannot be read."""
+    assert desk.possible_given == [("f1",), ("f2",), ("u",)]
+    desk.room.session = desk.session.with_assignment(Assignment("u", ""))
+    desk.change(given=("u",))
+    assert desk.possible_given == [("f1",), ("f2",)]
+    assert desk.given == ("f2",)
+    desk.take_file("odd.csv", b"\x00\x01")
+    assert desk.given == ()
+
+
 def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) -> None:
     """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
     desk.workshop = Patient()
@@ -241,6 +215,21 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
     assert (elsewhere / name / RESULT).read_bytes() == (desk.room.folder / name / RESULT).read_bytes()
     with pytest.raises(LodekitError, match="damaged"):
         unpack_session(content[:-200] + bytes(200), elsewhere)
+    # What is on the page stays where another session is damaged, and goes, with its report, where it is not.
+    result = desk.room.folder / name / RESULT
+    kept, before = result.read_bytes(), desk.session
+    result.write_bytes(b"{")
+    spoiled = pack_session(before, desk.room.folder)
+    result.write_bytes(kept)
+    with pytest.raises(LodekitError, match="damaged"):
+        desk.reopen(spoiled)
+    assert result.read_bytes() == kept
+    assert read_fit(desk, name, "files")
+    desk.room.trouble["fit"] = "too few lines"
+    desk.reopen(content)
+    assert (desk.session.tray, desk.room.trouble) == (before.tray, {})
+    assert read_fit(desk, name)["log_evidence"] == gp.log_evidence_
+    assert not read_fit(desk, name, "files")
 
 
 def test_curves_follow_the_sliders(desk: Desk) -> None:
@@ -265,46 +254,6 @@ def test_every_record_of_a_file_can_be_shown(desk: Desk) -> None:
         shown.append(desk.picture().svg)
         assert f"of record {record}" in shown[-1]
     assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
-
-
-def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_too_long() -> None:
-    companion = Companion()
-    try:
-        assert companion.ask("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
-        with pytest.raises(LodekitError, match="expected equations first"):
-            companion.ask("show_proof", ("", ""))
-        with pytest.raises(LodekitError, match="longer than 0 seconds"):
-            companion.ask("show_proof", ("x' = v", ""), limit=0.0)
-        assert companion.pid is None
-    finally:
-        companion.dismiss()
-    with pytest.raises(LodekitError, match="about to end"):
-        companion.ask("list_samples")
-
-
-def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
-    company = Company(most=2)
-    first = company.choose()
-    assert company.choose(first) is first
-    first.is_free = False  # type: ignore[misc]
-    # Another one begins, and is asked by whoever comes next.
-    assert company.choose(first) is first
-    second = company.choose(first)
-    assert second is not first
-    second.is_free = False  # type: ignore[misc]
-    assert company.choose(second) is second
-    company.close()
-    assert (first.is_dismissed, second.is_dismissed) == (True, True)
-
-
-def test_a_question_that_ends_every_companion_is_answered_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lodekit.studio.companion.sys.executable", shutil.which("false"))
-    companion = Companion()
-    with pytest.raises(LodekitError, match="ended twice") as caught:
-        companion.ask("list_samples")
-    assert str(caught.value) == LOST
-    companion.dismiss()
 
 
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
@@ -348,33 +297,7 @@ def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
     assert str(tmp_path) in str(caught.value)
     assert str(tmp_path) not in hide_folder(str(caught.value), tmp_path)
     assert safe_name("..\\..\\secret/../x.csv") == "x.csv"
-    assert safe_name("model.lodekit") == "log.csv"
-
-
-def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:
-    shelf = Shelf(most=2, seconds=100.0, folder=tmp_path)
-    first, second = shelf.open(), shelf.open()
-    assert shelf.open(first.token) is first
-    third = shelf.open()
-    assert shelf.open(second.token) is not second
-    assert not second.folder.exists()
-    third.seen = time.monotonic() - 101.0
-    assert shelf.open(third.token) is third
-    assert len(shelf) == 2
-
-
-def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) -> None:
-    workshop = Workshop(most=1)
-    try:
-        job = workshop.begin(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, limit=0.0)
-        time.sleep(0.01)
-        assert not job.is_running
-        assert "longer than 0 seconds" in job.result()["trouble"]
-    finally:
-        workshop.close()
-    (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
-    run(tmp_path)
-    assert "trouble" in json.loads((tmp_path / RESULT).read_text())
+    assert {safe_name(name) for name in ("model.lodekit", "fit-3", "progress.json", "sliders")} == {"log.csv"}
 
 
 def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:

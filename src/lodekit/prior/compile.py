@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+#: Precision of the balls in which coefficients are summed before they become floats: far more than their 53 bits, so
+#: that what cancels among constants such as sqrt(2) costs none of these.
 _BITS = 256
 
 

@@ -175,20 +175,20 @@ def compile_disturbed(
     G, D, D1 = ([[row[j] for j in order] for row in space.exact[name]] for name in ("G", "D", "D1"))
     columns = [system.channels.index(name) for name in space.outputs]
     own = [system.channels.index(name) for name in kinds]
-    rows, direct = [], []
+    zero, rows, direct = space.ring.rational(0), [], []
     for i, text in enumerate(texts):
         entries = [operators.coefficients(i, j) for j in columns]
-        X, W = _respond(entries, F, G, H, [D, D1], space.ring.rational(0))
+        X, W = _respond(entries, F, G, H, [D, D1], zero)
         for w, j in enumerate(own):
             for k, value in enumerate(operators.coefficients(i, j)):
-                W += [[space.ring.rational(0)] * len(own) for _ in range(k + 1 - len(W))]
+                W += [[zero] * len(own) for _ in range(k + 1 - len(W))]
                 W[k][w] = W[k][w] + value
         while W and not any(W[-1]):
             W.pop()
         _check_exists(text, W, tuple(kinds), latents)
         rows.append(X)
         direct.append(W)
-    highest, zero = max(map(len, direct), default=0), space.ring.rational(0)
+    highest = max(map(len, direct), default=0)
     padded = [[W[k] if k < len(W) else [zero] * len(own) for W in direct] for k in range(highest)]
     scalars = [value for matrix in (F, G, rows, *padded) for row in matrix for value in row]
     count, size = len(texts), len(F)
@@ -217,7 +217,7 @@ def _respond(
 
     With ``g = H x + D w + D1 w'``, each further derivative takes H to H F, and adds H G to what stands before w.
     """
-    size, count = len(F), len(G[0]) if G else len(feeds[0][0]) if feeds[0] else 0
+    size, count = len(F), len(feeds[0][0]) if feeds[0] else 0
     X, W = [zero] * size, list[Row]()
     for c, entry in enumerate(entries):
         h, V = H[c], [list(feed[c]) for feed in feeds]
@@ -300,7 +300,8 @@ def prove_response(system: System, kinds: Mapping[str, str]) -> str:
     """
     found = compile_disturbed(system, system.operator, [f"equation {i}" for i, _ in enumerate(system.equations)], kinds)
     _, _, rows, direct = found.shapes
-    left = found.table.occurring[-(math.prod(rows) + math.prod(direct)) or len(found.table.occurring) :]
-    if left.any():
+    occurring = found.table.occurring
+    # The table ends with these rows; what stands before them, F and G, may be anything.
+    if occurring[len(occurring) - math.prod(rows) - math.prod(direct) :].any():
         raise LodekitError("the response to disturbances does not solve the equations; this should not happen")
     return "A f = 0 along x' = F x + G w, f = H x + D w + D1 w', for all functions w"

@@ -58,10 +58,9 @@ class Drive:
         table : (array, array)
             The numbers and their derivatives, shapes (s,) and (p, s).
         """
-        both = [self._take_apart(part) for part in table]
-        (values, *weights), (slopes, *d_weights) = both
-        pairs = list(zip(weights, d_weights, strict=True))
-        return observe(values, slopes, pairs[0], pairs[1])
+        values, on_channels, on_inputs = self._take_apart(table[0])
+        slopes, d_on_channels, d_on_inputs = self._take_apart(table[1])
+        return observe(values, slopes, (on_channels, d_on_channels), (on_inputs, d_on_inputs))
 
     def delays(self, table: tuple[Array, Array]) -> tuple[Array, Array]:
         """Return by how much later each input acts, shape (m,), and derivatives in the parameters, (p, m).
@@ -152,8 +151,8 @@ class Driven:
     signals: Mapping[str, InputSignal]
     start: float
     intervals: Array | None = None
+    #: What was made last, by the identity of times and numbers: engines pass the same arrays again and again.
     _plans: list[tuple[Array, ResponsePlan, Places | None]] = field(default_factory=list, compare=False, repr=False)
-
     _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,7 +183,7 @@ class Driven:
         times : array, shape (n,)
             In the user's unit, in any order.
         slopes : bool
-            Whether the derivatives are wanted; they are zero otherwise.
+            Whether the derivatives are wanted; they are zero otherwise, and one for all times.
         """
         found, places = self._response(table, self._asked(times))
         values, count = found.values, len(table[1])
@@ -266,9 +265,11 @@ class Driven:
         found = []
         for name, delay in zip(self.drive.inputs, delays, strict=True):
             signal = self.signals[name]
-            slopes = signal.values if signal.kind == "hold" else signal.slopes_at(signal.times)
-            before = slopes[:1] if signal.kind == "hold" else np.zeros(1)
-            found.append(signal.times[np.diff(slopes, prepend=before) != 0] + delay)
+            # Held inputs jump where their value changes, linear ones have corners where their slope does.
+            is_held = signal.kind == "hold"
+            after = signal.values if is_held else signal.slopes_at(signal.times)
+            before = after[:1] if is_held else np.zeros(1)
+            found.append(signal.times[np.diff(after, prepend=before) != 0] + delay)
         return np.unique(np.concatenate(found))
 
     def _slopes(self, table: tuple[Array, Array]) -> tuple[StateMatrices, Array | None]:

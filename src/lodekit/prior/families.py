@@ -29,13 +29,13 @@ class Family:
     read: Callable[[str], Latent | None]
 
 
-#: Smoother ones cannot be told from the squared exponential.
-_SMOOTHEST = 131
+#: The largest p of ``matern-p/2``: smoother ones cannot be told from the squared exponential.
+_LARGEST = 131
 
 
 def _read_matern(name: str) -> Latent | None:
     found = re.fullmatch(r"matern-([0-9]{1,3})/2", name)
-    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > _SMOOTHEST:
+    if not found or int(found.group(1)) % 2 == 0 or int(found.group(1)) > _LARGEST:
         return None
     return Matern((int(found.group(1)) - 1) // 2)
 
@@ -43,7 +43,7 @@ def _read_matern(name: str) -> Latent | None:
 #: All covariances that ``latent=`` may name.
 FAMILIES: list[Family] = [
     Family("'se'", lambda name: SquaredExponential() if name == "se" else None),
-    Family(f"'matern-p/2' with odd p up to {_SMOOTHEST}, such as 'matern-7/2'", _read_matern),
+    Family(f"'matern-p/2' with odd p up to {_LARGEST}, such as 'matern-7/2'", _read_matern),
 ]
 
 

@@ -16,7 +16,7 @@ from lodekit.prior.responses.recursion import drive_through
 __all__ = ["flow_of_weights", "pull_flow"]
 
 Array = NDArray[np.float64]
-#: A step of the table times the norm of the matrix, and the order of the Taylor sums: what is left out is below 1e-16.
+#: A step of the table times the norm of the matrix, and the order of the Taylor sums: they leave out less than 2e-16.
 _STEP, _TAYLOR = 1.0, 17
 _FACTORIALS: Array = np.array([float(factorial(k)) for k in range(_TAYLOR + 1)])
 #: A table may have so many rows, or so many for each time; with fast modes it would be longer.
@@ -48,10 +48,10 @@ def flow_of_weights(
     if places is None:
         return None
     step, place, length, shares = places
-    table, d_table = _table(weights, d_weights, matrix, d_matrix, step, length)
+    powers, d_powers = _powers(step * matrix, step * d_matrix)
+    table, d_table = _table(weights, d_weights, powers, d_powers, length)
     # What is between a row of the table and a time, by Taylor sums for all times at once, in units of the step.
     size, count = len(matrix), len(d_weights)
-    powers, d_powers = _powers(step * matrix, step * d_matrix)
     rest = (shares @ powers.reshape(_TAYLOR + 1, -1)).reshape(-1, size, size)
     found = np.einsum("onm,nmk->onk", table[:, place], rest)
     if not count:
@@ -81,10 +81,9 @@ def pull_flow(weights: Array, matrix: Array, times: Array, slopes: Array) -> tup
     if places is None:
         return None
     step, place, length, shares = places
-    none = np.zeros((0, *weights.shape)), np.zeros((0, *matrix.shape))
-    table = _table(weights, none[0], matrix, none[1], step, length)[0][:, :length]
     size, scaled = len(matrix), step * matrix
-    powers = _powers(scaled, none[1])[0]
+    powers, d_powers = _powers(scaled, np.zeros((0, *matrix.shape)))
+    table = _table(weights, np.zeros((0, *weights.shape)), powers, d_powers, length)[0][:, :length]
     rest = (shares @ powers.reshape(_TAYLOR + 1, -1)).reshape(-1, size, size)
     in_powers = shares.T @ np.einsum("onm,onk->nmk", table[:, place], slopes).reshape(len(times), -1)
     in_powers = in_powers.reshape(_TAYLOR + 1, size, size)
@@ -133,11 +132,8 @@ def _powers(matrix: Array, d_matrix: Array) -> tuple[Array, Array]:
     return np.stack(powers), np.stack(slopes)
 
 
-def _table(
-    weights: Array, d_weights: Array, matrix: Array, d_matrix: Array, step: float, length: int
-) -> tuple[Array, Array]:
-    """Return rows at equal steps, shape (o, length, m), and derivatives, (p, o, length, m)."""
-    powers, d_powers = _powers(step * matrix, step * d_matrix)
+def _table(weights: Array, d_weights: Array, powers: Array, d_powers: Array, length: int) -> tuple[Array, Array]:
+    """Return rows at equal steps, (o, length or more, m), and derivatives, from what `_powers` returns for a step."""
     power = np.tensordot(1.0 / _FACTORIALS, powers, axes=1)
     d_power = np.tensordot(1.0 / _FACTORIALS, d_powers, axes=1)
     table, d_table = weights[:, None], d_weights[:, :, None]

@@ -15,14 +15,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Everything that is learned, in natural units of the scaled problem; or derivatives, in the same places.
+    """Everything that is learned, as it is (a search may use logarithms); or derivatives, in the same places.
 
     Parameters
     ----------
     theta : array, shape (p,)
         Parameters of the system, in the user's units.
     lengthscales, deviations : arrays, shape (q,)
-        Of the free functions, or of the channels where the prior stands on these; lengthscales in scaled time.
+        Of the free functions, or of the channels where the prior stands on these; lengthscales in scaled time,
+        deviations in the user's units.
     mode_deviations : array, shape (g,)
         One for each group of modes.
     noise : array

@@ -22,16 +22,21 @@ from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
 
-__all__ = ["CHANNEL_LATENT", "SMOOTHEST", "Latent", "Matern", "SquaredExponential", "StateSpace"]
+__all__ = ["CHANNEL_LATENT", "SMOOTHEST", "Latent", "Matern", "ProcessStates", "SquaredExponential"]
 
 Array = NDArray[np.float64]
 #: How many derivatives a process may have whose states are computed with: those of smoother ones cannot be told apart
 #: over short steps.
 SMOOTHEST = 10
+#: Shares of a variance below this one are taken for it: what is asked of the tails of a Gaussian must not underflow.
+_LEAST = 1e-280
+#: Scaled lags among which the reach of a squared exponential is looked for: beyond the last one it is zero in floats
+#: also times the polynomials of its derivatives.
+_LAGS = np.linspace(0.0, 45.0, 9001)
 
 
 @dataclass(frozen=True)
-class StateSpace:
+class ProcessStates:
     """A process as the first state of ``x' = F x + (0, ..., 0, 1) w`` with white noise w, at unit variance.
 
     Parameters
@@ -132,23 +137,22 @@ class Latent(Protocol):
     def reach(self, order: int, eps: float) -> float:
         """Return u beyond which h_0, h_2 ... up to twice the `order` are below `eps` of their values at zero."""
 
-    def state_space(self, lengthscale: float) -> StateSpace | None:
+    def state_space(self, lengthscale: float) -> ProcessStates | None:
         """Return the process as a state space driven by white noise; None where there is none."""
 
 
 @lru_cache(maxsize=512)
 def _gaussian_band(order: int, eps: float) -> float:
-    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, 1e-280))))
+    return float(np.sqrt(2.0 * gammainccinv(order + 0.5, max(eps, _LEAST))))
 
 
 @lru_cache(maxsize=512)
 def _gaussian_reach(order: int, eps: float) -> float:
-    u = np.linspace(0.0, 45.0, 9001)
-    largest = np.zeros_like(u)
+    u, largest = _LAGS, np.zeros_like(_LAGS)
     for m in range(order + 1):
         size = float(factorial2(2 * m - 1)) if m else 1.0
         largest = np.maximum(largest, np.abs(eval_hermitenorm(2 * m, u)) * np.exp(-0.5 * u**2) / size)
-    above = np.flatnonzero(largest > max(eps, 1e-280))
+    above = np.flatnonzero(largest > max(eps, _LEAST))
     return float(u[min(above[-1] + 1, len(u) - 1)])
 
 
@@ -167,7 +171,7 @@ class SquaredExponential:
     needs_lag: bool = False
     has_band: bool = True
     smoothness: float = math.inf
-    highest: float = 9.0
+    highest: float = 9.0  # where its density has fallen to e^-40, below rounding
 
     def check_order(self, order: int) -> None:
         """Accept any order."""
@@ -213,7 +217,7 @@ class SquaredExponential:
         """Return u beyond which derivatives up to twice the `order` are below `eps` of those at zero."""
         return _gaussian_reach(order, eps)
 
-    def state_space(self, lengthscale: float) -> StateSpace | None:
+    def state_space(self, lengthscale: float) -> ProcessStates | None:
         """Return nothing: an infinitely smooth process has no finite state."""
         return None
 
@@ -250,7 +254,7 @@ class Matern:
 
     @property
     def highest(self) -> float:
-        """Where its spectrum, which falls by a power only, has become small."""
+        """Where its spectrum, which falls by a power only, has become small: to a thousandth or less."""
         return 30.0 * self._kappa
 
     @property
@@ -335,10 +339,10 @@ class Matern:
         """Return infinity, whatever `order` and `eps`: nothing asks where there is no band."""
         return math.inf
 
-    def state_space(self, lengthscale: float) -> StateSpace | None:
+    def state_space(self, lengthscale: float) -> ProcessStates | None:
         """Return ``(d + rate)^(p+1) z = w`` as a state space (Hartikainen and Sarkka 2010)."""
         size, rate = self.p + 1, self._kappa / lengthscale
         matrix = np.diag(np.ones(self.p), 1)
         matrix[-1] = [-math.comb(size, k) * rate ** (size - k) for k in range(size)]
         intensity = (2.0 * rate) ** (2 * self.p + 1) * math.factorial(self.p) ** 2 / math.factorial(2 * self.p)
-        return StateSpace(matrix, intensity)
+        return ProcessStates(matrix, intensity)

@@ -279,15 +279,24 @@ class Desk:
             return []
 
     @property
+    def possible_given(self) -> list[tuple[str, ...]]:
+        """Channels that may be known over what is held out: measured, and such that something is left to predict.
+
+        None where inputs are known already, or the data file cannot be read.
+        """
+        matches = self.safe_matches
+        if any(item.assignment.kind for item in matches) or self.analysis is None:
+            return []
+        measured = {item.assignment.channel for item in matches if item.assignment.column}
+        return [names for names in self.analysis.inputs if set(names) <= measured and len(names) < len(measured)]
+
+    @property
     def given(self) -> tuple[str, ...]:
-        """The channels that are known over what is held out: as chosen, or the last ones that leave nothing free."""
-        measured = {item.assignment.channel for item in self.matches if item.assignment.column}
-        if any(item.assignment.kind for item in self.matches) or self.analysis is None:
-            return ()
-        usable = [names for names in self.analysis.inputs if set(names) <= measured and len(names) < len(measured)]
-        if self.session.given in usable:
+        """The channels that are known over what is held out: as chosen, or the last ones that are possible."""
+        possible = self.possible_given
+        if self.session.given in possible:
             return self.session.given
-        return usable[-1] if usable else ()
+        return possible[-1] if possible else ()
 
     def settled(self) -> Session:
         """Return the session with what was found out on the way, for files and scripts."""

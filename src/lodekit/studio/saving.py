@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from lodekit.errors import LodekitError
 from lodekit.files import write_file
 from lodekit.model import LODEGP
 from lodekit.studio.session import Session, read_session
-from lodekit.studio.worker import REQUEST, RESULT
+from lodekit.studio.worker import PROGRESS, REQUEST, RESULT
 from lodekit.studio.writing import SYSTEM
 from lodekit.workflow import MODEL
 
@@ -26,19 +27,20 @@ ENDING = ".studio"
 #: The largest file that is taken, in bytes.
 LARGEST = 50 << 20
 _MARK, _FORMAT = "lodekit-session", 1
+#: What is kept of a fit.
 _FILES = (REQUEST, RESULT, SYSTEM, MODEL)
+#: Names of files and folders that stand beside the data in the folder of a session or of a fit.
+_TAKEN = re.compile("|".join([*map(re.escape, (*_FILES, PROGRESS)), r"fit-\d+", "sliders", "free", "files"]))
 _MOST_FITS = 50
 
 
-def safe_name(name: str, default: str = "log.csv") -> str:
-    """Return the name of a file without folders and odd characters.
+def safe_name(name: str) -> str:
+    """Return the name of a file without folders and odd characters; ``log.csv`` where nothing is left of it.
 
     Parameters
     ----------
     name : str
         As somebody called it.
-    default : str
-        Where nothing is left of it.
 
     Examples
     --------
@@ -47,7 +49,7 @@ def safe_name(name: str, default: str = "log.csv") -> str:
     """
     last = re.split(r"[\\/]", name)[-1]
     plain = re.sub(r"[^\w.,+() -]", "_", last).strip(". ")[-120:]
-    return plain if plain and plain not in _FILES else default
+    return plain if plain and not _TAKEN.fullmatch(plain) else "log.csv"
 
 
 def pack_session(session: Session, folder: Path) -> bytes:
@@ -79,6 +81,8 @@ def _read(path: Path) -> Any:
 def unpack_session(content: bytes, folder: Path) -> Session:
     """Return the session in the content of a file, and write its data and its fits to a folder.
 
+    Nothing there is changed where the file is no whole session.
+
     Parameters
     ----------
     content : bytes
@@ -100,20 +104,27 @@ def unpack_session(content: bytes, folder: Path) -> Session:
     if not isinstance(values, dict) or values.get("kind") != _MARK or values.get("format") != _FORMAT:
         raise LodekitError("expected a session that the studio has saved, got another file")
     session = read_session(values.get("session"))
-    if len(session.tray) > _MOST_FITS or any(not re.fullmatch(r"fit-\d{1,4}", name) for name in session.tray):
+    names = set(session.tray)
+    if not len(names) == len(session.tray) <= _MOST_FITS or not all(re.fullmatch(r"fit-\d{1,4}", n) for n in names):
         raise LodekitError("expected a session with the names of its fits, got others")
     if session.file and (session.file != safe_name(session.file) or "data" not in arrays):
         raise LodekitError("expected a session with its data file, got one without")
-    if session.file:
-        write_file(folder / session.file, arrays["data"].astype(np.uint8).tobytes())
-    for number, name in enumerate(session.tray):
-        _write_fit(folder / name, {file: arrays.get(f"fit{number}_{part}") for part, file in enumerate(_FILES)})
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        whole = Path(place)
+        if session.file:
+            write_file(whole / session.file, arrays["data"].astype(np.uint8).tobytes())
+        for number, name in enumerate(session.tray):
+            _write_fit(whole / name, {file: arrays.get(f"fit{number}_{part}") for part, file in enumerate(_FILES)})
+        for made in whole.iterdir():
+            # What follows from an earlier fit of that name, such as its report, goes with it.
+            shutil.rmtree(folder / made.name, ignore_errors=True)
+            made.replace(folder / made.name)
     return session
 
 
 def _write_fit(folder: Path, parts: Mapping[str, Any]) -> None:
     """Write the files of a fit; raise where its model is none, or its result is no JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
     for name, array in parts.items():
         if array is not None:
             write_file(folder / name, array.astype(np.uint8).tobytes())

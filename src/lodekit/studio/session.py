@@ -12,11 +12,14 @@ from lodekit.errors import LodekitError, ParameterError
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
 
-__all__ = ["Assignment", "Choices", "Entry", "Session", "read_session"]
+__all__ = ["LATENTS", "NOISES", "PRIORS", "Assignment", "Choices", "Entry", "Session", "read_session"]
 
 _PRIOR = re.compile(r"\s*(normal|lognormal)\s*\(?\s*([^\s,;()]+)\s*[,;\s]\s*([^\s,;()]+)\s*\)?\s*", re.IGNORECASE)
 _BOUNDS = re.compile(r"\s*([^\s,;:]*)\s*(?:to|\.\.|…|:|,|;)\s*([^\s,;:]*)\s*", re.IGNORECASE)
+#: What an assignment and the choices of a fit may say.
 KINDS = ("", "hold", "linear", "auto")
+NOISES, PRIORS = ("channel", "shared"), ("latent", "channels")
+LATENTS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Entry:
             Where neither a fixed one nor a start is known.
         """
         known = next((v for v in (parameter.fixed, parameter.start, value) if v is not None), 1.0)
-        bounds = "" if parameter.bounds is None else f"{parameter.bounds[0]:g} to {parameter.bounds[1]:g}"
+        bounds = "" if parameter.bounds is None else "{:.15g} to {:.15g}".format(*parameter.bounds)
         prior = "" if parameter.prior is None else _write_prior(parameter.prior)
         return cls(name, float(known), parameter.fixed is not None, parameter.positive, bounds, prior)
 
@@ -119,7 +122,7 @@ def _read_prior(text: str) -> Normal | LogNormal | None:
 
 def _write_prior(prior: Normal | LogNormal) -> str:
     first, second = vars(prior).values()
-    return f"{type(prior).__name__.lower()}({first:g}, {second:g})"
+    return f"{type(prior).__name__.lower()}({first:.15g}, {second:.15g})"
 
 
 @dataclass(frozen=True)
@@ -291,6 +294,9 @@ def read_session(content: Any) -> Session:
         raise LodekitError(f"expected a session of the studio, got something else: {problem}") from None
     if any(item.kind not in KINDS for item in session.assignments):
         raise LodekitError("expected inputs that are held, linear or auto in a session, got something else")
+    own = session.choices
+    if own.noise not in NOISES or own.prior not in PRIORS or own.latent not in LATENTS:
+        raise LodekitError("expected a session with choices that the page offers, got others")
     return session
 
 
@@ -302,11 +308,11 @@ def _make(kind: type[Any], content: Mapping[str, Any]) -> Any:
     """Return a frozen value from plain ones whose types are those of its defaults."""
     made = kind(**content)
     for item in fields(kind):
-        value, default = getattr(made, item.name), item.default
-        plain = isinstance(default, str | bool | int) or item.name in ("name", "channel")
-        wanted = str if item.name in ("name", "channel") else type(default)
-        if plain and type(value) is not wanted:
-            raise TypeError(f"{item.name} is no {wanted.__name__}")
+        value = getattr(made, item.name)
+        # Names have no default.
+        default = "" if item.name in ("name", "channel") else item.default
+        if isinstance(default, str | bool | int) and type(value) is not type(default):
+            raise TypeError(f"{item.name} is no {type(default).__name__}")
         if isinstance(default, float) and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(f"{item.name} is no number")
     return made

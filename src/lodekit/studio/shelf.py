@@ -77,8 +77,9 @@ class Room:
         return None if found is None else found[1]
 
     def clear(self) -> None:
-        """Forget all that is kept ready, and end the task."""
+        """Forget all that is kept ready and what went wrong, and end the task."""
         self._kept.clear()
+        self.trouble.clear()
         if self.job is not None and self.job.is_running:
             self.job.cancel()
         self.job = None

@@ -13,10 +13,10 @@ from lodekit.rounding import digits
 from lodekit.studio.desk import Desk
 from lodekit.studio.fits import begin_free, collect, read_fit, try_fit
 from lodekit.studio.frame import heading, notice, show, show_table
+from lodekit.studio.session import LATENTS, NOISES, PRIORS
 
 __all__ = ["list_parameters", "show_fit"]
 
-_LATENTS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 _TASKS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Writing report and predictions"}
 
 
@@ -56,29 +56,28 @@ def _choose(desk: Desk) -> None:
     revision = desk.session.revision
     noise = st.radio(
         "Noise",
-        ("channel", "shared"),
-        index=("channel", "shared").index(own.noise),
+        NOISES,
+        index=NOISES.index(own.noise),
         key=f"noise-{revision}",
         format_func={"channel": "a level for each channel", "shared": "one level for all"}.__getitem__,
         horizontal=True,
     )
     prior = st.radio(
         "Smooth are",
-        ("latent", "channels"),
-        index=("latent", "channels").index(own.prior),
+        PRIORS,
+        index=PRIORS.index(own.prior),
         key=f"prior-{revision}",
         format_func={"latent": "the free functions", "channels": "the channels"}.__getitem__,
         horizontal=True,
     )
-    latent = st.selectbox("Covariance", _LATENTS, index=_LATENTS.index(own.latent), key=f"latent-{revision}")
+    latent = st.selectbox("Covariance", LATENTS, index=LATENTS.index(own.latent), key=f"latent-{revision}")
     seed = st.number_input("Seed of the starts", 0, 10**6, own.seed, key=f"seed-{revision}")
-    given = desk.given
-    if given and desk.session.held_out is not None and desk.analysis is not None:
-        options = list(desk.analysis.inputs)
+    given, possible = desk.given, desk.possible_given
+    if given and desk.session.held_out is not None:
         chosen = st.selectbox(
             "Known over the held-out part",
-            options,
-            index=options.index(given),
+            possible,
+            index=possible.index(given),
             key=f"given-{revision}",
             format_func=", ".join,
             help="The free run predicts all other channels from these.",
@@ -240,7 +239,7 @@ def _show_free(desk: Desk, name: str) -> None:
             st.rerun()
         return
     if "trouble" in found:
-        notice(f"Without the equations: {found['trouble']}.")
+        notice(f"Without the equations: {found['trouble'].rstrip('.')}.")
         return
     text = (
         f"Without the equations, a Gaussian process on each channel leaves over up to {found['violation']:.2g} of the "

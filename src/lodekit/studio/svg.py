@@ -32,6 +32,8 @@ def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
     --------
     >>> choose_ticks(0.0, 10.0), choose_ticks(-0.52, 0.93)
     ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [-0.5, 0.0, 0.5])
+    >>> choose_ticks(0.0, 4e-13)
+    [0.0, 1e-13, 2e-13, 3e-13, 4e-13]
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         return [low]
@@ -40,7 +42,8 @@ def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
     step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda size: abs(math.log(size / rough)))
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [round(number * step, 12) + 0.0 for number in range(first, last + 1)]
+    # Twelve digits: a multiple of 0.1 is shown as what it is meant to be.
+    return [float(f"{number * step:.12g}") + 0.0 for number in range(first, last + 1)]
 
 
 def draw_curves(

@@ -12,6 +12,8 @@ def make_room(
 ) -> tuple[float | None, float | None]:
     """Return what is left of the window of a fit, where a part of it is taken for validation.
 
+    Where nothing is left, it is all that comes before that part.
+
     Parameters
     ----------
     window : (float or None, float or None)
@@ -22,12 +24,16 @@ def make_room(
     --------
     >>> make_room((None, None), (7.0, 10.0)), make_room((0.0, 10.0), (1.0, 2.0))
     ((None, 7.0), (2.0, 10.0))
+    >>> make_room((2.0, 5.0), (1.0, 6.0))
+    (None, 1.0)
     """
     low, high = window
     first = -math.inf if low is None else low
     last = math.inf if high is None else high
     if taken[1] <= first or taken[0] >= last:
         return window
+    if taken[0] <= first and last <= taken[1]:
+        return (None, taken[0])
     # The longer side stays; of a window without ends it is the one before.
     if taken[0] - first >= last - taken[1] or (low is None and high is None):
         return (low, taken[0])

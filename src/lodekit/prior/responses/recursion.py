@@ -22,6 +22,8 @@ _LONG = 512
 _PIECE = 1 << 17
 #: Blocks of equal steps that are multiplied at once: they fit into the cache.
 _CHUNK = 512
+#: Length of a block of different steps: as many loops in Python as a block has steps, and no power of two.
+_BLOCK = 61
 
 
 def run_through(
@@ -49,7 +51,6 @@ def run_through(
     if len(factors) == 1:
         drive_through(factors[0], None, states, start, states, backwards=backwards, block=block)
         return
-    long = 61 if block is None else block
     now = start
     parts = _cut_runs(which)
     for low, high, equal in reversed(parts) if backwards else parts:
@@ -57,7 +58,7 @@ def run_through(
         if equal:
             drive_through(factors[which[low]], None, own, now, own, backwards=backwards, block=block)
         else:
-            _run_different(_take(factors, which[low:high]), own, now, backwards, long)
+            _run_different(_take(factors, which[low:high]), own, now, backwards, _BLOCK if block is None else block)
         now = own[:, 0 if backwards else -1]
 
 
@@ -68,7 +69,7 @@ def _take(factors: Array, which: Numbers) -> Array:
 
 
 def _cut_runs(which: Numbers) -> list[tuple[int, int, bool]]:
-    """Return the first and last rows of long runs of equal steps, and of pieces of what lies between them."""
+    """Return where long runs of equal steps, and pieces of what lies between them, begin and end, and which it is."""
     count = len(which)
     changes = np.concatenate([[0], np.flatnonzero(np.diff(which)) + 1, [count]])
     found, done = [], 0

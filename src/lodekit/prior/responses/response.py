@@ -63,7 +63,7 @@ class ResponsePlan:
         self._laid: tuple[bytes, list[tuple[slice, Schedule]]] = (b"", [])
 
     def schedules(self, delays: Array) -> list[tuple[slice, Schedule]]:
-        """Return the times before the start, as they are answered, last first, and those after it, with schedules.
+        """Return the times from the start on, and those before it, last first, where there are some, with schedules.
 
         Parameters
         ----------

@@ -175,8 +175,10 @@ class Schedule:
             return None
         kinds = events.lags.which * width + events.place
         lags, places = np.divmod(np.flatnonzero(np.bincount(kinds)), width)
-        if len(lags) > _KINDS or not len(lags):
-            return None if len(lags) else (self.drive, lags, places)
+        if not len(lags):
+            return self.drive, lags, places
+        if len(lags) > _KINDS:
+            return None
         found = np.zeros((count, width + len(lags)))
         found[:, :width] = self.drive
         for number, kind in enumerate((lags * width + places).tolist()):

@@ -1,0 +1,83 @@
+"""The processes beside the page, and how long sessions are kept: companions, the workshop and the shelf."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from lodekit.errors import LodekitError
+from lodekit.studio.companion import LOST, Companion, Company
+from lodekit.studio.shelf import Shelf
+from lodekit.studio.work import Workshop
+from lodekit.studio.worker import RESULT, run
+from tests.studio.present import Present
+
+
+def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_too_long() -> None:
+    companion = Companion()
+    try:
+        assert companion.ask("understand", ("x' = -a*x + u", "")).outline.parameters == ("a",)
+        with pytest.raises(LodekitError, match="expected equations first"):
+            companion.ask("show_proof", ("", ""))
+        with pytest.raises(LodekitError, match="longer than 0 seconds"):
+            companion.ask("show_proof", ("x' = v", ""), limit=0.0)
+        assert companion.pid is None
+    finally:
+        companion.dismiss()
+    with pytest.raises(LodekitError, match="about to end"):
+        companion.ask("list_samples")
+
+
+def test_whoever_was_asked_last_is_asked_again_unless_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.studio.companion.Companion", Present)
+    company = Company(most=2)
+    first = company.choose()
+    assert company.choose(first) is first
+    first.is_free = False  # type: ignore[misc]
+    # Another one begins, and is asked by whoever comes next.
+    assert company.choose(first) is first
+    second = company.choose(first)
+    assert second is not first
+    second.is_free = False  # type: ignore[misc]
+    assert company.choose(second) is second
+    company.close()
+    assert (first.is_dismissed, second.is_dismissed) == (True, True)
+
+
+def test_a_question_that_ends_every_companion_is_answered_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.studio.companion.sys.executable", shutil.which("false"))
+    companion = Companion()
+    with pytest.raises(LodekitError, match="ended twice") as caught:
+        companion.ask("list_samples")
+    assert str(caught.value) == LOST
+    companion.dismiss()
+
+
+def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:
+    shelf = Shelf(most=2, seconds=100.0, folder=tmp_path)
+    first, second = shelf.open(), shelf.open()
+    assert shelf.open(first.token) is first
+    third = shelf.open()
+    assert shelf.open(second.token) is not second
+    assert not second.folder.exists()
+    third.seen = time.monotonic() - 101.0
+    assert shelf.open(third.token) is third
+    assert len(shelf) == 2
+
+
+def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) -> None:
+    workshop = Workshop(most=1)
+    try:
+        job = workshop.begin(tmp_path, {"task": "fit", "data": "none.csv", "system": "none.toml"}, limit=0.0)
+        time.sleep(0.01)
+        assert not job.is_running
+        assert "longer than 0 seconds" in job.result()["trouble"]
+    finally:
+        workshop.close()
+    (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
+    run(tmp_path)
+    assert "trouble" in json.loads((tmp_path / RESULT).read_text())
