@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 import lodekit as lk
 from greybox_plants import respond, run_all, steps
-from greybox_records import HOURS, LAMP, POSITIVE, SCHOOL, timed
+from greybox_records import HOURS, LAMP, POSITIVE, SCHOOL, school_system, timed
 
 Array = NDArray[np.float64]
 ROWS = 400
@@ -138,22 +138,6 @@ def lamp(folder: Path) -> dict[str, Any]:
     return found
 
 
-def school_system() -> lk.System:
-    """Return the school's heating with something unknown that heats the air, and something that heats the walls."""
-    return lk.System(
-        [
-            "Ci*Ti' = (Te - Ti)/Rie + (Ta - Ti)/Ria + (Th - Ti)/Rih + w",
-            "Ce*Te' = (Ti - Te)/Rie + (Ta - Te)/Rea + v",
-            "Ch*Th' = (Ti - Th)/Rih + Ph",
-        ],
-        parameters={
-            **dict.fromkeys(("Ci", "Ce", "Rie", "Ria", "Rea"), POSITIVE),
-            "Ch": lk.Parameter(fixed=2.55),
-            "Rih": lk.Parameter(fixed=0.65),
-        },
-    )
-
-
 def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict[str, Any]:
     """Return errors and coverage of predictions one hour and a day ahead, over hours that were not fitted.
 
@@ -181,7 +165,10 @@ def predict_school(data: Array, cut: int, hours: int, kind: str) -> dict[str, An
     """Return errors and coverage over some hours, from a fit to all before them."""
     names, t = ("Ph", "Ta", "Ti"), np.arange(float(data.shape[1]))
     gp = lk.LODEGP(
-        school_system(), inputs={"Ph": "hold", "Ta": "hold"}, disturbances={"w": kind, "v": "white"}, random_state=0
+        school_system(disturbed=True),
+        inputs={"Ph": "hold", "Ta": "hold"},
+        disturbances={"w": kind, "v": "white"},
+        random_state=0,
     )
     _, seconds = timed(partial(gp.fit, t[:cut], dict(zip(names, data[:, :cut], strict=True))))
     gp.label(units={"t": "h"})

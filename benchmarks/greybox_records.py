@@ -163,11 +163,13 @@ def tclab(folder: Path, noises: Sequence[str] = ("channel", "shared")) -> dict[s
     return found
 
 
-def school_system() -> lk.System:
+def school_system(*, disturbed: bool = False) -> lk.System:
+    """Return the school's heating; where it is disturbed, something unknown, w and v, heats the air and the walls."""
+    air, walls = (" + w", " + v") if disturbed else ("", "")
     return lk.System(
         [
-            "Ci*Ti' = (Te - Ti)/Rie + (Ta - Ti)/Ria + (Th - Ti)/Rih",
-            "Ce*Te' = (Ti - Te)/Rie + (Ta - Te)/Rea",
+            f"Ci*Ti' = (Te - Ti)/Rie + (Ta - Ti)/Ria + (Th - Ti)/Rih{air}",
+            f"Ce*Te' = (Ti - Te)/Rie + (Ta - Te)/Rea{walls}",
             "Ch*Th' = (Ti - Th)/Rih + Ph",
         ],
         parameters={

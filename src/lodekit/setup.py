@@ -12,7 +12,7 @@ from lodekit.data.records import padded
 from lodekit.inference.choice import Choice, choose
 from lodekit.inference.engine import Case, Engine, Posterior
 from lodekit.learning.identifiability.structure import Structure
-from lodekit.learning.messages.sentences import describe_slips, warn_of_slips
+from lodekit.learning.messages.slips import find_slips
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import find_infinite
@@ -100,16 +100,17 @@ class Setup:
     @property
     def name_notes(self) -> list[str]:
         """What is to be said of channels that nobody measured, and that may be slips."""
-        return describe_slips(self.system, self._names)
+        return self._slips[1]
 
     @property
     def name_warnings(self) -> list[str]:
         """The same of those that look like a slip of what was measured."""
-        return warn_of_slips(self.system, self._names)
+        return self._slips[0]
 
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return (*self.measurements.names, *self.measurements.inputs, *self.reader.disturbances)
+    @cached_property
+    def _slips(self) -> tuple[list[str], list[str]]:
+        known = (*self.measurements.names, *self.measurements.inputs, *self.reader.disturbances)
+        return find_slips(self.system, known)
 
     def evidence_on(self, measurements: Measurements, hyper: Hyperparameters) -> float:
         """Return the log evidence of a few other measurements of the same observables.

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from disturbances import school_system
-from greybox_records import HOURS
+from greybox_records import HOURS, school_system
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.inference.innovations import take_turns
@@ -35,7 +34,7 @@ def test_bands_of_the_next_hour_hold_what_they_say_on_days_that_were_not_fitted(
         observations = observations.add(t, name, np.array([float(row[name]) for row in rows]))
     kept = Measurements.of(observations).given({"Ph": "hold", "Ta": "hold"})
     arguments = Arguments(inputs={"Ph": "hold", "Ta": "hold"}, disturbances={"w": "matern-1/2", "v": "white"})
-    setup = prepare(school_system(), arguments, kept)
+    setup = prepare(school_system(disturbed=True), arguments, kept)
     hyper = Hyperparameters(
         np.array([VALUES[name] for name in setup.layout.names]),
         np.zeros(0),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.learning.messages.sentences import describe_slips, warn_of_slips
+from lodekit.learning.messages.slips import find_slips
 
 _CIRCUIT = "L*i' = V - R*i - {}\nC*v' = i - v/100"
 
@@ -25,9 +25,9 @@ def _system(equations: str) -> lk.System:
 def test_a_slip_is_a_warning(equations: str, known: list[str], alike: str) -> None:
     """Whether it is differentiated or not; a note does not say it again."""
     system = _system(equations)
-    (text,) = warn_of_slips(system, known)
+    (text,), notes = find_slips(system, known)
     assert f"Is {alike} meant?" in text
-    assert not describe_slips(system, known)
+    assert not notes
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,8 @@ def test_a_slip_is_a_warning(equations: str, known: list[str], alike: str) -> No
 )
 def test_what_may_be_meant_is_none(equations: str, known: list[str]) -> None:
     """What stands twice, is defined, or has another number than what was measured."""
-    assert not warn_of_slips(_system(equations), known)
+    warnings, _ = find_slips(_system(equations), known)
+    assert not warnings
 
 
 def test_it_comes_before_what_follows_from_it() -> None:

@@ -17,10 +17,10 @@ from lodekit.paper.experiments import Experiment, find_experiment
 from lodekit.paper.measures import ode_error
 from lodekit.paper.methods import need_gpytorch
 
-__all__ = ["MODELS", "LatentForceModel", "compare", "integrated_covariance", "sensitivity"]
+__all__ = ["LatentForceModel", "compare_models", "integrated_covariance", "sensitivity"]
 
 Array = NDArray[np.float64]
-MODELS = ("lfm", "marginalized_lodegp", "full_lodegp")
+#: S in f' = S u: the first pipe fills the first two tanks, the second pipe the last two.
 _SENSITIVITIES = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 #: Noise on exact data: enough for a Cholesky factorization, and far below what is seen.
 _TINY = 1e-6
@@ -71,7 +71,7 @@ class LatentForceModel:
         return np.asarray((K @ self._alpha).reshape(3, -1).T)
 
 
-def compare(seed: int, *, noisy: bool = True) -> dict[str, list[float]]:
+def compare_models(seed: int, *, noisy: bool = True) -> dict[str, list[float]]:
     """Return each equation's ODE error for three models on the three-tank data of a `seed`, `noisy` or exact."""
     need_gpytorch()
     experiment = find_experiment("three_tank")

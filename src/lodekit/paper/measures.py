@@ -19,9 +19,8 @@ from lodekit.prior.equations import equation_terms
 __all__ = ["Outcome", "count_eigenvalues", "difference_residual", "measure", "measured_error", "ode_error"]
 
 Array = NDArray[np.float64]
-_STEP = 1e-3
-_POINTS = 1000
-_THRESHOLD = 1e-6
+#: As in the paper: the step of differences, at how many times curves are evaluated, and which eigenvalues count.
+_STEP, _POINTS, _THRESHOLD = 1e-3, 1000, 1e-6
 #: At how many times of the evaluation interval the returned curve is put into the equations.
 _MEASURED = 41
 
@@ -120,6 +119,7 @@ def difference_residual(experiment: Experiment, mean: Callable[[Array], Array]) 
     """Return what forward differences of a `mean` leave of an `experiment`'s equations, shape (n, equations)."""
     equations = equation_terms(experiment.system)
     order = max(k for _, k in equations.derivatives)
+    # So many times in all, those that differences are taken to included.
     grid = np.linspace(*experiment.evaluate, _POINTS // (order + 1))
     shifted = np.concatenate([grid + k * _STEP for k in range(order + 1)])
     values = mean(shifted).reshape(order + 1, len(grid), -1)
@@ -170,11 +170,10 @@ def count_eigenvalues(covariance: Array, threshold: float = _THRESHOLD) -> int:
     """
     size = len(covariance)
     # The rounding errors of the factorization are the smallest remainder that can be asked for.
-    floor = size * np.finfo(float).eps * float(np.max(np.diag(covariance)))
+    largest = size * float(np.max(np.diag(covariance)))
+    floor = float(np.finfo(float).eps) * largest
     if floor > 0.1 * threshold:
-        raise LodekitError(
-            f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {floor / 2e-16:.0e}"
-        )
+        raise LodekitError(f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {largest:.0e}")
     least = max(1e-3 * threshold, floor)
     left, columns = np.diag(covariance).copy(), np.zeros((0, size))
     # Only the columns of the pivots are touched: LAPACK's routine updates the whole of a large matrix of small rank.

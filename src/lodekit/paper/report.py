@@ -97,7 +97,7 @@ def write_report(
 
 
 def _setting(plan: Plan) -> str:
-    size = "quick" if plan.noisy < 10 else "full"
+    size = "quick" if plan.quick else "full"
     return (
         f"A {size} run, reported on {date.today().isoformat()}: {plan.noisy} noisy data sets for each system, and one "
         f"noise-free data set, with {plan.exact} random starts where starts are random; {made_by()}."
@@ -106,7 +106,7 @@ def _setting(plan: Plan) -> str:
 
 def _command(plan: Plan) -> str:
     topic = plan.topics[0] if len(plan.topics) == 1 else "all"
-    return f"lodekit reproduce {topic}" + (" --quick" if plan.noisy < 10 else "")
+    return f"lodekit reproduce {topic}" + (" --quick" if plan.quick else "")
 
 
 def _verdict(claim: Claim) -> str:

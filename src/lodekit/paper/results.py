@@ -17,6 +17,7 @@ __all__ = [
     "COLUMNS",
     "COLUMN_TITLES",
     "MODELS",
+    "POOR",
     "TITLES",
     "WAYS",
     "Results",
@@ -45,6 +46,8 @@ WAYS = {
     "baseline": "GP, trained here",
 }
 TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
+#: Runs of the bipendulum with a larger training RMSE have ended in a nearly constant zero function.
+POOR = 0.05
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,11 @@ def number(value: float, digits: int = 3) -> str:
     """
     if value == 0:
         return "0"
-    if 1e-3 <= abs(value) < 1e4:
-        return f"{value:.{max(digits, len(str(int(abs(value)))) + (3 if abs(value) >= 1 else 0))}g}"
+    if 1 <= abs(value) < 1e4:
+        before = len(str(int(abs(value))))
+        return f"{value:.{max(digits, before + 3)}g}"
+    if 1e-3 <= abs(value) < 1:
+        return f"{value:.{digits}g}"
     return f"{value:.{digits - 1}e}"
 
 
@@ -115,12 +121,12 @@ class Results:
         """Return the ways of training that were run on noisy data of a `system`, in the order of the tables."""
         return [method for method in WAYS if self.select("main", system, method)]
 
-    def values(self, column: str, system: str, method: str, *, noisy: bool = True) -> Array:
-        """Return a `column` of the main table, one value for each data set.
+    def values(self, column: str, system: str, method: str) -> Array:
+        """Return a `column` of the main table for a `system` and a `method`, one value for each noisy data set.
 
-        For a `system` and a `method`, on `noisy` or exact data; ODE errors are averaged over equations.
+        ODE errors are averaged over equations.
         """
-        return np.array([np.mean(row[column]) for row in self.select("main", system, method, noisy=noisy)], dtype=float)
+        return np.array([np.mean(row[column]) for row in self.select("main", system, method)], dtype=float)
 
     def spread(self, column: str, system: str, method: str) -> Spread:
         """Return the median and the standard deviation of a `column` on noisy data, for a `system` and a `method`."""
@@ -136,10 +142,10 @@ class Results:
         seeds = sorted(found[0].keys() & found[1].keys())
         return np.array([found[0][seed] for seed in seeds]), np.array([found[1][seed] for seed in seeds])
 
-    def heating_errors(self, method: str, *, noisy: bool, most: int = 10) -> Array:
+    def heating_errors(self, method: str, *, noisy: bool, most: int | None = None) -> Array:
         """Return relative errors of the heating parameters, shape (runs, 2).
 
-        Of the `noisy` or the exact runs of a `method`, `most` at most.
+        Of the `noisy` or the exact runs of a `method`, the first ones up to `most`, or all.
         """
         truth = find_experiment("heating").parameters
         rows = self.select("main", "heating", method, noisy=noisy)[:most]

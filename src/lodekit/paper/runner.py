@@ -18,7 +18,7 @@ from lodekit.files import make_folder, write_file
 from lodekit.paper.construction import construct
 from lodekit.paper.evidence import compare_systems
 from lodekit.paper.experiments import Experiment, experiments
-from lodekit.paper.latent_force import compare
+from lodekit.paper.latent_force import compare_models
 from lodekit.paper.measures import measure
 from lodekit.paper.methods import METHODS, need_gpytorch
 from lodekit.version import __version__
@@ -135,7 +135,7 @@ def _measure(experiment: Experiment, method: str, seed: int, *, noisy: bool) -> 
 
 
 def _compare(seed: int, *, noisy: bool) -> dict[str, Any]:
-    return {"ode_errors": compare(seed, noisy=noisy)}
+    return {"ode_errors": compare_models(seed, noisy=noisy)}
 
 
 def _weigh(experiment: Experiment, seed: int) -> dict[str, Any]:

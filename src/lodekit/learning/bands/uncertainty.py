@@ -28,8 +28,9 @@ REACH = 3.0
 _REACH_UNBOUNDED = 10.0
 #: Relative to the largest one, a curvature below this is rounding.
 _ROUNDING = 1e-9
-#: Means are differenced between points so many standard deviations to either side of the estimate.
-_STEP = 0.1
+#: Means are differenced between points so many standard deviations to either side of the estimate; the nearer ones
+#: where nothing is known at the others.
+_STEPS = 0.1, 0.01
 #: A drawn point may be this much less likely than the normal distribution has it; how often it is taken half as far.
 _SLACK, _HALVINGS = 3.0, 8
 #: Posteriors at neighbouring points are kept as long as their matrices have fewer numbers than this.
@@ -43,7 +44,7 @@ def _reaches(layout: Layout, x: Array) -> Array:
         transform, point = layout.transforms[number], float(x[position])
         if transform.is_unbounded:
             # Near zero the scale of the search is arbitrarily fine.
-            size = max(abs(transform.forward(point)), 100.0 * transform.scale)
+            size = max(abs(transform.forward(point)), transform.size)
             found[position] = _REACH_UNBOUNDED * size / transform.slope(point)
     return found
 
@@ -171,7 +172,7 @@ class Uncertainty:
         """
         found = [
             (above.mean(observables, times) - below.mean(observables, times)) / (2.0 * step)
-            for step, above, below in self._pairs()
+            for step, above, below in self.pairs
         ]
         return np.stack(found) if found else np.zeros((0, len(times), observables.count))
 
@@ -215,7 +216,7 @@ class Uncertainty:
             return value if value is not None and np.isfinite(value).all() else None
 
         for column in self.roots.T:
-            for step in (_STEP, 0.1 * _STEP):
+            for step in _STEPS:
                 above, below = (at(self.moved(sign * step * column)) for sign in (1.0, -1.0))
                 if above is not None and below is not None:
                     found.append((above - below) / (2.0 * step))
@@ -263,16 +264,15 @@ class Uncertainty:
             return self.objective.value(point)
         return posterior.value + self.objective.log_prior(point)[0]
 
-    def _pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
-        """Return neighbouring posteriors on either side of the optimum, one pair for each column of `roots`."""
+    @property
+    def pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        """How far from the optimum neighbouring posteriors are, and those above and below, for each column of `roots`.
+
+        Columns along which no neighbour is known are left out.
+        """
         engine = self.objective.engine
         numbers = 2.0 * self.roots.shape[1] * engine.size**2 if engine.is_threaded else 0.0
         return iter(self._kept_pairs) if numbers < _MOST_KEPT else self._make_pairs()
-
-    @property
-    def pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
-        """How far apart neighbouring posteriors are, and those above and below the optimum, for each column."""
-        return self._pairs()
 
     @cached_property
     def _kept_pairs(self) -> list[tuple[float, Posterior, Posterior]]:
@@ -280,7 +280,7 @@ class Uncertainty:
 
     def _make_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
         for column in self.roots.T:
-            for step in (_STEP, 0.1 * _STEP):
+            for step in _STEPS:
                 above, below = (self._try(self.moved(sign * step * column)) for sign in (1.0, -1.0))
                 if above is not None and below is not None:
                     yield step, above, below

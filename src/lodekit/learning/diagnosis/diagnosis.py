@@ -31,7 +31,7 @@ from lodekit.learning.identifiability.verdicts import (
 from lodekit.learning.searches.search import UNKNOWN_AHEAD
 from lodekit.wording import join_words
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "diagnose", "plain_values"]
 
 #: How many nats below smooth curves a fit must be to have failed, and how many more for each measurement.
 _MARGIN, _MARGIN_EACH = 10.5, 0.05
@@ -39,6 +39,8 @@ _MARGIN, _MARGIN_EACH = 10.5, 0.05
 _CLEARLY, _MATTERS = 3.0, 0.2
 #: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
 _LOUD = 10.0
+#: Of fewer measurements than this, smooth curves explain everything.
+_FEW = 5
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
 
@@ -92,6 +94,7 @@ class Diagnosis:
         found: dict[str, float] = {}
         for check in self.checks:
             if not math.isnan(check.explained):
+                # Minus zero becomes zero.
                 found[check.name] = min(found.get(check.name, math.inf), check.explained + 0.0)
         return found
 
@@ -115,11 +118,11 @@ class Diagnosis:
         """Return plain values, ready for JSON; what is not finite is None."""
         return {
             "trouble": list(self.trouble),
-            "verdicts": {name: _plain(asdict(verdict)) for name, verdict in self.verdicts.items()},
+            "verdicts": {name: plain_values(asdict(verdict)) for name, verdict in self.verdicts.items()},
             "combinations": list(self.combinations),
             "symmetries": [list(names) for names in self.symmetries],
-            "checks": [_plain(asdict(check)) for check in self.checks],
-            "advantage": _plain(self.advantage),
+            "checks": [plain_values(asdict(check)) for check in self.checks],
+            "advantage": plain_values(self.advantage),
             "widening": dict(self.widening),
             "rivals": [asdict(rival) for rival in self.rivals],
         }
@@ -147,12 +150,12 @@ def _read_check(state: Mapping[str, Any]) -> Check:
     return Check(**found, whiteness=Whiteness.from_dict(own) if isinstance(own, Mapping) else None)
 
 
-def _plain(value: Any) -> Any:
-    """Return values that JSON can hold."""
+def plain_values(value: Any) -> Any:
+    """Return values that JSON can hold: lists for tuples, None for what is not finite; dicts and lists are followed."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain_values(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -253,8 +256,8 @@ def _compare(examined: Examined, checks: Sequence[Check]) -> tuple[float, list[s
         "the search ended in a poor place, or the equations do not describe these data"
         f"{', or their noise is larger than was said' if any(each.size > _LOUD for each in checks) else ''}: "
         f"smooth curves that obey no equation are more likely by {-advantage:.0f} nats, and leave less of "
-        f"{join_words(poor)} to the noise; try "
-        "start values, bounds or more restarts, and check the equations, the units and the data"
+        f"{join_words(poor)} to the noise; try start values, bounds or more restarts, and check the equations, the "
+        "units and the data"
     ]
 
 
@@ -262,7 +265,7 @@ def _poorer(checks: Sequence[Check], yardstick: Yardstick, spreads: Mapping[str,
     """Return observables of which smooth curves explain clearly more, each with both shares."""
     found = []
     for check in checks:
-        if math.isnan(check.explained) or check.count < 5:
+        if math.isnan(check.explained) or check.count < _FEW:
             continue
         left = 1.0 - check.explained
         # The size of the noise in units of the spread of the data.

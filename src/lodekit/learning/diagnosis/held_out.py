@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from lodekit.data.inputs import InputSignal
 from lodekit.learning.diagnosis.residuals import Check, amount
 from lodekit.learning.diagnosis.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
+from lodekit.learning.estimates import NORMAL_95
 from lodekit.wording import join_words
 
 __all__ = ["Errors", "find_misses", "join_errors"]
 
 Array = NDArray[np.float64]
-#: What a 95 % band should hold, how far it reaches in deviations, and by how much it may miss that in any case.
-_SHARE, _NORMAL_95, _SLACK = 0.95, 1.959963984540054, 0.05
+#: What a 95 % band should hold, and by how much it may miss that in any case.
+_SHARE, _SLACK = 0.95, 0.05
 #: The density of a standard normal number at the edge of that band.
 _DENSITY = 0.05844507
 #: Correlations below this do not matter; those with changes of inputs count above so many deviations.
@@ -64,7 +65,7 @@ class Errors:
     def coverage(self) -> float:
         """The share of measurements in the 95 % band."""
         wide = np.sqrt(self.deviations**2 + np.sum(self.slopes**2, axis=0))
-        return float(np.mean(np.abs(self.values) <= _NORMAL_95 * wide))
+        return float(np.mean(np.abs(self.values) <= NORMAL_95 * wide))
 
     @property
     def effective(self) -> float:
@@ -82,7 +83,7 @@ class Errors:
         variance = _SHARE * (1.0 - _SHARE) / self.effective
         if self.learned:
             # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
-            variance += (2.0 * _NORMAL_95 * _DENSITY) ** 2 / (2.0 * self.learned)
+            variance += (2.0 * NORMAL_95 * _DENSITY) ** 2 / (2.0 * self.learned)
         return _SHARE - max(_SLACK, _DEVIATIONS * math.sqrt(variance))
 
 

@@ -30,10 +30,16 @@ __all__ = [
 Array = NDArray[np.float64]
 #: Where there are more measurements, residuals are looked at in this many runs of neighbours, each of this length.
 RUNS, RUN = 20, 1000
-#: A share of the variance below this is low.
-_LOW = 0.5
+#: A share of the variance below this is low, unless known noise allows hardly more: so much more at least.
+_LOW, _MORE = 0.5, 0.2
 #: A share of the variance below this is nothing.
 _NOTHING = 1e-8
+#: A correlation at another lag is worth more words than that of neighbours where it is so much stronger.
+_STRONGER = 0.1
+#: Residuals are loud that are larger than the noise by this share, and by so many deviations of what chance makes.
+_LOUD, _DEVIATIONS = 0.25, 3.0
+#: A factor that intervals were widened by is worth a word from here on.
+_WIDER = 1.05
 #: Residuals below this share of the noise that was said are not noise, and tell nothing of it.
 _QUIET = 0.3
 
@@ -163,15 +169,17 @@ class Check:
 
     @property
     def _turns_slowly(self) -> bool:
-        """Whether it stays on one side for a while: slow waves have a strong lag below zero, half a period on."""
+        """Whether residuals stay on one side for a while: slow waves have a strong lag below zero, half a period on."""
         return self.memory > 0.0 or self._strongest[1] > 0.0
 
     @property
     def _strongest(self) -> tuple[int, float]:
         """The correlation of neighbours, or that at another lag where it is clearly stronger; and which lag."""
-        lags = () if self.whiteness is None else self.whiteness.lags
+        if self.whiteness is None:
+            return 1, self.memory
+        lags = self.whiteness.lags
         place = max(range(len(lags)), key=lambda k: abs(lags[k]))
-        place = place if abs(lags[place]) > abs(lags[0]) + 0.1 else 0
+        place = place if abs(lags[place]) > abs(lags[0]) + _STRONGER else 0
         return place + 1, lags[place]
 
     @property
@@ -189,7 +197,7 @@ class Check:
 
     def _effect(self, widening: float) -> str:
         """Return what that does to intervals."""
-        if widening >= 1.05:
+        if widening >= _WIDER:
             return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
         if widening >= 1.0:
             return "that does not touch the intervals of parameters"
@@ -204,12 +212,12 @@ class Check:
     @property
     def is_loud(self) -> bool:
         """Whether residuals are larger than the noise by more than chance, and enough to matter."""
-        return self.size > 1 + max(0.25, 3 / math.sqrt(2 * max(self.looked, 1)))
+        return self.size > 1 + max(_LOUD, _DEVIATIONS / math.sqrt(2 * max(self.looked, 1)))
 
     @property
     def is_low(self) -> bool:
         """Whether the curve explains little of the data, though more could be explained."""
-        return self.count >= FEW and self.explained < _LOW and not self.expected < _LOW + 0.2
+        return self.count >= FEW and self.explained < _LOW and not self.expected < _LOW + _MORE
 
 
 @dataclass(frozen=True, eq=False)

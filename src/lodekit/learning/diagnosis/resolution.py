@@ -54,7 +54,7 @@ def parameters_between(system: System, measured: Sequence[str]) -> list[str]:
     ['a', 'b']
     """
     operator, found = system.operator, set()
-    open_equations = {i for i, j, k, _ in operator.terms() if f"{system.channels[j]}{chr(39) * k}" not in measured}
+    open_equations = {i for i, j, k, _ in operator.terms() if system.channels[j] + "'" * k not in measured}
     for i, _, _, value in operator.terms():
         if i in open_equations:
             found |= parameters_in(operator.ring, [value.numerator, value.denominator])

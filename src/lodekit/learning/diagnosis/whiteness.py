@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ _SMALL = 0.1
 _NEARLY_ALL = 0.8
 #: Pairs this many times farther apart than their typical distance are no neighbours.
 _APART = 1.5
-#: The Kolmogorov distribution is below 95 % there.
+#: The 95 % quantile of the Kolmogorov distribution.
 _KOLMOGOROV_95 = 1.3580986393225505
 
 
@@ -66,6 +66,12 @@ class Link:
     delay: float
     p_value: float
     restless: bool = False
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Link:
+        """Return what ``dataclasses.asdict`` has taken apart; None stands for what is not finite."""
+        plain: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
+        return cls(**plain)
 
 
 @dataclass(frozen=True)
@@ -133,16 +139,9 @@ class Whiteness:
         state : dict
         """
         plain: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
-        links = {
-            name: Link(**dict[str, Any]({key: math.nan if value is None else value for key, value in link.items()}))
-            for name, link in state["links"].items()
-        }
+        links = {name: Link.from_dict(link) for name, link in state["links"].items()}
         plain |= {"lags": tuple(state["lags"]), "links": links}
         return cls(**plain)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "lags": list(self.lags)}
 
 
 def lag_correlations(times: Array, values: Array, count: int) -> tuple[Array, Array]:
@@ -202,6 +201,7 @@ def periodogram_band(count: int) -> float:
 
 
 def _sharpness(count: int) -> float:
+    """Return by what an excursion is multiplied that follows the Kolmogorov distribution then."""
     # The shares below the last one are distributed like so many ordered uniform numbers; the rest is Stephens' formula.
     root = math.sqrt(max(count - 1, 1))
     return root + 0.12 + 0.11 / root
@@ -260,21 +260,22 @@ def judge_whiteness(
 
 def _link(times: Array, values: Array, known: Any, step: float, lags: Array) -> Link | None:
     """Return the correlation with an input that is farthest from zero, over delays of up to some steps."""
-    best, delay, count, signal = 0.0, 0.0, len(lags) + 1, known.at
+    best, delay, count, now = 0.0, 0.0, len(lags) + 1, known.at(times)
     own = values - values.mean()
+    # An input that does not change goes with nothing: what is left of it is rounding.
+    least = 1e-12 * len(values) * float(np.abs(now).max() or 1.0)
     for k in range(count):
-        earlier = signal(times - k * step)
+        earlier = known.at(times - k * step)
         earlier = earlier - earlier.mean()
         size = float(np.linalg.norm(earlier) * np.linalg.norm(own))
-        if size <= 1e-12 * len(values) * float(np.abs(signal(times)).max() or 1.0):
+        if size <= least:
             continue
         found = float(own @ earlier) / size
         if abs(found) > abs(best):
             best, delay = found, k * step
     if not best:
         return None
-    moves = signal(times)
-    memory, _ = lag_correlations(times, moves - moves.mean(), len(lags))
+    memory, _ = lag_correlations(times, now - now.mean(), len(lags))
     # Where both are slow, they resemble each other by chance.
     variance = max(1.0, 1.0 + 2.0 * float(lags @ memory)) / len(values)
     chance = 2.0 * float(ndtr(-abs(best) / math.sqrt(variance)))

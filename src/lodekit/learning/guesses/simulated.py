@@ -29,8 +29,8 @@ _RIDGE, _FLOOR = 1e-7, 1e-6
 _NOISE = 0.3
 #: The first damping, by which factors it is changed, and how often in one step.
 _DAMPING, _MORE, _LESS, _TRIES = 1e-2, 6.0, 0.2, 6
-#: A step goes no farther than this on the scale of each parameter.
-_LONGEST = 1.5
+#: A step goes no farther than this on a logarithmic scale, and so many times the size of what may be anything.
+_LONGEST, _LONGEST_UNBOUNDED = 1.5, 15.0
 #: How far ahead the bend of a valley is measured, as a share of a step, and how large a correction may be.
 _AHEAD, _SMALL = 0.1, 0.75
 #: So far may a parameter get from the size to expect, as a logarithm.
@@ -69,24 +69,10 @@ class Chart:
     def limits(self, z: Array) -> tuple[Array, Array]:
         """Return how far each coordinate may be moved at once, down and up."""
         either = np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
-        most = np.where(either, 10.0 * _LONGEST * np.maximum(1.0, np.abs(z)), _LONGEST)
+        most = np.where(either, _LONGEST_UNBOUNDED * np.maximum(1.0, np.abs(z)), _LONGEST)
         centres = np.array([t.centre for t in self.layout.transforms.values()])
         low, high = np.where(either, -np.inf, centres - _FAR), np.where(either, np.inf, centres + _FAR)
         return np.maximum(-most, np.minimum(low - z, 0.0)), np.minimum(most, np.maximum(high - z, 0.0))
-
-
-def _solve(held: Array, g: Array, low: Array, high: Array) -> Array:
-    """Return the step that a quadratic approximation asks for within limits: what would go farther goes so far."""
-    step, free = np.zeros(len(g)), np.ones(len(g), dtype=bool)
-    while free.any():
-        right = g[free] + held[np.ix_(free, ~free)] @ step[~free]
-        step[free] = -np.linalg.solve(held[np.ix_(free, free)], right)
-        beyond = free & ((step < low) | (step > high))
-        if not beyond.any():
-            break
-        step[beyond] = np.clip(step[beyond], low[beyond], high[beyond])
-        free &= ~beyond
-    return step
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,10 +305,10 @@ class Simulation:
 
     def _merit(self, rest: Array) -> tuple[float, Array]:
         """Return what is minimised, and levels of noise."""
-        open_ = np.isnan(self.known)
-        total, levels = 0.5 * float(np.sum((rest[~open_] / self.known[~open_]) ** 2)), np.ones(len(self.counts))
-        squares = np.bincount(self.which[open_], rest[open_] ** 2, minlength=len(levels))
-        counts = np.bincount(self.which[open_], minlength=len(levels))
+        learned = np.isnan(self.known)
+        total, levels = 0.5 * float(np.sum((rest[~learned] / self.known[~learned]) ** 2)), np.ones(len(self.counts))
+        squares = np.bincount(self.which[learned], rest[learned] ** 2, minlength=len(levels))
+        counts = np.bincount(self.which[learned], minlength=len(levels))
         some = counts > 0
         levels[some] = np.sqrt(squares[some] / counts[some] + _FLOOR**2)
         return total + float(counts[some] @ np.log(levels[some])), levels
@@ -395,3 +381,17 @@ def _project(B: Array, target: Array) -> tuple[Array, Array]:
     U, sizes, V = np.linalg.svd(B, full_matrices=False)
     kept = sizes > _RIDGE * max(float(sizes[0]), 1e-300)
     return U[:, kept], (V[kept].T / sizes[kept]) @ (U[:, kept].T @ target)
+
+
+def _solve(held: Array, g: Array, low: Array, high: Array) -> Array:
+    """Return the step that a quadratic approximation asks for within limits: what would go farther goes so far."""
+    step, free = np.zeros(len(g)), np.ones(len(g), dtype=bool)
+    while free.any():
+        right = g[free] + held[np.ix_(free, ~free)] @ step[~free]
+        step[free] = -np.linalg.solve(held[np.ix_(free, free)], right)
+        beyond = free & ((step < low) | (step > high))
+        if not beyond.any():
+            break
+        step[beyond] = np.clip(step[beyond], low[beyond], high[beyond])
+        free &= ~beyond
+    return step

@@ -171,32 +171,29 @@ def grade(
     transform = objective.layout.transforms[objective.layout.learned[position]]
     land = Landscape(objective, optimum, curvature, [position], "relearned")
     centre = float(optimum.x[position])
-    value, unit = transform.forward(centre), 1.0
-    if transform.is_unbounded:
-        unit = max(abs(value), transform.size)
+    value = transform.forward(centre)
+    unit = max(abs(value), transform.size)
 
-    def at(move: float) -> float:
-        return transform.inverse(value + move * unit) if transform.is_unbounded else centre + move
+    def side(sign: int, limit: float) -> Side:
+        def at(move: float) -> float:
+            return transform.inverse(value + sign * move * unit) if transform.is_unbounded else centre + sign * move
 
-    sides = []
-    for sign, limit in ((-1, transform.low), (1, transform.high)):
         last = _steps(transform, centre, sign)[-1]
         far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
-
-        def place(move: float, sign: int = sign) -> float:
-            return transform.forward(at(sign * move))
-
         with np.errstate(all="ignore"):
-            points = _walk(land, position, lambda move, sign=sign: at(sign * move), (pace, root, far))  # type: ignore[misc]
-        sides.append(Side(tuple(points), pace, place, points[-1][0] < root, limit))
-    return sides[0], sides[1]
+            points = _walk(land, position, at, pace, root, far)
+        return Side(tuple(points), pace, lambda move: transform.forward(at(move)), points[-1][0] < root, limit)
+
+    return side(-1, transform.low), side(1, transform.high)
 
 
 def _walk(
-    land: Landscape, position: int, at: Callable[[float], float], aim: tuple[float, float, float]
+    land: Landscape, position: int, at: Callable[[float], float], pace: float, root: float, far: float
 ) -> list[tuple[float, float]]:
-    """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes."""
-    pace, root, far = aim
+    """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes.
+
+    Moves become points of the search by `at`; how fast the root grows with them is told by the first `pace`.
+    """
     found, x = [(0.0, 0.0)], land.centre
     outside: float | None = None
     for _ in range(_MOVES):

@@ -109,12 +109,10 @@ def find_rivals(
         if not _elsewhere(objective, start, optimum.x, errors):
             continue
         rival = _follow(objective, optimum, start, errors)
-        known = (
-            []
-            if rival is None
-            else [_elsewhere(objective, np.array(rival.point), np.array(each.point), errors) for each in found]
-        )
-        if rival is not None and all(known):
+        if rival is None:
+            continue
+        point = np.array(rival.point)
+        if all(_elsewhere(objective, point, np.array(each.point), errors) for each in found):
             found.append(replace(rival, is_alias=is_alias))
     return tuple(sorted(found, key=lambda rival: rival.below))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from lodekit.errors import LodekitError
@@ -45,10 +46,10 @@ class Structure:
         return Measured(self.system, operator, known, tuple(unknown))
 
     @cached_property
-    def directions(self) -> list[dict[str, object]]:
+    def directions(self) -> list[dict[str, Fraction | None]]:
         """Directions in which parameters can move without any change of what can be measured."""
         try:
-            return [dict(way) for way in undetermined_directions(self._case) or []]
+            return undetermined_directions(self._case) or []
         except LodekitError:
             return []
 
@@ -64,9 +65,8 @@ class Structure:
     def whole(self) -> ScalarTable | None:
         """What determines the behaviour of all channels, measured or not: values that share it are one plant."""
         try:
-            return ScalarTable(
-                self.system.operator.ring, relation_coefficients(self._read(tuple(self.system.channels)))
-            )
+            every = self._read(tuple(self.system.channels))
+            return ScalarTable(self.system.operator.ring, relation_coefficients(every))
         except LodekitError:
             return None
 
@@ -90,7 +90,7 @@ class Structure:
         """What is determined of them, such as ``k/m``, where that is simple."""
         if not self.directions:
             return []
-        return determined_combinations(self._case, undetermined_directions(self._case) or []) or []
+        return determined_combinations(self._case, self.directions) or []
 
     @cached_property
     def symmetries(self) -> list[frozenset[str]]:

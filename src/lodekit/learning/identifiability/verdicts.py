@@ -33,10 +33,14 @@ __all__ = [
 Array = NDArray[np.float64]
 #: Entries of open directions below this, in units of the sizes of the parameters, do not count.
 _SHARE = 0.1
-#: A standard error beyond this on the scale of the search, or in units of the size, asks for a profile.
-_DOUBT = 1.0
-#: One beyond this makes the shape of the evidence matter: its profile gives the interval, or says that there is none.
+#: A standard error beyond this on the scale of the search, or in units of the size, makes the shape of the evidence
+#: matter: its profile gives the interval, or says that there is none.
 _LOOSE = 0.15
+#: Beyond this the curvature does not even say how far to look, and the profile looks far.
+_LOST = 3.0
+#: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
+#: one that is as wide on the whole, where it holds rivals.
+_OPEN = 2.0
 #: At which shares of the way to an end of 95 % intervals of other levels are kept: about 50, 90, 95, 99 and 99.9 %.
 _RUNGS = (0.34, 0.84, 1.0, 1.32, 1.7)
 #: The exponential of more is no number.
@@ -55,9 +59,9 @@ class Verdict:
         Why there is no interval; empty where there is one.
     reason : str
         How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up for
-        it, ``"motion"`` because the curves solve the equations
-        for other values, too, ``"flat"``, ``"side"`` and ``"profile"`` by a profile of the evidence, ``"bound"`` by
-        moving others from their bounds, ``"rival"`` and ``"alias"`` because other values fit about as well,
+        it, ``"motion"`` because the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
+        ``"profile"`` by a profile of the evidence, ``"bound"`` by moving others from their bounds, ``"rival"`` and
+        ``"alias"`` because other values fit about as well,
         ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
     interval : (float, float), optional
         95 %, in the user's units, where it is known.
@@ -225,7 +229,7 @@ def _beside_bounds(
         far = max(abs(transform.inverse(edge) - point) for edge in interval)
         if transform.is_unbounded:
             far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.size)
-        is_open = far > 2.0 * NORMAL_95 * _DOUBT
+        is_open = far > NORMAL_95 * _OPEN
         inside = Verdict(True, "", "bound", interval, ladder)
         found[name] = Verdict(False, NOT_IDENTIFIED, "flat") if is_open else inside
     return found
@@ -262,7 +266,7 @@ def compare_rivals(
         if any(rival.is_alias for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
             found[name] = Verdict(False, f"{others} would do as well", "alias", interval)
-        elif max(ends) - min(ends) > 4.0 * NORMAL_95 * _DOUBT and not transform.is_unbounded:
+        elif max(ends) - min(ends) > 2.0 * NORMAL_95 * _OPEN and not transform.is_unbounded:
             found[name] = Verdict(False, NOT_IDENTIFIED, "rival", interval)
         else:
             found[name] = Verdict(True, "", "rival", interval)
@@ -286,7 +290,7 @@ def _profiles(
     left = math.sqrt(share_left(layout, objective.engine.size, optimum.at_bound))
     for name, relative in doubtful.items():
         position = layout.position(name)
-        if 0.0 < relative < 3.0 * _DOUBT:
+        if 0.0 < relative < _LOST:
             reach = find_reach(0.95, float(freedom[position]), widening)
             found[name] = _graded(objective, optimum, curvature, position, (relative, reach, left))
             continue

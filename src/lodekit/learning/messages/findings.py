@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from lodekit.learning.diagnosis.diagnosis import Diagnosis
+from lodekit.learning.diagnosis.diagnosis import Diagnosis, plain_values
 from lodekit.learning.diagnosis.residuals import Check
+from lodekit.wording import sentence
 
 __all__ = ["Findings"]
 
@@ -57,20 +58,18 @@ class Findings:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; what is not finite is None."""
         residuals = {}
-        for check, sentence in zip(self.checks, self.sentences, strict=True):
-            own: dict[str, Any] = {"verdict": sentence, "correlated": check.is_correlated, "rms": check.size}
+        for check, verdict in zip(self.checks, self.sentences, strict=True):
+            own: dict[str, Any] = {"verdict": verdict, "correlated": check.is_correlated, "rms": check.size}
             own["count"] = check.count
-            if check.whiteness is not None:
-                own |= check.whiteness.to_dict()
-                own["links"] = {name: vars(link) for name, link in check.whiteness.links.items()}
+            own |= {} if check.whiteness is None else asdict(check.whiteness)
             residuals[check.title] = own
-        found: dict[str, Any] = _finite({"residuals": residuals, "widening": dict(self.widening)})
+        found: dict[str, Any] = plain_values({"residuals": residuals, "widening": dict(self.widening)})
         return found
 
     def __repr__(self) -> str:
         lines = []
-        for check, sentence in zip(self.checks, self.sentences, strict=True):
-            lines.append(sentence[:1].upper() + sentence[1:] + ".")
+        for check, verdict in zip(self.checks, self.sentences, strict=True):
+            lines.append(sentence(verdict))
             found = check.whiteness
             if found is None:
                 continue
@@ -85,11 +84,3 @@ class Findings:
             listed = ", ".join(f"{name} {factor:.2f}" for name, factor in self.widening.items())
             lines.append(f"Standard errors are widened: {listed}.")
         return "\n".join(lines)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

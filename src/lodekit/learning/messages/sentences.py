@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,8 +23,6 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
-from lodekit.system.remedies import find_alike
-from lodekit.system.roles import lonely_names, single_names
 from lodekit.system.system import System
 from lodekit.wording import join_words
 
@@ -33,11 +30,9 @@ __all__ = [
     "MODES",
     "describe_hyperparameters",
     "describe_inputs",
-    "describe_slips",
     "find_warnings",
     "input_sentence",
     "near_degeneracies",
-    "warn_of_slips",
 ]
 
 #: What deviations of modes are called, before their number.
@@ -230,72 +225,6 @@ def find_warnings(
     if optimum.at_bound[layout.blocks.noise][telling].any():
         found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
     return found + near_degeneracies(system, layout.unpack(optimum.x).theta) + posterior.warnings()
-
-
-def _known_words(known: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
-
-
-def _find_slips(system: System, known: Sequence[str]) -> dict[str, str]:
-    """Return channels that stand once only and look like a slip of something known, and what each is alike."""
-    words = _known_words(known)
-    found = {name: find_alike(name, words) for name in single_names(system.written, system.plain_channels)}
-    # T2 beside T1 is another one of the same kind, as a rule.
-    shapes = {name: re.sub(r"\d+", "0", name) for name in (*found, *words)}
-    return {
-        name: alike for name, alike in found.items() if alike and name not in words and shapes[name] != shapes[alike]
-    }
-
-
-def warn_of_slips(system: System, known: Sequence[str]) -> list[str]:
-    """Return a warning for each channel that looks like a slip of what was measured.
-
-    Parameters
-    ----------
-    system : System
-    known : sequence of str
-        What was measured, and channels that were declared to be something else.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> (text,) = warn_of_slips(lk.System("tau*level' + levle = K*Q", parameters=["tau", "K"]), ["level", "Q"])
-    >>> print(text.partition(". ")[2])
-    Is level meant? If it is a constant, declare it as a parameter
-    """
-    return [
-        f"{name} was not measured and stands once only in the equations: it is taken for an unknown function of time. "
-        f"Is {alike} meant? If it is a constant, declare it as a parameter"
-        for name, alike in _find_slips(system, known).items()
-    ]
-
-
-def describe_slips(system: System, known: Sequence[str]) -> list[str]:
-    """Return what else is to be said of channels that nobody measured, and that may be undeclared constants.
-
-    Parameters
-    ----------
-    system : System
-    known : sequence of str
-        What was measured, and channels that were declared to be something else.
-
-    Examples
-    --------
-    >>> import lodekit as lk
-    >>> (text,) = describe_slips(lk.System("tau*T1' + T1 - T2 = K*Q", parameters=["tau", "K"]), ["T1", "Q"])
-    >>> print(text.partition(". ")[2])
-    Is T1 meant? If it is a constant, declare it as a parameter
-    """
-    told = {*_known_words(known), *_find_slips(system, known)}
-    found = []
-    for name in lonely_names(system.written, system.plain_channels):
-        if name not in told:
-            alike = find_alike(name, (*system.plain_channels, *system.parameters))
-            found.append(
-                f"{name} was not measured and stands once only in the equations: it is taken for an unknown function "
-                f"of time. {f'Is {alike} meant? ' if alike else ''}If it is a constant, declare it as a parameter"
-            )
-    return found
 
 
 def describe_inputs(measurements: Measurements, preference: Mapping[str, float]) -> dict[str, dict[str, Any]]:

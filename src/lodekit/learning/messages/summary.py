@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from lodekit.learning.estimates import Estimate
+from lodekit.rounding import digits
 
 __all__ = ["format_summary"]
 
-
-def _digits(value: float, error: float) -> str:
-    """Return a number with as many digits as its error allows to be told apart, five at least.
-
-    Examples
-    --------
-    >>> _digits(2.97161234, 0.04), _digits(1.0, 6e-6), _digits(0.999988, 6e-6)
-    ('2.9716', '1', '0.999988')
-    """
-    size = math.log10(abs(value) / error) if value and error > 0 and math.isfinite(error) else 0.0
-    return f"{value:.{min(max(5, math.ceil(size) + 1), 10)}g}"
+#: A column has room for so many digits; so many are shown in any case.
+_MOST, _LEAST = 10, 5
 
 
 def format_summary(
@@ -56,8 +47,9 @@ def format_summary(
             if estimate.note:
                 lines.append(f"{name:<18}{estimate.value:>12.5g}   {estimate.note}")
             else:
-                low, high = (_digits(edge, estimate.std_error) for edge in estimate.interval)
-                value = _digits(estimate.value, estimate.std_error)
+                numbers = (estimate.value, *estimate.interval)
+                kept = (min(digits(number, estimate.std_error, _LEAST), _MOST) for number in numbers)
+                value, low, high = (f"{number:.{places}g}" for number, places in zip(numbers, kept, strict=True))
                 lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)
     for name, each in others.items():

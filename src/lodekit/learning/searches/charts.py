@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from lodekit.learning.objective import Objective
 from lodekit.learning.searches.search import Optimum, limits_around
 
-__all__ = ["Linear", "Logarithmic", "put_at_walls"]
+__all__ = ["Linear", "LocalChart", "Logarithmic", "put_at_walls"]
 
 Array = NDArray[np.float64]
 #: Of the size to expect of it, a parameter this close to its bound sits there.
@@ -51,10 +52,73 @@ def put_at_walls(objective: Objective, optimum: Optimum) -> Optimum:
     return best
 
 
-class Logarithmic:
-    """The scale of the search itself, on which positive parameters are logarithms.
+class LocalChart(Protocol):
+    """Coordinates around a point where a search ended: the objective as a function of moves `y` from it, shape (n,)."""
 
-    The objective is a function of moves `y`, shape (n,), from a point.
+    @property
+    def objective(self) -> Objective:
+        """What is maximised."""
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        """The smallest and largest moves, each of shape (n,)."""
+
+    def point(self, y: Array) -> Array:
+        """Return the vector of the search after a move."""
+
+    def evaluate(self, y: Array) -> tuple[float, Array]:
+        """Return the objective after a move, and its gradient in the move."""
+
+    def walls(self, y: Array, slope: Array) -> NDArray[np.bool_]:
+        """Return which entries have come to where nothing is beyond, shape (n,).
+
+        Parameters
+        ----------
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
+
+    def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian in the move, from that on the scale of the search.
+
+        Parameters
+        ----------
+        curvature : array, shape (n, n)
+            To be turned.
+        y : array, shape (n,)
+            The move.
+        slope : array, shape (n,)
+            The gradient in the move.
+        """
+
+    def to_search(self, curvature: Array, y: Array, slope: Array) -> Array:
+        """Return minus the Hessian on the scale of the search, from that in the move.
+
+        Parameters
+        ----------
+        curvature, y, slope : arrays
+            As for `from_search`.
+        """
+
+
+def _limits(objective: Objective, x: Array) -> tuple[Array, Array]:
+    """Return the smallest and largest moves from a point on the scale of the search."""
+    low, high = limits_around(objective, x)
+    return low - x, high - x
+
+
+def _pressed(chart: LocalChart, y: Array, slope: Array) -> NDArray[np.bool_]:
+    """Return which levels of noise press against limits of their search, among all entries."""
+    (low, high), noise = chart.limits, chart.objective.layout.blocks.noise
+    found = np.zeros(len(y), dtype=bool)
+    found[noise] = ((y <= low) & (slope < 0.0) | (y >= high) & (slope > 0.0))[noise]
+    return found
+
+
+class Logarithmic:
+    """The scale of the search itself, on which positive parameters are logarithms, and their bounds infinitely far.
 
     Parameters
     ----------
@@ -69,8 +133,7 @@ class Logarithmic:
     @cached_property
     def limits(self) -> tuple[Array, Array]:
         """The smallest and largest moves."""
-        low, high = limits_around(self.objective, self.x)
-        return low - self.x, high - self.x
+        return _limits(self.objective, self.x)
 
     def point(self, y: Array) -> Array:
         """Return the vector of the search after a move."""
@@ -81,33 +144,22 @@ class Logarithmic:
         return self.objective.evaluate(self.point(y))
 
     def walls(self, y: Array, slope: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: levels of noise to limits that they press against.
-
-        Bounds of parameters are infinitely far here.
+        """Return which entries have come to where nothing is beyond: levels of noise, at limits of their search.
 
         Parameters
         ----------
-        y : array, shape (n,)
-            The move.
-        slope : array, shape (n,)
-            The gradient in the move.
+        y, slope : arrays
+            See `LocalChart`.
         """
-        (low, high), noise = self.limits, self.objective.layout.blocks.noise
-        found = np.zeros(len(y), dtype=bool)
-        found[noise] = ((y <= low) & (slope < 0.0) | (y >= high) & (slope > 0.0))[noise]
-        return found
+        return _pressed(self, y, slope)
 
     def from_search(self, curvature: Array, y: Array, slope: Array) -> Array:
         """Return minus the Hessian in the move, which is that of the search.
 
         Parameters
         ----------
-        curvature : array, shape (n, n)
-            To be turned.
-        y : array, shape (n,)
-            The move.
-        slope : array, shape (n,)
-            The gradient in the move.
+        curvature, y, slope : arrays
+            See `LocalChart`.
         """
         return curvature.copy()
 
@@ -116,17 +168,13 @@ class Logarithmic:
 
         Parameters
         ----------
-        curvature : array, shape (n, n)
-            To be turned.
-        y : array, shape (n,)
-            The move.
-        slope : array, shape (n,)
-            The gradient in the move.
+        curvature, y, slope : arrays
+            See `LocalChart`.
         """
         return curvature.copy()
 
 
-class Linear(Logarithmic):
+class Linear:
     """Parameters as they are, in units of their slopes at the start or of a hundredth of the size to expect of them.
 
     Deviations of free functions are reciprocals: a common factor of parameters often is one of the curves that a free
@@ -141,7 +189,7 @@ class Linear(Logarithmic):
     """
 
     def __init__(self, objective: Objective, x: Array) -> None:
-        super().__init__(objective, x)
+        self.objective, self.x = objective, x
         layout = objective.layout
         self.transforms = [layout.transforms[number] for number in layout.learned]
         places = list(zip(self.transforms, x.tolist(), strict=False))
@@ -153,7 +201,7 @@ class Linear(Logarithmic):
     @cached_property
     def limits(self) -> tuple[Array, Array]:
         """The smallest and largest moves: parameters come as close to their bounds as counts for nothing."""
-        low, high = super().limits
+        low, high = _limits(self.objective, self.x)
         for k, transform in enumerate(self.transforms):
             gap = _WALL * transform.size
             if not transform.is_unbounded:
@@ -181,17 +229,15 @@ class Linear(Logarithmic):
         return value, gradient / self._speeds(x)
 
     def walls(self, y: Array, slope: Array) -> NDArray[np.bool_]:
-        """Return which entries have come to where nothing is beyond: parameters to their bounds, too.
+        """Return which entries have come to where nothing is beyond: levels of noise, and parameters at their bounds.
 
         Parameters
         ----------
-        y : array, shape (n,)
-            The move.
-        slope : array, shape (n,)
-            The gradient in the move.
+        y, slope : arrays
+            See `LocalChart`.
         """
         low, high = self.limits
-        found = super().walls(y, slope)
+        found = _pressed(self, y, slope)
         for k, transform in enumerate(self.transforms):
             at_wall = (y[k] <= low[k] and slope[k] <= 0.0) or (y[k] >= high[k] and slope[k] >= 0.0)
             found[k] = not transform.is_unbounded and at_wall
@@ -202,12 +248,8 @@ class Linear(Logarithmic):
 
         Parameters
         ----------
-        curvature : array, shape (n, n)
-            To be turned.
-        y : array, shape (n,)
-            The move.
-        slope : array, shape (n,)
-            The gradient in the move.
+        curvature, y, slope : arrays
+            See `LocalChart`.
         """
         speeds, bends = self._speeds(self.point(y)), self._bends(self.point(y))
         return np.asarray((curvature + np.diag(slope * speeds * bends)) / np.outer(speeds, speeds))
@@ -217,12 +259,8 @@ class Linear(Logarithmic):
 
         Parameters
         ----------
-        curvature : array, shape (n, n)
-            To be turned.
-        y : array, shape (n,)
-            The move.
-        slope : array, shape (n,)
-            The gradient in the move.
+        curvature, y, slope : arrays
+            See `LocalChart`.
         """
         speeds, bends = self._speeds(self.point(y)), self._bends(self.point(y))
         return np.asarray(curvature * np.outer(speeds, speeds) - np.diag(slope * speeds * bends))

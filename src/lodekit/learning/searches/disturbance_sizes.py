@@ -1,4 +1,4 @@
-"""Deviations of disturbances that suit the data."""
+"""Deviations of disturbances, and of modes beside them, that suit the data: where searches begin."""
 
 from __future__ import annotations
 
@@ -13,42 +13,18 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 
-__all__ = ["add_disturbances", "match_disturbances", "open_modes"]
+__all__ = ["add_disturbances", "raise_modes"]
 
 Array = NDArray[np.float64]
-#: What disturbances are taken to do where nothing is known of it: their share of the data.
-_USUAL = 0.1
+#: What disturbances are taken to do where nothing is known of it: their share of the data, and their lengthscale as a
+#: share of the window.
+_USUAL, _LENGTH = 0.1, 0.1
 #: Initial states are taken to make this share of the data at least, where a search begins: none begins from nothing.
 _SEEN = 0.1
 
 
-def match_disturbances(
-    engine: Engine, coefficients: Coefficients, theta: Array, target: Array, share: float = _USUAL, length: float = 0.1
-) -> Array:
-    """Return deviations of disturbances that move observables by about a share of their data, shape (d,).
-
-    Parameters
-    ----------
-    engine : Engine
-    coefficients : Coefficients
-        Of the measured observables.
-    theta : array, shape (p,)
-        Values of the parameters.
-    target : array, shape (o,)
-        The mean square of the data of each observable, scaled.
-    share : float
-    length : float
-        The lengthscale of all that have one, in scaled time.
-    """
-    with np.errstate(all="ignore"):
-        powers = unit_powers(engine.prior.observables, coefficients, theta, length)
-        logs = np.log(target) - np.log(powers)
-    found = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
-    return share * np.exp(np.clip(0.5 * np.array(found), -300.0, 300.0))
-
-
 def add_disturbances(
-    engine: Engine, layout: Layout, hyper: Hyperparameters, share: float = _USUAL, length: float = 0.1
+    engine: Engine, layout: Layout, hyper: Hyperparameters, share: float = _USUAL, length: float = _LENGTH
 ) -> Hyperparameters:
     """Return hyperparameters with disturbances that move observables by about a share of their data.
 
@@ -58,17 +34,32 @@ def add_disturbances(
     layout : Layout
     hyper : Hyperparameters
         Whatever it says of disturbances is forgotten.
-    share, length : float
-        As in `match_disturbances`.
+    share : float
+        Of the data.
+    length : float
+        The lengthscale of all that have one, in scaled time.
     """
     coefficients = engine.prior.observables.evaluate(hyper.theta)
     target, _ = engine.powers(coefficients)
-    deviations = match_disturbances(engine, coefficients, hyper.theta, target, share, length)
+    deviations = share * _match_deviations(engine, coefficients, hyper.theta, target, length)
     lengths = np.full(layout.coloured, length)
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_deviations=deviations)
 
 
-def open_modes(engine: Engine, layout: Layout, hyper: Hyperparameters) -> Hyperparameters:
+def _match_deviations(engine: Engine, coefficients: Coefficients, theta: Array, target: Array, length: float) -> Array:
+    """Return deviations with which each disturbance alone would move observables as much as their data, shape (d,).
+
+    The target is the mean square of the data of each observable, scaled; where they differ, their mean counts, as
+    logarithms.
+    """
+    with np.errstate(all="ignore"):
+        powers = unit_powers(engine.prior.observables, coefficients, theta, length)
+        logs = np.log(target) - np.log(powers)
+    found = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else 0.0 for row in logs]
+    return np.exp(np.clip(0.5 * np.array(found), -300.0, 300.0))
+
+
+def raise_modes(engine: Engine, layout: Layout, hyper: Hyperparameters) -> Hyperparameters:
     """Return hyperparameters in which modes may make a share of the data at least, where their deviations are learned.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
-from lodekit.learning.searches.disturbance_sizes import add_disturbances, open_modes
+from lodekit.learning.searches.disturbance_sizes import add_disturbances, raise_modes
 from lodekit.learning.searches.search import Optimum, search
 from lodekit.prior.hyperparameters import Hyperparameters
 
@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 _SHARES, _LENGTHS = (0.5, 0.1, 0.02, 0.003), (0.3, 0.05, 0.01)
 #: What stands for a deviation of zero, as a share of one that suits the data.
 _NOTHING = 1e-9
+#: Levels of noise to begin with are at least this share of the spread of the data.
+_QUIETEST = 1e-3
 #: A deviation that gains less than this, in log evidence, is zero.
 _WORTH = 1e-4
 #: How many starts are followed, how far they are apart, and how many ways to add disturbances are tried at all origins.
@@ -78,18 +80,21 @@ def _rank(objective: Objective, origins: Sequence[Hyperparameters], scatter: Arr
     """
     engine, layout = objective.engine, objective.layout
     units = engine.prior.noise.units[: layout.noise_levels]
-    suggested = None if scatter is None or not layout.noise_levels else np.clip(scatter, 1e-3 * units, None)
-    levels = [False] if suggested is None else [False, True]
+    # Noise as it was found without disturbances, or as neighbours suggest.
+    levels: list[Array | None] = [None]
+    if scatter is not None and layout.noise_levels:
+        levels.append(np.clip(scatter, _QUIETEST * units, None))
     ways = list(product(_SHARES, _LENGTHS if layout.coloured else _LENGTHS[:1], levels))
     found: list[tuple[float, Array]] = []
     for hyper in origins:
-        told = [hyper.noise, suggested]
         seen = list[tuple[float, int]]()
-        for number, (share, length, is_suggested) in enumerate(ways):
+        with np.errstate(all="ignore"):
+            raised = raise_modes(engine, layout, hyper)
+        for number, (share, length, level) in enumerate(ways):
             with np.errstate(all="ignore"):
-                whole = add_disturbances(engine, layout, open_modes(engine, layout, hyper), share, length)
-                noise = told[is_suggested]
-                x = layout.pack(whole if noise is None else replace(whole, noise=noise[: layout.noise_levels]))
+                whole = add_disturbances(engine, layout, raised, share, length)
+                noise = hyper.noise if level is None else level
+                x = layout.pack(replace(whole, noise=noise[: layout.noise_levels]))
                 value = objective.value(x) if np.isfinite(x).all() else -np.inf
             if np.isfinite(value):
                 found.append((value, x))

@@ -30,6 +30,8 @@ Array = NDArray[np.float64]
 _THIN, _FULL = 250, 2000
 #: How many values are tried: so many, and so many for each parameter that is not linear, up to that.
 _TRIED, _EACH, _MOST = 12, 12, 84
+#: Where several delays are learned, each is so many places of the grid ahead of the last: they need not be equal.
+_AHEAD = 7
 #: How many of them are followed at first, and how many of these to the end.
 _FOLLOWED, _CHOSEN = 6, 2
 #: How many steps there are, on the thinned record and on the whole, and what a step has to gain there.
@@ -155,9 +157,10 @@ def _screen(
         filled = np.where(np.isnan(layout.fixed), theta, layout.fixed)
         for n in layout.learned:
             if np.isnan(filled[n]) and n in lags and len(grid):
-                filled[n] = grid[(attempt + lags.index(n) * 7) % len(grid)]
+                filled[n] = grid[(attempt + lags.index(n) * _AHEAD) % len(grid)]
             elif np.isnan(filled[n]):
-                filled[n] = layout.guess(n, attempt if is_first and attempt < 2 else 2, generator)
+                # From the third on, guesses are random.
+                filled[n] = layout.guess(n, attempt if is_first else 2, generator)
         seen = _solve_gains(thin, chart.inward(filled), affine)
         if seen is not None:
             found.append(seen)

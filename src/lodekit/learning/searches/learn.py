@@ -172,6 +172,7 @@ def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
 
 
 def _best(found: list[Optimum]) -> Optimum:
+    """Return the best optimum, which keeps where others have ended that came about as far."""
     best = max(found, key=lambda optimum: optimum.value)
     close = [each for each in found if each is not best and each.value > best.value - _CLOSE]
     known = {id(other): other for each in found for other in each.others}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.objective import Objective
-from lodekit.learning.searches.charts import Linear, Logarithmic, put_at_walls
+from lodekit.learning.searches.charts import Linear, LocalChart, Logarithmic, put_at_walls
 from lodekit.learning.searches.search import GROWN, UNKNOWN_AHEAD, Optimum
 
 __all__ = ["polish"]
@@ -90,7 +90,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
         best = put_at_walls(objective, best)
         if best.at_bound.all() or not np.isfinite(curvature[np.ix_(~best.at_bound, ~best.at_bound)]).all():
             break
-        chart = (Linear if number % 2 == 0 else Logarithmic)(objective, best.x)
+        chart: LocalChart = Linear(objective, best.x) if number % 2 == 0 else Logarithmic(objective, best.x)
         with np.errstate(all="ignore"):
             climber = _Climber(chart, best)
             # Next to what the engine refuses, a gradient may not be finite where the objective is.
@@ -175,7 +175,7 @@ def _consistent(part: Array, parameters: int) -> Array:
 class _Climber:
     """Newton's steps on one scale; vectors have the length of what sits at no limit."""
 
-    def __init__(self, chart: Logarithmic, best: Optimum) -> None:
+    def __init__(self, chart: LocalChart, best: Optimum) -> None:
         self.chart, self.best, self.blur = chart, best, 0.0
         self.parameters, self.tail = chart.objective.layout.blocks.theta.stop, _tail(chart.objective)
         self.y = np.zeros(len(best.x))
@@ -188,6 +188,7 @@ class _Climber:
         self.low, self.high = (limit[self.inner] for limit in self.chart.limits)
 
     def moved(self, move: Array) -> Array:
+        """Return the whole move where these entries are moved farther, within their limits."""
         y = self.y.copy()
         y[self.inner] = np.clip(y[self.inner] + move, self.low, self.high)
         return y

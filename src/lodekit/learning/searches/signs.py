@@ -15,7 +15,7 @@ from lodekit.learning.searches.search import Optimum
 __all__ = ["choose_signs"]
 
 Array = NDArray[np.float64]
-#: More symmetries than this are not all tried: one at a time has to do.
+#: Of more symmetries than this, the first ones are tried.
 _MOST = 6
 #: The objective may differ by this, relative to its size: by rounding.
 _SAME = 1e-6
@@ -50,7 +50,6 @@ def choose_signs(
             flip = np.ones(len(learned))
             for names in chosen:
                 flip *= np.array([-1.0 if name in names else 1.0 for name in learned])
-            # Where as many are positive, the first one decides.
             if _rank(signs * flip * wanted) > _rank(signs * best * wanted):
                 best = flip
     if (best > 0).all():
@@ -65,4 +64,5 @@ def choose_signs(
 
 
 def _rank(signs: Array) -> tuple[int, ...]:
+    """Return how many are positive, and then which: what makes one choice of signs better than another."""
     return (int(np.sum(signs > 0)), *(int(sign > 0) for sign in signs))

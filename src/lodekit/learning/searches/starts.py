@@ -29,7 +29,8 @@ Array = NDArray[np.float64]
 _LENGTHSCALES, _SOME = (0.08, 0.2, 0.5), (0.08, 0.3)
 #: A lengthscale that the data show is tried where it is this much shorter than all others.
 _SHORTER = 0.7
-_NOISES = (0.03, 0.3)
+#: Levels of noise that are tried, as shares of the spread of the data, and the least one that neighbours may suggest.
+_NOISES, _QUIETEST = (0.03, 0.3), 1e-3
 #: Variances that differ by more than this ask for a second look.
 _SPREAD = 1e3
 #: How many values of the parameters are looked at closely.
@@ -94,7 +95,7 @@ def starting_points(
     units, learned = engine.prior.noise.units, layout.noise_levels
     levels = [level * units[:learned] for level in _NOISES]
     if scatter is not None and learned:
-        levels.insert(0, np.clip(scatter, 1e-3 * units, None)[:learned])
+        levels.insert(0, np.clip(scatter, _QUIETEST * units, None)[:learned])
     shortest = max(data_lengthscale(series) / engine.prior.units.span, 1.01 * engine.limits.shortest)
     short = (shortest,) if shortest < _SHORTER * _LENGTHSCALES[0] else ()
     if not layout.processes:
