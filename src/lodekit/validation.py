@@ -24,10 +24,9 @@ from lodekit.learning.evidence import runs_of
 from lodekit.learning.held_out import Errors, find_misses, join_errors
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader
+from lodekit.reading import column_checks
 from lodekit.setup import Setup
 from lodekit.spreads import FIRST, Band, find_bands, predict_within
-from lodekit.system.dimensions import unit_check
 from lodekit.validated import Ahead, ChannelValidation, Validation
 from lodekit.wording import join_words
 
@@ -121,7 +120,7 @@ def _doubts(fit: Fit) -> tuple[str, ...]:
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
     """Return a record as measurements with known noise, and with the inputs of the fit."""
-    options |= {"check": ObservableReader(fit.system).read, "check_units": unit_check(fit.system)}
+    options |= column_checks(fit.system)
     options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
     source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
