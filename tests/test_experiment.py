@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 
 import lodekit as lk
 from lodekit.errors import LodekitError
-from lodekit.experiment import Experiment
+from lodekit.experiment import Assumed, Experiment
 
 DECAY = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
 PLANT = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "K", "y0"])
@@ -119,7 +119,13 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"inputs": None}, "leave start out"),
         ({"values": {"taw": 1.0}}, "unknown parameter 'taw'"),
         ({"values": {"K": 1.0}}, "expected a value for the parameter 'tau'"),
+        ({"values": {"tau": "ten"}}, "expected a finite number for 'tau', got 'ten'"),
         ({"t": []}, "expected at least one time"),
+        ({"t": {"x": TIMES}}, "got none for y"),
+        ({"inputs": ["u"]}, "expected inputs as a dict"),
+        ({"start": 1.0}, "expected start as a dict of observables to values"),
+        ({"start": {"y": "hot"}}, "expected a finite number for the start of y"),
+        ({"start": {"y": 1.0, "y'": 77.0}}, "do not let the system start at y = 1, y' = 77"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(more: dict[str, object], said: str) -> None:
@@ -128,3 +134,21 @@ def test_questions_that_make_no_sense_are_refused(more: dict[str, object], said:
         lk.plan_experiment(PLANT, **asked)  # type: ignore[arg-type]
     with pytest.raises(LodekitError, match="nothing moves from rest"):
         lk.plan_experiment(DECAY, TIMES, {"a": 1.0}, noise={"x": 0.1})
+
+
+def test_what_a_start_leaves_open_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A swing is let go, and is not pushed."""
+    looked = list[Assumed]()
+    monkeypatch.setattr(Assumed, "look", lambda self, names: looked.append(self))
+    swing = lk.System("x' = v; v' = -k*x - c*v + u", parameters=["k", "c"])
+    k, c = 4.0, 1.2
+    times = np.linspace(0.0, 5.0, 11)
+    noise = {"x": 0.1, "v": 0.1}
+    # In any order, as values at these times belong to them.
+    back = times[::-1]
+    lk.plan_experiment(swing, back, {"k": k, "c": c}, noise=noise, start={"x": 3.0}, inputs={"u": np.zeros(11)})
+    (assumed,) = looked
+    own = np.sqrt(k - c**2 / 4)
+    truth = 3.0 * np.exp(-c * back / 2) * (np.cos(own * back) + c / (2 * own) * np.sin(own * back))
+    np.testing.assert_allclose(assumed.curves[0]["x"], truth, atol=1e-9)
+    assert assumed.curves[0]["v"][-1] == pytest.approx(0.0, abs=1e-9)

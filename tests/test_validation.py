@@ -73,7 +73,20 @@ def test_predictions_ahead_are_a_regression_on_what_was_measured_before(gp: lk.L
         told = np.concatenate([np.zeros(step), np.cumsum(free * left)[:-step]]) / noise**2
         assert mean == pytest.approx(forced + free * told / known, abs=1e-6)
         assert std == pytest.approx(free / np.sqrt(known), rel=1e-3, abs=1e-5)
-    assert gp.predict(ahead=1).shape == (ROWS, 1)
+    once, twice = (gp.predict(observable=own, ahead=1, parameters="fixed") for own in (None, ["y", "y"]))
+    assert once.shape == (ROWS, 1)
+    np.testing.assert_array_equal(twice, np.repeat(once, 2, axis=1))
+
+
+def test_records_without_measurements_and_steps_that_are_none_are_refused(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    with pytest.raises(lk.LodekitError, match="beside those of known inputs"):
+        gp.score(times, {"u": record(1, 0.5)[1]["u"]})
+    for ahead in (None, 1.5, [1.5]):
+        with pytest.raises(lk.LodekitError, match="expected ahead as"):
+            gp.validate(times, data, ahead=ahead)
+    with pytest.raises(lk.LodekitError, match="expected start='all'"):
+        gp.validate(times, data, start=np.array([1, 2]))
 
 
 def test_bands_ahead_count_what_is_unknown_of_the_parameters(gp: lk.LODEGP) -> None:

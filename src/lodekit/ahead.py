@@ -127,30 +127,28 @@ def predict_ahead(fit: Fit, texts: Sequence[str], lead: Lead, *, uncertain: bool
         if name not in order or not len(every[order.index(name)].times):
             measured = ", ".join(item.observable for item in every if len(item.times))
             raise LodekitError(f"expected measured observables for predictions ahead, {measured}, got {name!r}")
-    bands = find_bands(fit.whole or fit, texts, [lead]) if uncertain else {}
-    found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in texts}
+    asked = list(dict.fromkeys(texts))
+    bands = find_bands(fit.whole or fit, asked, [lead]) if uncertain else {}
+    found: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in asked}
     for piece, after in _pieces(every, whole=whole):
         again = partial(take_turns, fit.choice.name, fit.prior, piece)
         turns = again(fit.hyperparameters)
         if turns is None:
             raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
-        wanted = [(order.index(name), bands[name][0] if uncertain else Band(lead)) for name in texts]
+        wanted = [(order.index(name), bands[name][0] if uncertain else Band(lead)) for name in asked]
         parts = predict_within(fit.uncertainty if uncertain else None, turns, again, wanted, fit.share_left)
-        for name, (number, _), (errors, deviations) in zip(texts, wanted, parts, strict=True):
+        for name, (number, _), (errors, deviations) in zip(asked, wanted, parts, strict=True):
             item = piece[number]
             noise = item.noise_with(fit.typical_noise(name))
             std = np.sqrt(np.maximum(deviations**2 - noise**2, 0.0))
             new = item.times > after
             found[name].append((item.times[new], (item.values - errors)[new], std[new]))
     joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
-    times = joined[texts[0]][0]
-    for name in texts[1:]:
+    times = joined[asked[0]][0]
+    for name in asked[1:]:
         times = np.intersect1d(times, joined[name][0])
     chosen = {name: np.searchsorted(own[0], times) for name, own in joined.items()}
-    mean, std = (
-        np.stack([own[part][chosen[name]] for name, own in joined.items()], axis=1).reshape(len(times), len(texts))
-        for part in (1, 2)
-    )
+    mean, std = (np.stack([joined[name][part][chosen[name]] for name in texts], axis=1) for part in (1, 2))
     return times, mean, std
 
 

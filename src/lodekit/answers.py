@@ -304,6 +304,8 @@ def score(
         # New samples of an input add to those of the fit.
         new = new.given({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
         reader = replace(reader, inputs=fit.measurements.inputs_with(new))
+    if not any(len(series.times) for series in new.series):
+        raise DataError("expected measurements beside those of known inputs, got none")
     for series in new.series:
         observables = reader.compile_plain([series.observable], fit.prior.units)
         mean = fit.posterior.mean(observables, series.times)[:, 0]

@@ -19,11 +19,10 @@ from lodekit.labels import Labels
 from lodekit.learning.estimates import Estimate
 from lodekit.learning.needs import Disturbance
 from lodekit.online import stream
-from lodekit.prior.observables import ObservableReader
+from lodekit.reading import column_checks
 from lodekit.scenarios import simulate_inputs
 from lodekit.settings import Arguments
 from lodekit.summary import bse, conf_int, cov_params, describe, intervals, show_fit, summary
-from lodekit.system.dimensions import unit_check
 from lodekit.system.system import System
 from lodekit.validation import validate
 
@@ -267,7 +266,7 @@ class LODEGP:
 
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> Source:
         """Return what is read from anything that `fit` accepts."""
-        options |= {"check": ObservableReader(self.system).read, "check_units": unit_check(self.system)}
+        options |= column_checks(self.system)
         options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
         return read_source(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit.arguments import check_count, check_finite, check_positive, check_seed, read_parameter_values, read_times
-from lodekit.data.inputs import InputSignal
+from lodekit.data.inputs import InputKind
 from lodekit.data.units import Units
 from lodekit.errors import LodekitError
 from lodekit.experiment import Assumed, Experiment
 from lodekit.fitted import Fit
+from lodekit.motions import Motion, read_signal, read_start
 from lodekit.prior.draws import draw_solutions, natural_hyperparameters
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.modes import mode_groups
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.prior.observables import ObservableReader
 from lodekit.settings import Arguments, find_value
 from lodekit.system.system import System
 
@@ -59,7 +58,8 @@ def plan_experiment(
     inputs : dict of channel to (times, values), values at the times `t`, number, or InputSignal, optional
         What would be set, and held between samples.
     start : dict of observable to float, optional
-        Where the system starts, at the first of all times; from rest by default.
+        Where the system starts, at the first of all times; from rest by default. What these values leave open is as
+        at rest: other channels first, then derivatives.
     latent, lengthscale, amplitude : str, float, float
         Where functions of time remain free: their covariance, how long they take to change (a fifth of the whole time
         by default), and about how large motions are, in the units of what is measured.
@@ -148,13 +148,18 @@ def plan_next(
         raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
     known = {name: fit.typical_noise(name) for name in fit.measurements.names} if noise is None else noise
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
-    reader, times, known = _read_question(fit.system, t, known, inputs, kinds)
+    reader, times, known = _read_question(fit.system, t, known, inputs, kinds, fit.times)
     units = replace(fit.prior.units.plain(len(known)), start=min(float(own.min()) for own in times.values()))
     return _assume(reader, fit.arguments, fit.hyperparameters, units, known, times, start, draws, random_state)
 
 
 def _read_question(
-    system: System, t: Any, noise: Any, inputs: Any, kinds: Mapping[str, str] | None = None
+    system: System,
+    t: Any,
+    noise: Any,
+    inputs: Any,
+    kinds: Mapping[str, InputKind] | None = None,
+    read: Callable[[Any], Array] = read_times,
 ) -> tuple[ObservableReader, dict[str, Array], dict[str, float]]:
     """Return a reader that knows the inputs, times and noise of each observable, from what the user gave."""
     if not isinstance(noise, Mapping) or not noise:
@@ -163,29 +168,20 @@ def _read_question(
             f"got {noise!r}"
         )
     levels = {str(name): check_positive(f"the noise of {name}", level) for name, level in noise.items()}
-    times = {name: read_times(t[name] if isinstance(t, Mapping) else t) for name in levels}
+    if isinstance(t, Mapping) and (missing := [name for name in levels if name not in t]):
+        raise LodekitError(f"expected times for all that has noise, got none for {', '.join(missing)}")
+    times = {name: read(t[name] if isinstance(t, Mapping) else t) for name in levels}
     if not all(len(own) for own in times.values()):
         raise LodekitError("expected at least one time, got none")
-    at = None if isinstance(t, Mapping) else read_times(t)
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise LodekitError(f"expected inputs as a dict of channels to values, got {type(inputs).__name__}")
+    at = None if isinstance(t, Mapping) else read(t)
     signals = {
-        name: _signal(name, given, (kinds or {}).get(name, "hold"), at) for name, given in (inputs or {}).items()
+        name: read_signal(name, given, (kinds or {}).get(name, "hold"), at, read)
+        for name, given in (inputs or {}).items()
     }
     Arguments(inputs={name: own.kind for name, own in signals.items()} or None).known_inputs(system)
     return ObservableReader(system, signals), times, levels
-
-
-def _signal(name: str, given: Any, kind: str, at: Array | None) -> InputSignal:
-    """Return an input from what the user gave."""
-    if isinstance(given, InputSignal):
-        return given
-    if isinstance(given, Real):
-        return InputSignal([0.0], [float(given)], kind)  # type: ignore[arg-type]
-    if at is not None and isinstance(given, np.ndarray | list) and np.ndim(given) == 1 and len(given) == len(at) > 2:
-        return InputSignal(at, given, kind)  # type: ignore[arg-type]
-    if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
-        what = "(times, values), values at the times t, or a number"
-        raise LodekitError(f"expected {what} for the input {name}, got {type(given).__name__}")
-    return InputSignal(given[0], given[1], kind)  # type: ignore[arg-type]
 
 
 def _assume(
@@ -204,15 +200,15 @@ def _assume(
     check_seed(random_state)
     latents = arguments.latents(reader.reduced)
     every = np.unique(np.concatenate(list(times.values())))
-    observables = reader.compile_plain(list(noise), units)
     if not latents:
         # Initial states are told by the data alone, as in fits to known inputs.
         arguments = replace(arguments, mode_deviation="open")
-        drawn = _follow(reader, observables, hyper, units, every, start)[None]
+        drawn = _follow(reader, list(noise), hyper, units, every, start)[None]
     elif start is not None:
         raise LodekitError("functions of time remain free here, and their start with them; leave start out")
     else:
         generator = np.random.default_rng(random_state)
+        observables = reader.compile_plain(list(noise), units)
         with np.errstate(all="ignore"):
             drawn = draw_solutions(observables, latents, hyper, every, draws, generator)
         drawn = drawn + generator.standard_normal(drawn.shape) * np.array(list(noise.values()))
@@ -226,7 +222,7 @@ def _assume(
 
 def _follow(
     reader: ObservableReader,
-    observables: Observables,
+    names: Sequence[str],
     hyper: Hyperparameters,
     units: Units,
     times: Array,
@@ -235,14 +231,8 @@ def _follow(
     """Return what observables do from rest, or from values at the start, shape (n, o)."""
     if not reader.inputs and not start:
         raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
-    own, groups = observables.evaluate(hyper.theta), mode_groups(observables.compiled)
-    curves: Array = np.stack(observables.means(own, times, slopes=False)[0], axis=1)
-    if not start or not groups:
-        return curves
-    given, at = reader.compile_plain(list(start), units), np.array([units.start])
-    there = given.evaluate(hyper.theta)
-    known = np.concatenate(given.means(there, at, slopes=False)[0])
-    design = np.concatenate(given.mode_basis(there, groups, given.units.scaled_times(at), slopes=False)[0])
-    weights = np.linalg.lstsq(design, np.array([float(value) for value in start.values()]) - known, rcond=None)[0]
-    modes, _ = observables.mode_basis(own, groups, units.scaled_times(times), slopes=False)
-    return np.asarray(curves + np.stack([part @ weights for part in modes], axis=1))
+    motion = Motion.of(reader, names, times, {} if start is None else read_start(start), units)
+    # Deviations of modes that nobody would see are huge, and say nothing of where a system starts.
+    alike = replace(hyper, mode_deviations=np.ones_like(hyper.mode_deviations))
+    motion.check_start(alike)
+    return motion.mean(alike)

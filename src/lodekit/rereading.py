@@ -12,8 +12,7 @@ from lodekit.data.tables.columns import recall_names as recall_known
 from lodekit.data.tables.reading import open_table
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
-from lodekit.prior.observables import ObservableReader
-from lodekit.system.dimensions import unit_check
+from lodekit.reading import column_checks
 
 __all__ = ["file_options", "read_inputs", "read_record", "recall_columns", "recall_names"]
 
@@ -74,9 +73,8 @@ def read_record(
         Times, as numbers or dates; others are left out.
     """
     system = gp.system
-    checks = {"check": ObservableReader(system).read, "check_units": unit_check(system), "window": window}
-    places = {**recall_columns(gp, path), **(columns or {})} or None
-    return read_source(str(path), channels=system.plain_channels, columns=places, dt=dt, **checks, **file_options(gp))
+    how = {"columns": {**recall_columns(gp, path), **(columns or {})} or None, "dt": dt, "window": window}
+    return read_source(str(path), channels=system.plain_channels, **how, **column_checks(system), **file_options(gp))
 
 
 def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:

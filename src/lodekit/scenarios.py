@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,14 @@ from lodekit.data.inputs import InputSignal
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
 from lodekit.inference.markov.disturbed import response_variance
-from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader, Observables
+from lodekit.motions import Motion, read_signal, read_start
 
 __all__ = ["simulate_inputs"]
 
 Array = NDArray[np.float64]
+_STARTS = ("rest", "begin", "end")
 #: Means are differenced between points so many standard deviations to either side of the estimate.
 _STEP = 0.1
-#: Relative to the largest, what given values say about modes below this is rounding.
-_ROUNDING = 1e-12
-#: Relative to its size, a value at the start that is missed by more is contradicted.
-_MISSED = 1e-6
-#: Singular values of rows of length one below this are rounding.
-_SEEN = 1e-9
 
 
 def simulate_inputs(
@@ -87,11 +80,20 @@ def simulate_inputs(
     if not fit.measurements.inputs:
         raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
     # All records share what was learned.
-    fit = fit.part(record) if record is not None or start in ("begin", "end") else fit.parts[0]
+    fit = fit.parts[0] if _starts_anew(start) and record is None else fit.part(record)
     texts, single = read_observables(fit, observable)
     times, uncertain = fit.times(t), is_uncertain(parameters)
     mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs, times), start, uncertain=uncertain)
     return _deliver([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
+
+
+def _starts_anew(start: object) -> bool:
+    """Return whether the system starts from rest or from values, and not where the record was; or raise."""
+    if isinstance(start, Mapping):
+        return True
+    if not isinstance(start, str) or start not in _STARTS:
+        raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
+    return start == "rest"
 
 
 def _deliver(found: Sequence[Array], times: Array, *, single: bool) -> Any:
@@ -109,9 +111,8 @@ def _simulate(
     if not len(times):
         return np.zeros((0, len(texts))), np.zeros((0, len(texts)))
     with np.errstate(all="ignore"):
-        if isinstance(start, str) and start in ("begin", "end"):
-            return _go_on(fit, texts, times, new, start, uncertain=uncertain)
-        return _start_anew(fit, texts, times, new, start, uncertain=uncertain)
+        follow = _start_anew if _starts_anew(start) else _go_on
+        return follow(fit, texts, times, new, start, uncertain=uncertain)
 
 
 def _go_on(
@@ -139,19 +140,13 @@ def _start_anew(
     )
     units = replace(fit.prior.units, start=first)
     reader = replace(fit.setup.reader, inputs=new)
-    given = _read_start(reader, {} if start == "rest" else start, units)
-    anew = _Anew(fit, reader.compile_plain(texts, units), times, first, *given, _open(fit, reader, units, start))
-    if not anew.meets_start():
-        wanted = ", ".join(f"{name} = {value:g}" for name, value in start.items())
-        raise LodekitError(
-            f"the equations and the inputs do not let the system start at {wanted}; expected values of what they leave "
-            "open there: leave some out"
-        )
-    mean = anew.mean(fit.hyperparameters)
-    variance = anew.spread() if uncertain else np.zeros_like(mean)
+    motion = Motion.of(reader, texts, times, {} if start == "rest" else read_start(start), units)
+    motion.check_start(fit.hyperparameters)
+    mean = motion.mean(fit.hyperparameters)
+    variance = _spread(fit, motion) if uncertain else np.zeros_like(mean)
     if fit.prior.disturbances:
         # They go on as they were, from rest at the start.
-        variance += response_variance(anew.observables, fit.hyperparameters, units.scaled_times(times))
+        variance += response_variance(motion.observables, fit.hyperparameters, units.scaled_times(times))
     return mean, variance
 
 
@@ -169,31 +164,11 @@ def _old(fit: Fit) -> Mapping[str, InputSignal]:
     return fit.measurements.inputs
 
 
-def _is_number(given: Any) -> bool:
-    return isinstance(given, Real) and not isinstance(given, bool)
-
-
 def _signal(fit: Fit, name: str, given: Any, asked: Array) -> InputSignal:
     """Return a new input from what the user gave."""
     if name not in _old(fit):
         raise LodekitError(f"{name!r} is no input of this fit; expected some of {', '.join(_old(fit))}")
-    kind = _old(fit)[name].kind
-    if isinstance(given, InputSignal):
-        return given
-    if _is_number(given):
-        return InputSignal([fit.measurements.window[0]], [float(given)], kind)
-    if isinstance(given, np.ndarray | list) and np.ndim(given) == 1 and len(given) == len(asked) > 2:
-        order = np.argsort(asked, kind="stable")
-        return InputSignal(asked[order], np.asarray(given)[order], kind)
-    # Two numbers would be a time and a value, where two values may be meant.
-    if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
-        values = isinstance(given, list | tuple | np.ndarray)
-        got = "a function; take its values, (times, u(times))" if callable(given) else type(given).__name__
-        got = f"{len(given)} values without times, for {len(asked)} times" if values else got
-        raise LodekitError(
-            f"expected (times, values), values at the times t, or a number for the input {name}, got {got}"
-        )
-    return InputSignal(fit.times(given[0]), given[1], kind)
+    return read_signal(name, given, _old(fit)[name].kind, asked, fit.times, fit.measurements.window[0])
 
 
 def _spliced(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: str) -> InputSignal:
@@ -212,107 +187,17 @@ def _spliced(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, sta
     return InputSignal(np.append(old.times[kept], times), np.append(old.values[kept], values), old.kind)
 
 
-def _read_start(reader: ObservableReader, start: Any, units: Any) -> tuple[Observables | None, Array]:
-    """Return the observables that are given at the start, compiled, and their values."""
-    if not isinstance(start, Mapping):
-        raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
-    for name, value in start.items():
-        if not _is_number(value) or not np.isfinite(value):
-            raise LodekitError(f"expected a finite number for the start of {name}, got {value!r}")
-    values = np.array([float(value) for value in start.values()])
-    return (reader.compile_plain(list(start), units) if start else None), values
-
-
-def _open(fit: Fit, reader: ObservableReader, units: Any, start: Any) -> tuple[Observables, ...]:
-    """Return what stays as it is at rest where given values leave it open: other channels first, then derivatives."""
-    driven = {*fit.measurements.inputs, *fit.prior.disturbances}
-    names = [name for name in fit.system.plain_channels if name not in driven]
-    if start == "rest" or not names:
-        return ()
-    count = sum(group.size for group in fit.prior.groups)
-    others = [name for name in names if name not in start]
-    levels = [others, *([name + "'" * order for name in names] for order in range(1, count))]
-    return tuple(reader.compile_plain(level, units) for level in levels if level)
-
-
-@dataclass(frozen=True)
-class _Anew:
-    """A system that starts from rest, or from given values, at a time."""
-
-    fit: Fit
-    observables: Observables
-    times: Array
-    first: float
-    given: Observables | None
-    values: Array
-    rest: tuple[Observables, ...] = ()
-
-    def mean(self, hyper: Hyperparameters) -> Array:
-        """Return the observables at all times, shape (n, o)."""
-        own, groups = self.observables.evaluate(hyper.theta), self.fit.prior.groups
-        means, _ = self.observables.means(own, self.times, slopes=False)
-        mean = np.stack(means, axis=1)
-        if self.given is None or not groups:
-            return mean
-        weights, _ = self._begin(self.given, hyper)
-        scaled = self.observables.units.scaled_times(self.times)
-        modes, _ = self.observables.mode_basis(own, groups, scaled, slopes=False)
-        return np.asarray(mean + np.stack([part @ weights for part in modes], axis=1))
-
-    def meets_start(self) -> bool:
-        """Return whether the given values can all be met."""
-        return self.given is None or not self._begin(self.given, self.fit.hyperparameters)[1].any()
-
-    def _begin(self, given: Observables, hyper: Hyperparameters) -> tuple[Array, NDArray[np.bool_]]:
-        """Return the weights of the modes that bring the given values about, and which values they miss."""
-        at, roots = np.array([self.first]), self.fit.prior.mode_roots(hyper.mode_deviations)
-        known = np.concatenate(given.means(given.evaluate(hyper.theta), at, slopes=False)[0])
-        design = self._modes(given, hyper) * roots
-        wanted = self.values - known
-        # The smallest modes, in units of their deviations, that bring the values about.
-        weights = np.linalg.pinv(design, rcond=_ROUNDING) @ wanted
-        size = np.abs(self.values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
-        missed = np.abs(design @ weights - wanted) > _MISSED * size
-        free = _null_space(_even(design))
-        for level in self.rest:
-            # At rest no mode moves anything: what the values leave open is told by that, one level after the other.
-            rows = _even(self._modes(level, hyper) * roots)
-            left, sizes, right = np.linalg.svd(rows @ free, full_matrices=False)
-            usable = sizes > _SEEN
-            told = (left[:, usable].T @ (rows @ weights)) / sizes[usable]
-            weights = weights - free @ (right[usable].T @ told)
-            free = free @ _null_space(rows @ free)
-        return roots * weights, missed
-
-    def _modes(self, observables: Observables, hyper: Hyperparameters) -> Array:
-        """Return what each mode adds to observables at the start, shape (o, modes)."""
-        own, at = observables.evaluate(hyper.theta), observables.units.scaled_times(np.array([self.first]))
-        return np.concatenate(observables.mode_basis(own, self.fit.prior.groups, at, slopes=False)[0])
-
-    def spread(self) -> Array:
-        """Return the variance that the uncertainty of all that was learned gives to the mean, shape (n, o)."""
-        uncertainty, layout = self.fit.uncertainty, self.fit.layout
-        total = np.zeros((len(self.times), self.observables.count))
-        for column in uncertainty.roots.T:
-            for step in (_STEP, 0.1 * _STEP):
-                above, below = (
-                    self.mean(layout.unpack(uncertainty.moved(sign * step * column))) for sign in (1.0, -1.0)
-                )
-                slope = (above - below) / (2.0 * step)
-                if np.isfinite(slope).all():
-                    total += slope**2
-                    break
-        return total
-
-
-def _even(rows: Array) -> Array:
-    """Return rows of length one; those of nothing stay."""
-    size = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(size > 0, size, 1.0))
-
-
-def _null_space(rows: Array) -> Array:
-    """Return an orthonormal basis of what rows do not see, as columns."""
-    _, sizes, right = np.linalg.svd(rows)
-    seen = int(np.sum(sizes > _SEEN * max(float(sizes.max(initial=0.0)), 1.0)))
-    return np.asarray(right[seen:].T)
+def _spread(fit: Fit, motion: Motion) -> Array:
+    """Return the variance that the uncertainty of all that was learned gives to a motion, shape (n, o)."""
+    uncertainty = fit.uncertainty
+    total = np.zeros((len(motion.times), motion.observables.count))
+    for column in uncertainty.roots.T:
+        for step in (_STEP, 0.1 * _STEP):
+            above, below = (
+                motion.mean(fit.layout.unpack(uncertainty.moved(sign * step * column))) for sign in (1.0, -1.0)
+            )
+            slope = (above - below) / (2.0 * step)
+            if np.isfinite(slope).all():
+                total += slope**2
+                break
+    return total

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from lodekit import plotting
 from lodekit.data.inputs import InputSignal
+from lodekit.learning.estimates import NORMAL_95
 from lodekit.quantities import find_conversion
-from lodekit.wording import join_words
+from lodekit.wording import join_words, sentence
 
 __all__ = ["Ahead", "ChannelValidation", "Validation", "fit_percentage"]
 
 Array = NDArray[np.float64]
-#: A 95 % interval reaches this many standard deviations to either side.
-_NORMAL_95 = 1.959963984540054
 
 
 class Ahead(NamedTuple):
@@ -46,7 +45,7 @@ class Ahead(NamedTuple):
         errors, deviations, values : arrays, shape (n,)
             Measurements minus predictions, the deviations of these, and the measurements.
         """
-        covered = float(np.mean(np.abs(errors) <= _NORMAL_95 * deviations))
+        covered = float(np.mean(np.abs(errors) <= NORMAL_95 * deviations))
         return cls(fit_percentage(errors, values), float(np.sqrt(np.mean(errors**2))), covered)
 
     def to_dict(self) -> dict[str, float]:
@@ -97,7 +96,7 @@ class ChannelValidation:
     @property
     def coverage(self) -> float:
         """The share of measurements in the 95 % band."""
-        return float(np.mean(np.abs(self.values - self.mean) <= _NORMAL_95 * self.std))
+        return float(np.mean(np.abs(self.values - self.mean) <= NORMAL_95 * self.std))
 
     @property
     def log_density(self) -> float:
@@ -178,7 +177,7 @@ class Validation:
 
     def __repr__(self) -> str:
         known = f" from {join_words(self.given)}" if self.given else ""
-        lines = [*(text[:1].upper() + text[1:] + "." for text in self.sentences), ""]
+        lines = [*map(sentence, self.sentences), ""]
         lines += [f"Free run{known}; {self.start}."]
         names = {item.name: plotting.name_with_unit(item.name, self.units.get(item.name, "")) for item in self.channels}
         wide = max(14, *(len(name) + 2 for name in names.values()))

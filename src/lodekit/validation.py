@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
@@ -24,19 +24,21 @@ from lodekit.learning.diagnosis.examined import runs_of
 from lodekit.learning.diagnosis.held_out import Errors, find_misses, join_errors
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.observables import ObservableReader
+from lodekit.reading import column_checks
 from lodekit.setup import Setup
 from lodekit.spreads import FIRST, Band, find_bands, predict_within
-from lodekit.system.dimensions import unit_check
 from lodekit.validated import Ahead, ChannelValidation, Validation
 from lodekit.wording import join_words
 
 __all__ = ["validate"]
 
 Array = NDArray[np.float64]
+#: From all that was learned to measurements in their turn; None where rounding hides what these add.
 _Again = Callable[[Hyperparameters], Turns | None]
 #: The prior of an initial state is so many times as wide as what is to be explained.
 _WIDE = 10.0
+#: Modes with a smaller share than this of the largest power in the data are not seen in them.
+_SEEN = 1e-12
 
 
 def validate(
@@ -93,7 +95,7 @@ def validate(
     known, count = _read_given(fit, record, given), _read_start(fit, start)
     run = _Run(fit, record, known)
     channels, errors = run.free_run(count)
-    steps = run.ahead([ahead] if isinstance(ahead, int | str) else list(ahead))
+    steps = run.ahead(ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead])
     told = "all rows" if count is None else f"the first {count} rows, which are not counted"
     misses = _misses(run, errors, count)
     found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
@@ -121,7 +123,7 @@ def _doubts(fit: Fit) -> tuple[str, ...]:
 
 def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
     """Return a record as measurements with known noise, and with the inputs of the fit."""
-    options |= {"check": ObservableReader(fit.system).read, "check_units": unit_check(fit.system)}
+    options |= column_checks(fit.system)
     options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
     source = read_source(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     record = source.measurements
@@ -175,7 +177,7 @@ def _leaves_nothing(fit: Fit, names: Sequence[str]) -> bool:
 
 def _read_start(fit: Fit, start: str | int) -> int | None:
     """Return how many measurements of each observable tell the initial state; None for all."""
-    if start == "all":
+    if isinstance(start, str) and start == "all":
         return FIRST if fit.prior.is_random else None
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
@@ -225,7 +227,7 @@ class _Run:
         target, power = setup.engine.powers(coefficients)
         size = _WIDE * float(np.sqrt(target.max(initial=0.0)))
         for number, part in enumerate(np.split(power, np.cumsum([group.size for group in prior.groups])[:-1])):
-            usable = part[part > 1e-12 * power.max(initial=0.0)]
+            usable = part[part > _SEEN * power.max(initial=0.0)]
             if len(usable):
                 found[number] = max(found[number], size / float(np.sqrt(usable.min())))
         return found
@@ -253,21 +255,29 @@ class _Run:
             errors.append(Errors(item.observable, item.times, item.values - mean, np.sqrt(variance), slopes))
         return found, errors
 
-    def innovations(self) -> list[Errors]:
-        """Return errors one measurement ahead: where something unknown drives, those of a free run go together."""
+    def runs(self) -> Iterator[tuple[Sequence[Series], _Again]]:
+        """Yield runs of the record, or all of it as one, each with what takes its measurements in their turn.
+
+        Channels that are given come before all others.
+        """
         setup, series, engine = self.setup(self.record), self.record.series, self.fit.choice.name
         change = {"noise": np.zeros(0), "mode_deviations": self.starts(setup)}
         order = [item.observable for item in series]
         first = frozenset(order.index(name) for name in self.known)
-        parts: dict[str, list[Errors]] = {item.observable: [] for item in self.targets}
         for run in [series] if is_filtered(engine, setup.prior) and not first else runs_of(series):
 
             def again(hyper: Hyperparameters, run: Sequence[Series] = run) -> Turns | None:
                 return take_turns(engine, setup.prior, run, replace(hyper, **change), first)
 
-            def answer(
-                hyper: Hyperparameters, again: Callable[[Hyperparameters], Turns | None] = again
-            ) -> Array | None:
+            yield run, again
+
+    def innovations(self) -> list[Errors]:
+        """Return errors one measurement ahead: where something unknown drives, those of a free run go together."""
+        order = [item.observable for item in self.record.series]
+        parts: dict[str, list[Errors]] = {item.observable: [] for item in self.targets}
+        for _, again in self.runs():
+
+            def answer(hyper: Hyperparameters, again: _Again = again) -> Array | None:
                 own = again(hyper)
                 return None if own is None else own.innovations * own.deviations
 
@@ -284,28 +294,21 @@ class _Run:
                 own.append(Errors(name, turns.times[rows], values, wide, moves[:, rows], innovations=True))
         return [join_errors(own) for own in parts.values() if own]
 
-    def ahead(self, steps: Sequence[int | str]) -> dict[str, dict[int | str, Ahead]]:
+    def ahead(self, steps: Iterable[int | str]) -> dict[str, dict[int | str, Ahead]]:
         """Return how good predictions so far ahead are, by observable."""
         leads = {step: read_ahead(step, self.fit.clock.unit) for step in steps}
         if not leads:
             return {}
-        setup, series = self.setup(self.record), self.record.series
-        change = {"noise": np.zeros(0), "mode_deviations": self.starts(setup)}
-        order = [item.observable for item in series]
-        first = frozenset(order.index(name) for name in self.known)
+        order = [item.observable for item in self.record.series]
+        first = [order.index(name) for name in self.known]
         bands = self.bands(list(leads.values()))
         wanted = [(order.index(item.observable), band) for item in self.targets for band in bands[item.observable]]
         parts: dict[tuple[str, int | str], list[Array]] = {}
-        engine = self.fit.choice.name
-        for run in [series] if is_filtered(engine, setup.prior) and not first else runs_of(series):
-
-            def again(hyper: Hyperparameters, run: Sequence[Series] = run) -> Turns | None:
-                return take_turns(engine, setup.prior, run, replace(hyper, **change), first)
-
+        for run, again in self.runs():
             turns = again(self.fit.hyperparameters)
             if turns is None:
                 return {}
-            count = int(np.isin(turns.observables, list(first)).sum())
+            count = int(np.isin(turns.observables, first).sum())
             both = predict_within(self.fit.uncertainty, turns, again, wanted, self.fit.share_left, count)
             for (item, step), (number, band), own in zip(product(self.targets, leads), wanted, both, strict=True):
                 # Where nothing is known of the initial state, nothing can be predicted.

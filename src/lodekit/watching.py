@@ -14,9 +14,8 @@ from lodekit.data.tables.table import Plan
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.online import Stream
-from lodekit.prior.observables import ObservableReader
+from lodekit.reading import column_checks
 from lodekit.rereading import file_options, recall_names
-from lodekit.system.dimensions import unit_check
 
 __all__ = ["Watch"]
 
@@ -60,7 +59,7 @@ class Watch:
             Whether the end of a file is the end; pipes have an end of their own.
         """
         system = self.gp.system
-        checks: dict[str, Any] = {"check": ObservableReader(system).read, "check_units": unit_check(system)}
+        checks = column_checks(system)
 
         def ask(names: Sequence[str]) -> Request:
             places = {**recall_names(self.gp, names), **(columns or {})}

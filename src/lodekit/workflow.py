@@ -184,16 +184,14 @@ def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
 def _read_data(file: SystemFile, data: Any, **how: Any) -> Source:
     """Return the measurements of a system file: in its units, with the noise that it says."""
     from lodekit.data.sources import read_source
-    from lodekit.prior.observables import ObservableReader
-    from lodekit.system.dimensions import unit_check
+    from lodekit.reading import column_checks
 
     return read_source(
         data,
         channels=file.system.plain_channels,
         noise_std=file.noise if isinstance(file.noise, dict) else None,
         units={name: unit for name, unit in file.units.items() if name in (*file.system.plain_channels, "t")},
-        check=ObservableReader(file.system).read,
-        check_units=unit_check(file.system, file.units),
+        **column_checks(file.system, file.units),
         **how,
     )
 

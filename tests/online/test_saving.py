@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,10 @@ def test_states_that_do_not_belong_together_are_refused(model: lk.LODEGP, saved:
     state, arrays, _ = unpack(saved)
     for name in ("mean", "root", "sums", "input_0"):
         pack(saved, state, arrays | {name: arrays[name] * np.nan})
+        with pytest.raises(lk.LodekitError, match="not a complete state"):
+            model.stream(resume=saved)
+    for wrong in ({"rows": math.inf}, {"time": 10**400}, {"settings": {"false_alarms": 10**400, "shift": 1.0}}):
+        pack(saved, state | wrong, arrays)
         with pytest.raises(lk.LodekitError, match="not a complete state"):
             model.stream(resume=saved)
     pack(saved, state | {"format": 99}, arrays)

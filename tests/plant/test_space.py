@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import signal
 
 import lodekit as lk
+from lodekit.plant.roots import order_roots
 from lodekit.plant.space import FittedStateSpace
 from lodekit.plant.transfer import TransferFunction, pade
 
@@ -168,3 +169,20 @@ def test_a_fit_gives_its_state_space_with_the_errors_of_its_parameters() -> None
     with pytest.raises(lk.LodekitError, match=r"expected inputs=.*channels are y, u"):
         free.state_space()
     assert free.transfer_function("y", "u").gain.value == pytest.approx(free.parameters_["K"].value)
+
+
+def test_poles_are_in_order_in_any_unit_of_time() -> None:
+    """Rounding to so many places, and not digits, once left those of slow systems in any order."""
+    found = order_roots(np.array([-3e-14, -1e-14 - 2e-14j, -1e-14 + 2e-14j]), np.zeros((1, 3)), np.eye(1))
+    assert [each.value for each in found] == [-1e-14 + 2e-14j, -1e-14 - 2e-14j, -3e-14]
+
+
+def test_on_a_pole_the_response_is_infinite() -> None:
+    space = make("x' = k*u", {"k": 2.0}, {"u": "hold"})(np.array([2.0]))
+    assert space.transfer_function("x", "u").at([0.0, 1.0]) == pytest.approx([np.inf, -2j])
+    assert space.frequency_response("x", "u", 1.0)[0] == pytest.approx([-2j])
+    for wrong, said in (([0.0], "a pole lies on"), (["low"], "expected numbers for frequencies")):
+        with pytest.raises(lk.LodekitError, match=said):
+            space.frequency_response("x", "u", wrong)
+    with pytest.raises(lk.LodekitError, match="unknown matrix 'A'; expected one of F"):
+        space.slopes("A")

@@ -176,8 +176,7 @@ def simulate(
             )
         deliver(format_columns(_respond(source, inputs, (state, record), (start, stop, count))), out)
         return
-    # Equations may be longer than any name of a file.
-    if os.path.isdir(source) or Path(source).suffix == ".lodekit":
+    if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
         raise LodekitError(
             f"expected a file of inputs beside the fitted model, such as lodekit simulate {source} inputs.csv, got none"
         )

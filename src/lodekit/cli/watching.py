@@ -17,6 +17,7 @@ import typer
 
 from lodekit.cli.app import JsonOption, say
 from lodekit.errors import LodekitError
+from lodekit.wording import count
 from lodekit.workflow import read_model
 
 if TYPE_CHECKING:
@@ -103,11 +104,7 @@ def _show(
     sys.stdout.flush()
     for note in own.take_notes():
         say(note)
-    say(f"{_count(stream.rows, 'row')}, {_count(stream.alarms, 'alarm')}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    say(f"{count(stream.rows, 'row')}, {count(stream.alarms, 'alarm')}")
 
 
 def _as_file(data: str) -> Path:

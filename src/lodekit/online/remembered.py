@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Remembered"]
+__all__ = ["Remembered", "resolution_at"]
 
 T = TypeVar("T")
 #: How many lengths are remembered: a stream that has more has no steps that come again.

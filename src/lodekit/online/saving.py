@@ -90,7 +90,7 @@ def load_moment(
         raise StorageError(f"{path} belongs to a stream of another model; expected the one that it was saved with")
     try:
         return _read(values, arrays, sizes, plant)
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise StorageError(f"{path} is not a complete state of a stream: {problem}") from None
 
 

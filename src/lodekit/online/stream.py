@@ -23,6 +23,7 @@ from lodekit.online.moment import Innovation, Moment
 from lodekit.online.readings import Readings
 from lodekit.online.remembered import Remembered, resolution_at
 from lodekit.online.saving import save_moment
+from lodekit.wording import count
 
 __all__ = ["Stream"]
 
@@ -78,8 +79,8 @@ class Stream:
         self._asked: dict[tuple[str, ...], Readings] = {}
 
     def __repr__(self) -> str:
-        counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((self.rows, "row"), (self.alarms, "alarm"))]
-        return f"Stream({', '.join(self.observables)}; {counts[0]}, t = {self.time}, {counts[1]})"
+        rows, alarms = count(self.rows, "row"), count(self.alarms, "alarm")
+        return f"Stream({', '.join(self.observables)}; {rows}, t = {self.time}, {alarms})"
 
     @property
     def time(self) -> float | None:
@@ -215,8 +216,9 @@ class Stream:
         return leap, response, (lead, own_lead)
 
     def _read_time(self, t: Any) -> float:
-        if isinstance(t, float | int) and not isinstance(t, bool):
-            time = float(t)
+        # Most rows come with a plain number, which needs no arrays.
+        if isinstance(t, float):
+            time = t
         else:
             times = self.fit.times([t] if np.ndim(t) == 0 else t)
             if times.shape != (1,):
@@ -238,8 +240,10 @@ class Stream:
         for name, value in (y or {}).items():
             number = self._index.get(name)
             if number is None:
-                if name not in self._kinds or name in given:
+                if name not in self._kinds:
                     raise self._unknown(name)
+                if name in given:
+                    raise DataError(f"the input {name} stands in y and in inputs; expected it in one of them")
                 given[name] = value
                 continue
             found = _read_value(name, value)
@@ -367,7 +371,7 @@ def _read_value(name: str, value: Any) -> float | None:
         raise DataError(f"expected a number for {name}, got {value!r}")
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise DataError(f"expected a number for {name}, got {type(value).__name__}") from None
     if math.isnan(number):
         return None

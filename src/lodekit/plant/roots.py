@@ -18,6 +18,10 @@ Complex = NDArray[np.complex128]
 _SAME = 1e-7
 #: Below this, left and right eigenvectors are orthogonal: a repeated root, which has no derivative.
 _REPEATED = 1e-7
+#: Roots this many times as large as the entries of the matrix are infinite, but for rounding.
+_INFINITE = 1e10
+#: An imaginary part below this, relative to the root, is rounding.
+_REAL = 1e-12
 
 
 def find_roots(M: Array, E: Array, dM: Array, dE: Array) -> tuple[Complex, Complex]:
@@ -33,7 +37,7 @@ def find_roots(M: Array, E: Array, dM: Array, dE: Array) -> tuple[Complex, Compl
         return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
     values, left, right = eig(M, E, left=True, right=True)
     size = max(float(np.abs(M).max()), 1.0)
-    finite = np.isfinite(values) & (np.abs(values) < 1e10 * size)
+    finite = np.isfinite(values) & (np.abs(values) < _INFINITE * size)
     roots, slopes = [], []
     for k in np.flatnonzero(finite):
         y, x = left[:, k].conj(), right[:, k]
@@ -100,7 +104,7 @@ def time_constants(poles: Complex, slopes: Complex, covariance: Array) -> tuple[
     """
     found = []
     for k, pole in enumerate(poles):
-        size, is_real = abs(pole), abs(pole.imag) <= 1e-12 * abs(pole)
+        size, is_real = abs(pole), abs(pole.imag) <= _REAL * abs(pole)
         if not is_real and pole.imag < 0:
             continue
         if not size:
@@ -121,11 +125,12 @@ def order_roots(roots: Complex, slopes: Complex, covariance: Array) -> tuple[Unc
         With derivatives in the parameters.
     covariance : array, shape (p, p)
     """
-    order = sorted(range(len(roots)), key=lambda k: (round(float(abs(roots[k])), 12), -roots[k].imag))
+    # Both of a pair are as far from zero, but for rounding, whatever the unit of time.
+    order = sorted(range(len(roots)), key=lambda k: (float(f"{abs(roots[k]):.11e}"), -roots[k].imag))
     errors = spreads(slopes, covariance)
     found = []
     for k in order:
-        real = abs(roots[k].imag) <= 1e-12 * abs(roots[k])
-        value = complex(roots[k].real, 0.0) if real else complex(roots[k])
-        found.append(Uncertain(value, float(errors[0][k]), 0.0 if real else float(errors[1][k])))
+        is_real = abs(roots[k].imag) <= _REAL * abs(roots[k])
+        value = complex(roots[k].real, 0.0) if is_real else complex(roots[k])
+        found.append(Uncertain(value, float(errors[0][k]), 0.0 if is_real else float(errors[1][k])))
     return tuple(found)

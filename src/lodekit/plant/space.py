@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.arguments import read_times
+from lodekit.arguments import read_numbers, read_times
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
@@ -59,13 +59,14 @@ class FittedStateSpace:
         return ScalarTable(self.exact.ring, self.exact.scalars).evaluate(self.theta)
 
     def _take(self, name: str, part: Array) -> Array:
+        """Return one of the matrices out of all their entries, or out of the derivatives of these."""
         start = 0
         for other, shape in self.exact.shapes.items():
             stop = start + int(np.prod(shape))
             if other == name:
                 return part[..., start:stop].reshape(*part.shape[:-1], *shape)
             start = stop
-        raise KeyError(name)
+        raise LodekitError(f"unknown matrix {name!r}; expected one of {', '.join(self.exact.shapes)}")
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -122,11 +123,15 @@ class FittedStateSpace:
         return self._take(name, self._table[1])
 
     @cached_property
+    def _eigenvalues(self) -> tuple[Complex, Complex]:
+        """Those of F, shape (s,), and their derivatives in the parameters, (p, s)."""
+        slopes = self.slopes("F")
+        return find_roots(self.F, np.eye(len(self.F)), slopes, np.zeros_like(slopes))
+
+    @cached_property
     def poles(self) -> tuple[Uncertain, ...]:
         """The eigenvalues of F, in the order of their distance from zero."""
-        empty = np.zeros((len(self.theta), *self.F.shape))
-        roots, slopes = find_roots(self.F, np.eye(len(self.F)), self.slopes("F"), empty)
-        return order_roots(roots, slopes, self.covariance)
+        return order_roots(*self._eigenvalues, self.covariance)
 
     def to_scipy(self) -> Any:
         """Return a ``scipy.signal.StateSpace``; raise where an input is delayed or acts by its slope."""
@@ -171,10 +176,12 @@ class FittedStateSpace:
             In radians per unit of time.
         """
         row, columns = self._columns(output, input)
-        s = 1j * np.asarray(frequencies, dtype=float)
-        unit = np.eye(len(self.F))
+        s = 1j * read_numbers("frequencies", frequencies)
         h, d_h = self.H[row].astype(complex), self.slopes("H")[:, row]
-        inverse = np.linalg.inv(s[:, None, None] * unit - self.F)
+        try:
+            inverse = np.linalg.inv(s[:, None, None] * np.eye(len(self.F)) - self.F)
+        except np.linalg.LinAlgError:
+            raise LodekitError("a pole lies on one of these frequencies, where the response is infinite") from None
         left = h @ inverse
         total, slopes = np.zeros(len(s), dtype=complex), np.zeros((len(self.theta), len(s)), dtype=complex)
         for j in columns:
@@ -197,13 +204,19 @@ class FittedStateSpace:
         output, input : str
             A channel that responds, and an input.
         times : array-like, shape (n,)
-            Ascending.
+            In any order.
         """
         row, columns = self._columns(output, input)
         if self.D1[row, columns].any():
             raise LodekitError(f"{output} responds to the slope of {input}, which is infinite at a step")
         asked = read_times(times)
-        matrices = StateMatrices(self.F, self.G[:, columns], self.H[row : row + 1], *self._through(row, columns))
+        matrices = StateMatrices(
+            self.F,
+            self.G[:, columns],
+            self.H[row : row + 1],
+            self.D[row : row + 1][:, columns],
+            self.D1[row : row + 1][:, columns],
+        )
         changes = StateMatrices(
             self.slopes("F"),
             self.slopes("G")[:, :, columns],
@@ -220,9 +233,6 @@ class FittedStateSpace:
         jacobian = found.jacobian(changes, self.slopes("delays")[:, columns])[:, 0]
         errors[order] = spreads(jacobian, self.covariance)[0]
         return values, errors
-
-    def _through(self, row: int, columns: list[int]) -> tuple[Array, Array]:
-        return self.D[row : row + 1][:, columns], self.D1[row : row + 1][:, columns]
 
     def transfer_function(self, output: str, input: str) -> TransferFunction:
         """Return how one channel responds to one input, as a ratio of polynomials with a dead time.
@@ -245,7 +255,7 @@ class FittedStateSpace:
         zeros, d_zeros = find_zeros(
             (self.F, G, H, D[row], D1[row]), (self.slopes("F"), dG, dH, dD[:, row], dD1[:, row])
         )
-        poles, d_poles = find_roots(self.F, np.eye(len(self.F)), self.slopes("F"), np.zeros_like(self.slopes("F")))
+        poles, d_poles = self._eigenvalues
         kept_zeros, kept_poles = cancel(zeros, poles)
         zeros, d_zeros = zeros[kept_zeros], d_zeros[:, kept_zeros]
         poles, d_poles = poles[kept_poles], d_poles[:, kept_poles]

@@ -52,7 +52,7 @@ class TransferFunction:
     time_unit: str = ""
 
     def at(self, frequencies: ArrayLike) -> NDArray[np.complex128]:
-        """Return the frequency response, dead time included.
+        """Return the frequency response, dead time included; infinite on a pole.
 
         Parameters
         ----------
@@ -60,8 +60,10 @@ class TransferFunction:
             In radians per unit of time.
         """
         s = 1j * np.asarray(frequencies, dtype=float)
-        found = np.polyval(self.numerator, s) / np.polyval(self.denominator, s)
-        return np.asarray(found * np.exp(-s * self.delay.value))
+        below = np.polyval(self.denominator, s)
+        is_pole = below == 0
+        found = np.polyval(self.numerator, s) / np.where(is_pole, 1.0, below) * np.exp(-s * self.delay.value)
+        return np.where(is_pole, np.inf, found)
 
     def to_scipy(self, *, order: int | None = None) -> Any:
         """Return a ``scipy.signal.TransferFunction``, without the dead time, or with it approximated.
