@@ -167,7 +167,7 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
     """
     if len(polynomial) < 2:
         return []
-    if any(ring.reducible(element) for element in polynomial):
+    if any(ring.involves_roots(element) for element in polynomial):
         parts = _square_free_parts(ring, polynomial)
     elif isinstance(ring.one, fmpz):
         _, found = fmpz_poly(list(polynomial)).factor()
@@ -236,7 +236,10 @@ def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
 def specialize(
     ring: ScalarRing, polynomial: Sequence[Element], values: Mapping[str, Fraction]
 ) -> tuple[ScalarRing, Polynomial]:
-    """Return the ring that is left of `ring` at rational `values`, and a multiple of the `polynomial` in it."""
+    """Return the ring that is left of `ring` at rational `values`, and a multiple of the `polynomial` in it.
+
+    Parameters without a value must not occur in the polynomial.
+    """
     target = ScalarRing((), ring.constants)
     count = len(ring.constants)
     points = [Fraction(values.get(name, 0)) for name in ring.parameters]
