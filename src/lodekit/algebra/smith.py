@@ -231,7 +231,7 @@ def _merge(
 
 
 def invert_right(image: OperatorMatrix, right: OperatorMatrix, diagonal: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return ``V^-1`` from `image`, U A, and V = `right` with ``U A V = D``, where the d_i on the `diagonal` are not zero.
+    """Return ``V^-1`` from U A, the `image`, and V = `right` with ``U A V = D``; the `diagonal` holds the d_i.
 
     Its first rows are those of U A divided by the d_i.
     """
