@@ -251,6 +251,7 @@ def plain(node: ET.Element) -> str:
         ("x' = 1e-9*exp(-2*t)*sin(3*t) + sqrt(2)*pi*t", "x′=10^[−9] e^[−2 t] sin\u2061(3 t)+√(2) π t"),
         ("x' = y - (u - x) - 2*(-y)", "x′=y−(u−x)−2 (−y)"),
         ("x' = -(-y)", "x′=y"),
+        (f"x' = 0.{'1' * 40}*y + 1{'2' * 40}*u", f"x′=0.{'1' * 40} y+1.{'2' * 40}·10^[40] u"),
     ],
 )
 def test_equations_are_typeset_as_they_were_written(text: str, shown: str) -> None:

@@ -13,15 +13,15 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
 
 
-def join_words(items: Sequence[str]) -> str:
-    """Return a list in a sentence.
+def join_words(items: Sequence[str], word: str = "and") -> str:
+    """Return a list of `items` in a sentence, with a `word` before the last.
 
     Examples
     --------
-    >>> join_words(["a", "b", "c"]), join_words(["a", "b"])
-    ('a, b and c', 'a and b')
+    >>> join_words(["a", "b", "c"]), join_words(["a", "b"], "or")
+    ('a, b and c', 'a or b')
     """
-    return " and ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} and {items[-1]}"
+    return f" {word} ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} {word} {items[-1]}"
 
 
 def sentence(text: str) -> str:

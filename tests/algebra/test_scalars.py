@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from lodekit.algebra.constants import Constant, format_rational
+from lodekit.algebra.sampling import random_points
 from lodekit.algebra.scalars import Scalar, ScalarRing
 from lodekit.errors import AlgebraError
 
@@ -31,6 +32,15 @@ def test_nested_roots_are_cleared_together() -> None:
 def test_sine_and_cosine_know_each_other() -> None:
     sine, cosine = RING.constant(SIN), RING.constant(COS)
     assert sine * sine + cosine * cosine == RING.rational(1)
+
+
+@pytest.mark.parametrize("times_pi", [False, True])
+def test_random_points_respect_the_squares_of_roots_and_sines(times_pi: bool) -> None:
+    sine = Constant("sin", Fraction(1, 5), times_pi)
+    ring = ScalarRing(("a",), (sine.cosine, sine, ROOT2))
+    field, (cosine, value, root, _) = next(random_points(ring))
+    assert value**2 + cosine**2 == field.one
+    assert root**2 == field.integer(2)
 
 
 def test_equal_values_have_equal_hashes_however_they_were_made() -> None:

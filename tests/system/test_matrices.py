@@ -74,6 +74,13 @@ def test_state_space_from_numpy_reads_floats_by_their_shortest_form_and_says_so(
     assert "shortest decimal" in str(system)
 
 
+def test_a_data_frame_is_the_matrix_that_it_shows() -> None:
+    pandas = pytest.importorskip("pandas")
+    entries = [[0, 1], [-2, -3]]
+    frame = pandas.DataFrame(entries, columns=["position", "speed"], index=["a", "b"])
+    assert lk.System.from_state_space(frame) == lk.System.from_state_space(entries)
+
+
 def test_float32_and_other_number_types_are_read_as_meant() -> None:
     rows = [[np.float32(0.1), Fraction(1, 3)], [Decimal("0.25"), np.int64(4)]]
     system = lk.System.from_state_space(rows)

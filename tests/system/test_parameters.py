@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import lodekit as lk
@@ -36,11 +37,24 @@ def test_limits_combine() -> None:
         ({"fixed": "3"}, "expected a number"),
         ({"positive": True, "bounds": (0, 5), "fixed": 0}, "above zero and within 0 to 5"),
         ({"positive": "yes"}, "positive=True"),
+        ({"prior": [5, 1]}, "expected prior=Normal"),
+        ({"prior": np.array([5, 1])}, "expected prior=Normal"),
+        ({"prior": "channels"}, "goes with the model"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, object], match: str) -> None:
     with pytest.raises(ParameterError, match=match):
         lk.Parameter(**options)  # type: ignore[arg-type]
+
+
+def test_priors_are_made_again_whatever_the_order_in_which_their_numbers_were_kept() -> None:
+    definition = lk.Parameter(prior=lk.LogNormal(3, 0.5)).definition()
+    definition["prior"] = dict(reversed(definition["prior"].items()))
+    assert lk.Parameter.from_definition(definition).prior == lk.LogNormal(3, 0.5)
+
+
+def test_masses_of_log_normal_priors_are_told_over_the_whole_range_of_floats() -> None:
+    assert lk.LogNormal(1e300, 1).log_mass(1e-30, 1e300) == pytest.approx(math.log(0.5))
 
 
 def test_ways_to_declare() -> None:

@@ -133,6 +133,8 @@ def test_disturbances_are_further_columns() -> None:
         ("x' = u", ["w"], ["unknown input 'w'", "x, u"]),
         ("x' = u", {"u": "step"}, ["'hold' or 'linear'", "'step'"]),
         ("x' = u", 3, ["as names", "int"]),
+        ("x' = u", [["u"]], ["unknown input ['u']", "x, u"]),
+        ("x' = u", {"u": ["hold"]}, ["'hold' or 'linear'", "got ['hold']"]),
     ],
 )
 def test_refusals_name_what_is_wrong_and_what_to_do(text: str, inputs: object, words: list[str]) -> None:
@@ -140,6 +142,13 @@ def test_refusals_name_what_is_wrong_and_what_to_do(text: str, inputs: object, w
         lk.System(text).state_space(inputs)  # type: ignore[arg-type]
     for word in words:
         assert word in str(caught.value)
+
+
+def test_names_of_states_and_of_s_are_found_whatever_is_taken() -> None:
+    plant = lk.System("x' = q; q' = state_a - x").state_space(["state_a"])
+    assert str(plant).splitlines()[0] == "state__1 = x"
+    plant = lk.System("y' = -s*y + S*s_*u", parameters=["s", "S", "s_"]).state_space(["u"])
+    assert str(plant.transfer_function()) == "S*s_/(s + s__)"
 
 
 def test_hold_refused_for_a_second_derivative_does_not_offer_linear() -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from flint import fmpq, fmpq_mat, fmpz_mpoly_ctx, nmod_mat, nmod_poly
+from flint import fmpq, fmpq_mat, nmod_mat, nmod_poly
 
 from lodekit.algebra.finite_field import Element, FiniteField
-from lodekit.algebra.polynomials import Polynomial, factor, primitive, trim
+from lodekit.algebra.polynomials import Polynomial, factor, from_multivariate, primitive, to_multivariate
 from lodekit.algebra.reduction import MAX_PRODUCTS, Vector, leading_position, too_large
 from lodekit.algebra.sampling import image, random_points
 from lodekit.algebra.scalars import MAX_FACTORED, ScalarRing
@@ -25,9 +25,12 @@ from lodekit.errors import AlgebraError
 
 __all__ = ["count_states", "elementary_divisors", "forced_positions"]
 
+#: How many terms a row of minors may have: a determinant that is longer would not be factored anyway.
+MAX_IN_ROW = 10 * MAX_FACTORED
+
 
 def count_states(equations: Sequence[Vector]) -> int:
-    """Return how many initial numbers the solutions of `equations` in Popov form need, as many as there are channels.
+    """Return how many initial numbers fix a solution of `equations` in Popov form, as many of them as channels.
 
     Examples
     --------
@@ -75,7 +78,8 @@ def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[t
 
 
 def _blocks(matrix: list[list[Element]], field: FiniteField, part: nmod_poly, count: int, largest: int) -> list[int]:
-    """Return the sizes of the blocks of a factor, largest first; together they make up its exponent."""
+    """Return the sizes of the blocks of a factor, largest first; together they make up its exponent, the `count`."""
+    # Without ranks, where all blocks have size one, or what the largest leaves has room for one at most.
     if largest in (0, 1) or count - largest < 2:
         sizes = [largest] * (count // largest) if largest == 1 else [largest, count - largest]
         return [size for size in sizes if size]
@@ -98,10 +102,10 @@ def _blocks(matrix: list[list[Element]], field: FiniteField, part: nmod_poly, co
 def _states(equations: Sequence[Vector], values: Sequence[Vector]) -> list[list[Element]]:
     """Return M of ``s' = M s`` over a field in which the equations have these values; derivatives ascend."""
     width = len(equations)
-    shifts = [0] * width
-    rows = {leading_position(row, shifts): value for row, value in zip(equations, values, strict=True)}
-    degrees = [len(equations[i][leading_position(equations[i], shifts)]) - 1 for i in range(width)]
-    degree = {leading_position(row, shifts): degrees[i] for i, row in enumerate(equations)}
+    # Each channel has one row of its own, which holds its highest derivative.
+    owners = [leading_position(row, [0] * width) for row in equations]
+    rows = dict(zip(owners, values, strict=True))
+    degree = {channel: len(row[channel]) - 1 for channel, row in zip(owners, equations, strict=True)}
     start, offset = {}, 0
     for channel in range(width):
         start[channel], offset = offset, offset + degree[channel]
@@ -132,15 +136,8 @@ def _characteristic(ring: ScalarRing, equations: Sequence[Vector]) -> Polynomial
 
 def _determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial:
     """Return the determinant by fraction-free elimination in Z[d, symbols]: all that occurs are minors."""
-    context = fmpz_mpoly_ctx.get([f"k{i}" for i in range(len(ring.names) + 1)], "lex")
-    matrix = [
-        [
-            context.from_dict({(k, *e): v for k, value in enumerate(entry) for e, v in ring.terms(value).items()})
-            for entry in row
-        ]
-        for row in rows
-    ]
-    size, previous = len(rows), context.constant(1)
+    matrix = [[to_multivariate(ring, entry) for entry in row] for row in rows]
+    size, previous = len(rows), to_multivariate(ring, [ring.one])
     for k in range(size - 1):
         _, i, j = min((len(matrix[i][j]), i, j) for i in range(k, size) for j in range(k, size) if matrix[i][j])
         matrix[k], matrix[i] = matrix[i], matrix[k]
@@ -149,11 +146,8 @@ def _determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial:
         pivot = matrix[k]
         for row in matrix[k + 1 :]:
             lengths = [len(pivot[k]) * len(row[j]) + len(row[k]) * len(pivot[j]) for j in range(k + 1, size)]
-            if max(lengths) > MAX_PRODUCTS or sum(len(entry) for entry in row) > 10 * MAX_FACTORED:
+            if max(lengths) > MAX_PRODUCTS or sum(len(entry) for entry in row) > MAX_IN_ROW:
                 raise too_large()
             row[k + 1 :] = [(pivot[k] * row[j] - row[k] * pivot[j]) // previous for j in range(k + 1, size)]
         previous = pivot[k]
-    powers: dict[int, dict[tuple[int, ...], int]] = {}
-    for exponents, value in matrix[-1][-1].to_dict().items():
-        powers.setdefault(int(exponents[0]), {})[tuple(int(e) for e in exponents[1:])] = int(value)
-    return trim([ring.from_terms(powers.get(k, {})) for k in range(max(powers, default=-1) + 1)])
+    return from_multivariate(ring, matrix[-1][-1])

@@ -80,7 +80,7 @@ def diagonal_by(operator: OperatorMatrix, right: OperatorMatrix) -> list[Polynom
     None where there is no such U: where the columns of A V, divided by their d_i, cannot be completed to U^-1.
     """
     image = operator @ right
-    divisors = [_content(image, j) for j in range(image.width)]
+    divisors = [_column_divisor(image, j) for j in range(image.width)]
     kept = [j for j, divisor in enumerate(divisors) if divisor]
     if not kept:
         return divisors
@@ -112,7 +112,7 @@ def with_transformation(
     return replace(parametrization, free=right.take_columns(free), modes=modes, chosen=inverse.take_rows(free))
 
 
-def _content(matrix: OperatorMatrix, column: int) -> Polynomial:
+def _column_divisor(matrix: OperatorMatrix, column: int) -> Polynomial:
     """Return the greatest common divisor of a column over K[d], as a canonical multiple."""
     total: Polynomial = []
     for row in matrix.rows:

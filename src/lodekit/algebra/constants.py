@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +20,7 @@ def format_rational(value: Fraction) -> str:
     ('9.81', '2/3', '1/1099511627776')
     """
     rest, digits = value.denominator, 0
+    # Each step is one more decimal place, as few as there can be.
     while rest % 5 == 0 or rest % 2 == 0:
         rest //= 10 if rest % 10 == 0 else 5 if rest % 5 == 0 else 2
         digits += 1
@@ -28,7 +29,7 @@ def format_rational(value: Fraction) -> str:
         top, bottom = str(fmpz(value.numerator)), str(fmpz(value.denominator))
         return top if bottom == "1" else f"{top}/{bottom}"
     text = str(fmpz(abs(value.numerator) * 10**digits // value.denominator)).zfill(digits + 1)
-    return ("-" if value < 0 else "") + f"{text[:-digits]}.{text[-digits:]}".rstrip("0")
+    return ("-" if value < 0 else "") + f"{text[:-digits]}.{text[-digits:]}"
 
 
 @dataclass(frozen=True, order=True)
@@ -63,6 +64,11 @@ class Constant:
             return f"{self.kind}({self.argument})"
         top, bottom = self.argument.numerator, self.argument.denominator
         return f"{self.kind}({'' if top == 1 else f'{top}*'}pi{'' if bottom == 1 else f'/{bottom}'})"
+
+    @property
+    def cosine(self) -> Constant:
+        """The cosine of the same angle: what the square of a sine is written in."""
+        return replace(self, kind="cos")
 
     def enclose(self) -> Any:
         """Return a ball (``arb``) that holds the value, at the current precision of FLINT."""

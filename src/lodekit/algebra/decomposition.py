@@ -15,11 +15,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from flint import fmpz, fmpz_mpoly_ctx, fmpz_poly
+from flint import fmpz, fmpz_poly
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
 from lodekit.algebra.pointwise import Exchanges, has_no_modes
-from lodekit.algebra.polynomials import Polynomial, add, divide_exactly, gcd, multiply, primitive, scale
+from lodekit.algebra.polynomials import (
+    Polynomial,
+    add,
+    divide_exactly,
+    from_multivariate,
+    gcd,
+    multiply,
+    primitive,
+    scale,
+    to_multivariate,
+)
 from lodekit.algebra.reduction import (
     ELIMINATE,
     Vector,
@@ -109,6 +119,7 @@ class Decomposition:
     def kernel(self) -> list[Vector]:
         """B: the minimal basis of the kernel."""
         if self.width - self.rank == 1 and self.ring.names and not self.ring.has_relations:
+            # With symbols in the coefficients, minors are much smaller than what the column stage makes on its way.
             return [_kernel_vector(self.ring, self.equations)]
         return self._column_stage[2]
 
@@ -279,15 +290,8 @@ def _kernel_vector(ring: ScalarRing, rows: Sequence[Vector]) -> Vector:
     Fraction-free Gauss-Jordan elimination in Z[d, symbols]; no Bezout coefficients occur.
     """
     size, width = len(rows), len(rows) + 1
-    context = fmpz_mpoly_ctx.get([f"k{i}" for i in range(len(ring.names) + 1)], "lex")
-    matrix = [
-        [
-            context.from_dict({(k, *e): v for k, value in enumerate(entry) for e, v in ring.terms(value).items()})
-            for entry in row
-        ]
-        for row in rows
-    ]
-    previous = context.constant(1)
+    matrix = [[to_multivariate(ring, entry) for entry in row] for row in rows]
+    previous = to_multivariate(ring, [ring.one])
     pivots: list[int] = []
     for k in range(size):
         choices = [
@@ -306,17 +310,12 @@ def _kernel_vector(ring: ScalarRing, rows: Sequence[Vector]) -> Vector:
                 ]
         previous = matrix[k][pivot]
     (free,) = set(range(width)) - set(pivots)
-    vector = [context.constant(0)] * width
+    vector = [to_multivariate(ring, [])] * width
     vector[free] = previous
     for k, pivot in enumerate(pivots):
         vector[pivot] = -matrix[k][free]
-    divisor = context.constant(0)
+    divisor = to_multivariate(ring, [])
     for entry in vector:
         divisor = divisor.gcd(entry)
-    result: Vector = []
-    for entry in vector:
-        powers: dict[int, dict[tuple[int, ...], int]] = {}
-        for exponents, value in (entry // divisor).to_dict().items():
-            powers.setdefault(int(exponents[0]), {})[tuple(int(e) for e in exponents[1:])] = int(value)
-        result.append([ring.from_terms(powers.get(k, {})) for k in range(max(powers, default=-1) + 1)])
+    result = [from_multivariate(ring, entry // divisor) for entry in vector]
     return primitive_vector(ring, result, result[leading_position(result, [0] * width)][-1])

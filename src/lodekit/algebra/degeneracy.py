@@ -82,8 +82,7 @@ def _denominator_factors(matrices: Sequence[OperatorMatrix], others: Iterable[El
     found: dict[tuple[tuple[tuple[int, ...], int], ...], Element] = {}
     for element in (*(bottom for matrix in matrices for bottom in matrix.denominators), *others):
         for factor in ring.parameter_factors(element):
-            if ring.involves_parameters(factor):
-                found[tuple(ring.terms(factor).items())] = factor
+            found[tuple(ring.terms(factor).items())] = factor
     return [found[key] for key in sorted(found, key=lambda terms: (len(terms), [-sum(e) for e, _ in terms], terms))]
 
 

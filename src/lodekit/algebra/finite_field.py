@@ -79,7 +79,7 @@ class FiniteField:
         return element
 
     def common_factor(self, first: Element, second: Element) -> Element:
-        """Return `first`, whatever `second` is, so that eliminations become monic."""
+        """Return `first`, whatever `second` is: in a field an elimination subtracts a quotient and scales nothing."""
         return first
 
     def content(self, elements: Iterable[Element]) -> Element:

@@ -18,11 +18,12 @@ from lodekit.errors import AlgebraError
 
 __all__ = ["Factor", "enclose_roots", "mode_factors"]
 
-#: Bits to which roots are enclosed before they are rounded to floats; doubled until the enclosure is tight enough.
+#: Bits that roots are computed with, doubled up to the most until each enclosure is tight: its width is a share of
+#: 2^-60 of the root, where a float tells 2^-53.
 _BITS = 96
 _MOST_BITS = 1 << 14
 _TIGHT_BITS = 60
-#: Where a polynomial has imaginary roots, a real part that still holds zero at this precision is zero.
+#: Where a polynomial may have imaginary roots, a real part that still holds zero at this precision is zero.
 _VANISHING_BITS = 768
 
 
@@ -103,14 +104,14 @@ def _isolate(ring: ScalarRing, polynomial: Polynomial) -> list[complex]:
     """Return the roots of a square-free polynomial without parameters."""
     zeros = next(power for power, element in enumerate(polynomial) if element)
     rest = polynomial[zeros:]
-    # Imaginary roots are those that even and odd part share.
+    # Even and odd part share the roots whose negatives are roots as well: the imaginary ones are among these.
     even = [value if power % 2 == 0 else ring.zero for power, value in enumerate(rest)]
     odd = [value if power % 2 else ring.zero for power, value in enumerate(rest)]
-    has_imaginary = len(gcd(ring, trim(even), trim(odd))) > 1
+    may_be_imaginary = len(gcd(ring, trim(even), trim(odd))) > 1
     bits = _BITS
     while True:
         with flint_context.workprec(bits):
-            roots = _roots_at_precision(ring, rest, has_imaginary=has_imaginary)
+            roots = _roots_at_precision(ring, rest, may_be_imaginary=may_be_imaginary)
         if roots is not None:
             return [*roots, *([0j] * zeros)]
         bits *= 2
@@ -118,7 +119,7 @@ def _isolate(ring: ScalarRing, polynomial: Polynomial) -> list[complex]:
             raise AlgebraError("the roots of a mode could not be separated, even with 16,000 bits")
 
 
-def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, has_imaginary: bool) -> list[complex] | None:
+def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, may_be_imaginary: bool) -> list[complex] | None:
     """Return rounded roots, or None where the current precision is not enough."""
     if len(polynomial) < 2:
         return []
@@ -134,7 +135,7 @@ def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, has_imagina
     for ball in balls:
         mirrored = acb(ball.real, -ball.imag)
         is_real = sum(1 for other in balls if other.overlaps(mirrored)) == 1 and ball.imag.contains(0)
-        real = _round(ball.real, may_vanish=has_imaginary)
+        real = _round(ball.real, may_vanish=may_be_imaginary)
         imaginary = 0.0 if is_real else _round(ball.imag, may_vanish=False)
         if real is None or imaginary is None:
             return None

@@ -107,7 +107,7 @@ class OperatorMatrix:
 
     @classmethod
     def diagonal(cls, ring: ScalarRing, values: Sequence[Scalar], variable: str = "d") -> OperatorMatrix:
-        """Return the square matrix over `ring` with field elements, the `values`, on its diagonal; `variable` is d."""
+        """Return the square matrix over `ring` with field elements, the `values`, on its diagonal; d is `variable`."""
         size = len(values)
         rows: list[Vector] = [[[v.numerator] if i == j else [] for j in range(size)] for i, v in enumerate(values)]
         return cls(ring, rows, [value.denominator for value in values], size, variable)

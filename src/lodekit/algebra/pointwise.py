@@ -13,6 +13,7 @@ from functools import cached_property
 
 from flint import nmod_mat, nmod_poly
 
+from lodekit.algebra.reduction import Vector
 from lodekit.algebra.sampling import image, random_points
 from lodekit.algebra.scalars import ScalarRing
 
@@ -36,13 +37,14 @@ class Exchanges:
     """
 
     ring: ScalarRing
-    equations: list[list[list[object]]]
+    equations: list[Vector]
     width: int
 
     @cached_property
     def _reduced(self) -> tuple[int, dict[int, int], list[list[int]]]:
         """The prime, the equation that determines each channel which is not free, and all equations solved for them."""
         field, points = next(random_points(self.ring, seed=1))
+        # A point in d as well: any number that has nothing to do with the equations.
         d = field.integer(0x9E3779B97F4A7C15)
         values = []
         for row in self.equations:
@@ -105,7 +107,7 @@ class Exchanges:
         return tuple(found)
 
 
-def has_no_modes(ring: ScalarRing, equations: Sequence[Sequence[list[object]]], width: int) -> bool:
+def has_no_modes(ring: ScalarRing, equations: Sequence[Vector], width: int) -> bool:
     """Return whether a point proves that the equations leave no mode; no proof was found where it is False.
 
     The determinants of the equations times random matrices are combinations of the maximal minors: where two of them

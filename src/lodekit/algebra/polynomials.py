@@ -22,6 +22,7 @@ __all__ = [
     "extended_gcd",
     "factor",
     "format_polynomial",
+    "from_multivariate",
     "gcd",
     "multiply",
     "primitive",
@@ -29,6 +30,7 @@ __all__ = [
     "roots_modulo",
     "scale",
     "specialize",
+    "to_multivariate",
     "trim",
 ]
 
@@ -165,7 +167,7 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
     """
     if len(polynomial) < 2:
         return []
-    if any(ring.reducible(element) for element in polynomial):
+    if any(ring.involves_roots(element) for element in polynomial):
         parts = _square_free_parts(ring, polynomial)
     elif isinstance(ring.one, fmpz):
         _, found = fmpz_poly(list(polynomial)).factor()
@@ -192,22 +194,35 @@ def _square_free_parts(ring: ScalarRing, polynomial: Sequence[Element]) -> list[
 
 def _factor_with_symbols(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
     """Factor in Z[d, symbols] and keep what contains d (Gauss's lemma)."""
+    whole = to_multivariate(ring, polynomial)
+    check_factorable(len(whole))
+    parts = [(from_multivariate(ring, part), int(count)) for part, count in whole.factor()[1]]
+    return [(part, count) for part, count in parts if len(part) > 1]
+
+
+def to_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> Element:
+    """Return a `polynomial` in d over `ring`, whose coefficients have symbols, as one of FLINT's in d and all symbols.
+
+    Its divisions and greatest common divisors are those of Z[d, symbols]; relations of constants are not known there.
+    """
     context = fmpz_mpoly_ctx.get([f"v{i}" for i in range(len(ring.names) + 1)], "lex")
-    terms = {
-        (power, *exponents): value
-        for power, element in enumerate(polynomial)
-        for exponents, value in ring.terms(element).items()
-    }
-    check_factorable(len(terms))
-    parts = []
-    for part, count in context.from_dict(terms).factor()[1]:
-        degree = int(part.degrees()[0])
-        if degree:
-            powers: list[dict[tuple[int, ...], int]] = [{} for _ in range(degree + 1)]
-            for exponents, value in part.to_dict().items():
-                powers[int(exponents[0])][tuple(int(e) for e in exponents[1:])] = int(value)
-            parts.append(([ring.from_terms(power) for power in powers], int(count)))
-    return parts
+    return context.from_dict(
+        {
+            (power, *exponents): value
+            for power, element in enumerate(polynomial)
+            for exponents, value in ring.terms(element).items()
+        }
+    )
+
+
+def from_multivariate(ring: ScalarRing, element: Element) -> Polynomial:
+    """Return the polynomial in d over `ring` that an `element` made by `to_multivariate` stands for."""
+    if not element:
+        return []
+    powers: list[dict[tuple[int, ...], int]] = [{} for _ in range(int(element.degrees()[0]) + 1)]
+    for exponents, value in element.to_dict().items():
+        powers[int(exponents[0])][tuple(int(e) for e in exponents[1:])] = int(value)
+    return [ring.from_terms(power) for power in powers]
 
 
 def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
@@ -221,7 +236,10 @@ def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:
 def specialize(
     ring: ScalarRing, polynomial: Sequence[Element], values: Mapping[str, Fraction]
 ) -> tuple[ScalarRing, Polynomial]:
-    """Return the ring that is left of `ring` at rational `values`, and a multiple of the `polynomial` in it."""
+    """Return the ring that is left of `ring` at rational `values`, and a multiple of the `polynomial` in it.
+
+    Parameters without a value must not occur in the polynomial.
+    """
     target = ScalarRing((), ring.constants)
     count = len(ring.constants)
     points = [Fraction(values.get(name, 0)) for name in ring.parameters]

@@ -102,13 +102,13 @@ class DrivenRows:
         shift = [row[states + self.driving :] for row in slopes]
         F, G = self._shifted(slopes, shift, states)
         H, D = self._shifted(outputs, shift, states)
-        names = [row for pivot in pivots for row in self._meanings(pivot)]
+        meanings = [row for pivot in pivots for row in self._meanings(pivot)]
         # States without any derivative of v in their slope: x = w - shift v.
-        for row, own in zip(names, shift, strict=True):
+        for row, own in zip(meanings, shift, strict=True):
             for driver, value in enumerate(own):
                 entry = row[self.responding + driver]
                 row[self.responding + driver] = [(entry[0] if entry else self.ring.rational(0)) - value, *entry[1:]]
-        return Realization(F, G, H, D, [row[states + self.driving :] for row in outputs], names)
+        return Realization(F, G, H, D, [row[states + self.driving :] for row in outputs], meanings)
 
     def _coefficient(self, pivot: int, column: int, power: int) -> Scalar:
         """Return a coefficient of the row of a pivot, made monic."""

@@ -20,8 +20,11 @@ from lodekit.algebra.scalars import ScalarRing
 
 __all__ = ["image", "random_points", "zeros"]
 
+#: In how many fields a zero of a factor is looked for; every other one or so has none.
 _ATTEMPTS = 20
+#: How many primes are tried: each square root and each sine exists modulo every second one only, and a system has few.
 _PRIMES = 2000
+#: How many of the 2^n ways to sign n square roots and sines are followed.
 _BRANCHES = 16
 
 
@@ -40,10 +43,10 @@ def random_points(ring: ScalarRing, seed: int = 0) -> Iterator[tuple[FiniteField
 
 
 def zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
-    """Yield fields with several zeros of a parameter `factor` in `ring`, on all branches of roots and of the factor.
+    """Yield fields with zeros of a parameter `factor` in `ring`, on many branches of roots and on all of the factor.
 
     Over an extension by square roots, a factor that is irreducible over the rationals can split, and only one of the
-    parts may matter; hence all branches.
+    parts may matter; hence the branches.
     """
     generator = random.Random(len(ring.names))
     unknowns = [i for i, degree in enumerate(factor.degrees()) if degree > 0 and i >= len(ring.constants)]
@@ -92,7 +95,7 @@ def _fields(ring: ScalarRing, generator: random.Random) -> Iterator[tuple[Finite
 def _square(ring: ScalarRing, constant: Constant, field: FiniteField, points: Sequence[Element]) -> int:
     if constant.kind == "sqrt":
         return int(constant.argument)
-    cosine = points[ring.constants.index(Constant("cos", constant.argument))]
+    cosine = points[ring.constants.index(constant.cosine)]
     return int(field.one - cosine**2)
 
 

@@ -76,8 +76,7 @@ class ScalarRing:
             if constant.kind == "sqrt":
                 squares[i] = one * int(constant.argument)
             elif constant.kind == "sin":
-                partner = self.constants.index(Constant("cos", constant.argument, constant.times_pi))
-                squares[i] = one - context.gen(partner) ** 2
+                squares[i] = one - context.gen(self.constants.index(constant.cosine)) ** 2
         for name, value in {
             "_context": context,
             "_squares": squares,
@@ -185,20 +184,18 @@ class ScalarRing:
         return multiplier if leading > 0 else -multiplier
 
     def parameter_factors(self, element: Element) -> list[Element]:
-        """Return the distinct irreducible factors, except integers."""
-        if self._context is None or element.is_constant():
+        """Return the distinct irreducible factors in which parameters occur, each with a positive leading term."""
+        if not self.involves_parameters(element):
             return []
         check_factorable(len(element))
-        return [self._positive(factor) for factor, _ in element.factor()[1]]
-
-    def _positive(self, element: Element) -> Element:
-        return element if element.leading_coefficient() > 0 else -element
+        factors = [factor for factor, _ in element.factor()[1] if self.involves_parameters(factor)]
+        return [factor if factor.leading_coefficient() > 0 else -factor for factor in factors]
 
     def involves_parameters(self, element: Element) -> bool:
         """Return whether any parameter occurs in the element."""
         return self._context is not None and bool(element) and any(element.degrees()[len(self.constants) :])
 
-    def reducible(self, element: Element) -> bool:
+    def involves_roots(self, element: Element) -> bool:
         """Return whether a square root or a sine occurs in the element."""
         return bool(element) and any(element.degrees()[index] for index in self._squares)
 
@@ -341,7 +338,7 @@ class Scalar:
         return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
 
     def is_negative(self) -> bool:
-        """Return whether the leading term has a minus sign: of a value and its negative, exactly one does."""
+        """Return whether the leading term has a minus sign: of a value that is not zero and its negative, one does."""
         return next(iter(self.ring.terms(self.numerator).values()), 0) < 0
 
     def as_fraction(self) -> Fraction | None:

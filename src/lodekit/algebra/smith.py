@@ -27,7 +27,7 @@ from lodekit.errors import VerificationError
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["SmithForm", "divide_columns", "divide_rows", "smith_form", "to_matrices"]
+__all__ = ["SmithForm", "divide_columns", "divide_rows", "invert_right", "smith_form", "to_matrices"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class SmithForm:
         if self.rank == height:
             return first
         relations = self.left.take_rows(range(self.rank, height))
-        # The last rows of U have no denominators of their own, only those of A.
+        # These rows are their numerators: they have no denominators, for those of A are multiplied into them.
         basis, witness, _ = kernel_and_image(ring, relations.columns())
         below = [vector[i][0] for i, vector in enumerate(basis)]
         start = OperatorMatrix.from_vectors(ring, witness, height, variable, below).transpose()
@@ -201,8 +201,8 @@ def _chain(ring: CoefficientRing, rows: Sequence[Vector], parts: Parts) -> Parts
             left[k], right[k] = without_content(ring, left[k]), without_content(ring, right[k])
             diagonal[k] = between(ring, left[k], rows, right[k])
     order = sorted(range(len(diagonal)), key=lambda i: len(diagonal[i]))
-    picked = ([part[i] for i in order] for part in (left, right))
-    return Parts(next(picked), parts.relations, next(picked), parts.kernel, [diagonal[i] for i in order])
+    left, right, diagonal = ([part[i] for i in order] for part in (left, right, diagonal))
+    return Parts(left, parts.relations, right, parts.kernel, diagonal)
 
 
 def _divides(ring: CoefficientRing, entry: Polynomial, following: Polynomial) -> bool:
@@ -231,7 +231,10 @@ def _merge(
 
 
 def invert_right(image: OperatorMatrix, right: OperatorMatrix, diagonal: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return ``V^-1`` from ``U A`` and V with ``U A V = D``: the first rows are those of U A divided by the d_i."""
+    """Return ``V^-1`` from U A, the `image`, and V = `right` with ``U A V = D``; the `diagonal` holds the d_i.
+
+    Its first rows are those of U A divided by the d_i.
+    """
     ring, width, rank, variable = right.ring, right.width, len(diagonal), right.variable
     top = divide_rows(image, diagonal)
     if rank == width:
@@ -243,13 +246,13 @@ def invert_right(image: OperatorMatrix, right: OperatorMatrix, diagonal: Sequenc
 
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return the first rows of a `matrix`, divided exactly by (monic multiples of) the `divisors`, without the rest."""
+    """Return the first rows of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
     entries = [[_quotient(matrix, i, j, divisor) for j in range(matrix.width)] for i, divisor in enumerate(divisors)]
     return OperatorMatrix.from_scalars(matrix.ring, entries, matrix.width, matrix.variable)
 
 
 def divide_columns(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return the first columns of a `matrix`, divided exactly by (monic multiples of) the `divisors`."""
+    """Return the first columns of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
     entries = [
         [_quotient(matrix, i, j, divisor) for j, divisor in enumerate(divisors)] for i in range(len(matrix.rows))
     ]

@@ -2,8 +2,8 @@
 
 Zero is recognised exactly only if the constants are independent. Square roots of distinct primes are, with s^2 = p. Of
 the exponentials (and of the angles) of rational numbers, two are always related; those with a simple ratio, such as
-exp(1) and exp(1/2), are therefore refused together. Multiples of pi are accepted where the cosine has square roots
-only.
+exp(1) and exp(1/2), are therefore refused together. The relations of others have powers that no equation contains.
+Multiples of pi are accepted where the cosine has square roots only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from lodekit.algebra.scalars import Scalar, ScalarRing
 
 __all__ = ["MissingConstantError", "RelatedConstantsError", "constant_value"]
 
+#: Radicands are factored into primes: at once up to here.
 _LARGEST_RADICAND = 10**12
+#: Up to which whole exponent exp(n) is a power of exp(1), and exp(n pi) one of exp(pi).
 _LARGEST_POWER_OF_E = 64
+#: Two arguments have a simple ratio where its numerator and denominator do not exceed this.
 _SIMPLE_RATIO = 64
 #: cos(pi r) where it has square roots only: r -> [(rational factor, radicand), ...].
 _ROOT_ANGLES = {
@@ -87,16 +90,17 @@ def _symbol(ring: ScalarRing, constant: Constant) -> Scalar:
             ratio = constant.argument / other.argument
             if ratio != 1 and max(ratio.numerator, ratio.denominator) <= _SIMPLE_RATIO:
                 raise RelatedConstantsError(other, constant)
-    partner = Constant("cos", constant.argument)
-    raise MissingConstantError(*([partner] if constant.kind == "sin" else []), constant)
+    raise MissingConstantError(*([constant.cosine] if constant.kind == "sin" else []), constant)
 
 
 def _square_root(ring: ScalarRing, value: Fraction) -> Scalar | None:
     if value < 0 or max(value.numerator, value.denominator) > _LARGEST_RADICAND:
         return None
+    if not value:
+        return ring.rational(0)
     # sqrt(p/q) = sqrt(p q)/q; distinct primes have independent square roots.
     result = ring.rational(Fraction(1, value.denominator))
-    for prime, exponent in fmpz(value.numerator * value.denominator).factor() if value else [(0, 2)]:
+    for prime, exponent in fmpz(value.numerator * value.denominator).factor():
         result = result * ring.rational(int(prime) ** (int(exponent) // 2))
         if exponent % 2:
             result = result * _symbol(ring, Constant("sqrt", Fraction(int(prime))))

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
+from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, join_terms
 from lodekit.errors import AlgebraError
 from lodekit.system.delays import Delayed
 from lodekit.system.explanation import sentences
 from lodekit.system.facts import Facts
+from lodekit.system.names import spare_names
 from lodekit.system.parameters import Parameter
 from lodekit.system.writing import operator_terms, primes
 
-__all__ = ["definition", "latex", "latex_equations", "sections", "text", "to_dict"]
+__all__ = ["GREEK", "definition", "latex", "latex_equations", "sections", "split_name", "text", "to_dict"]
 
 
 def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
@@ -24,11 +25,8 @@ def latent_names(facts: Facts) -> tuple[list[str], list[str]]:
     taken = {*facts.channels, *facts.parameters}
 
     def pick(letters: str, count: int) -> list[str]:
-        for letter in (*letters, *(f"{letters[0]}_" for _ in range(1))):
-            names = [letter] if count == 1 else [f"{letter}{i + 1}" for i in range(count)]
-            if not taken.intersection(names):
-                return names
-        return [f"_{letters[0]}{i + 1}" for i in range(count)]
+        tries = ([each] if count == 1 else [f"{each}{i + 1}" for i in range(count)] for each in spare_names(*letters))
+        return next(names for names in tries if not taken.intersection(names))
 
     parametrization = facts.parametrization
     return pick("zwv", parametrization.free.width), pick("pqm", len(parametrization.modes))
@@ -106,7 +104,7 @@ def sections(facts: Facts) -> list[tuple[str, list[str]]]:
     ]
     if facts.parameters:
         blocks.append(("Parameters", [_parameter_line(name, p) for name, p in facts.parameters.items()]))
-    blocks.append((f"Operator matrix A, {_variable_meaning(facts)}", _matrix_lines(facts.operator)))
+    blocks.append((f"Operator matrix A, {facts.operator.variable} = d/dt", str(facts.operator).splitlines()))
     if not facts.is_homogeneous:
         blocks.append(("Right-hand side b of A f = b", [str(signal) for signal in facts.forcing]))
     blocks.append(("Smith form U A V = D, diagonal of D", _or_not_determined(lambda: [", ".join(_diagonal(facts))])))
@@ -146,14 +144,6 @@ def _diagonal(facts: Facts) -> list[str]:
     monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in facts.invariants]
     shown = [format_polynomial(entry, operator.variable) for entry in monic]
     return shown + ["0"] * (min(operator.shape) - len(shown))
-
-
-def _variable_meaning(facts: Facts) -> str:
-    return f"{facts.operator.variable} = d/dt"
-
-
-def _matrix_lines(matrix: OperatorMatrix) -> list[str]:
-    return str(matrix).splitlines()
 
 
 def _finite(bounds: tuple[float, float] | None) -> list[float | None] | None:

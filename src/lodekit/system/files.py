@@ -123,7 +123,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         prior=_read_choice(place, "prior", content.get("prior", "latent"), _PRIORS),
         mode_deviation=_read_deviation(place, content.get("mode_deviation")),
         columns=columns,
-        inputs=_read_inputs(place, content.get("inputs", {}), system.channels),
+        inputs=_read_inputs(place, content.get("inputs", {}), system.plain_channels),
         disturbances=_read_disturbances(place, content.get("disturbances", {}), system.plain_channels),
         records=_read_records(place, content.get("records", "")),
     )

@@ -82,14 +82,14 @@ def _bracket(content: str) -> str:
 def _number(value: Fraction) -> str:
     """Return an exact number: a decimal, a decimal times a power of ten, or a fraction."""
     with localcontext() as context:
+        # More than the grammar reads, digits and exponent together.
         context.prec = 1000
-        decimal = Decimal(value.numerator) / Decimal(value.denominator)
-    digits = decimal.normalize()
+        digits = (Decimal(value.numerator) / Decimal(value.denominator)).normalize()
+        power = digits.adjusted()
+        mantissa = digits.scaleb(-power)
     if Fraction(digits) != value:
         return f"<mfrac><mn>{value.numerator}</mn><mn>{value.denominator}</mn></mfrac>"
-    power = digits.adjusted()
     if value and not -5 <= power <= 6:
-        mantissa = digits.scaleb(-power)
         first = "" if mantissa == 1 else f"<mn>{mantissa:f}</mn><mo>·</mo>"
         exponent = f"<mn>{power}</mn>" if power > 0 else f"<mrow><mo>−</mo><mn>{-power}</mn></mrow>"
         return _row(f"{first}<msup><mn>10</mn>{exponent}</msup>")

@@ -289,12 +289,14 @@ def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> lis
 
     Parameters
     ----------
-    matrix : numpy.ndarray, sympy.Matrix or nested lists
+    matrix : numpy.ndarray, sympy.Matrix, data frame or nested lists
     name : str
         What it is called in errors.
     shape : (int or None, int or None)
         What is expected; None for any size.
     """
+    if hasattr(matrix, "to_numpy"):
+        matrix = matrix.to_numpy()
     if hasattr(matrix, "shape"):
         if len(matrix.shape) != 2 or not all(isinstance(size, int) for size in matrix.shape):
             raise EquationError(f"expected {name} as a matrix (rows of entries), got shape {matrix.shape}")
@@ -317,7 +319,7 @@ def to_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> lis
 
 
 def _number(value: Fraction) -> Number:
-    # Half the bits are more than the digits: a cheap bound before any text is made.
+    # A digit takes 3.3 bits: a cheap bound before any text is made.
     if max(abs(value.numerator), value.denominator).bit_length() > 4 * MAX_DIGITS:
         raise EquationError(f"expected a number of at most {MAX_DIGITS} digits")
     text = str(value)

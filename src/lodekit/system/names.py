@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
 from lodekit.errors import EquationError
 from lodekit.system.grammar import check_name
@@ -11,7 +12,7 @@ from lodekit.system.remedies import find_dotted
 from lodekit.system.roles import find_channels
 from lodekit.system.tree import Call, Derivative, Equation, Name, walk, walk_equation
 
-__all__ = ["check_all_used", "check_channels", "list_names", "order_channels"]
+__all__ = ["check_all_used", "check_channels", "list_names", "order_channels", "spare_names"]
 
 MAX_CHANNELS = 500
 
@@ -26,6 +27,21 @@ def list_names(names: object, role: str) -> list[str]:
     if len(found) > MAX_CHANNELS:
         raise EquationError(f"expected at most {MAX_CHANNELS} {role} names, got {len(found)}; split the system")
     return [check_name(name, role) for name in found]
+
+
+def spare_names(*wanted: str) -> Iterator[str]:
+    """Yield the names that are wanted, and then the last of them with more and more underscores, without end.
+
+    Whoever needs a name that is not taken yet will find one among them.
+
+    Examples
+    --------
+    >>> next(name for name in spare_names("s", "S") if name not in ("s", "S", "S_"))
+    'S__'
+    """
+    yield from wanted
+    for size in count(1):
+        yield wanted[-1] + "_" * size
 
 
 def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:

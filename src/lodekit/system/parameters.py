@@ -114,7 +114,7 @@ class LogNormal:
         """
         if value <= 0:
             return -math.inf, 0.0
-        z = (math.log(value) - math.log(self.median)) / self.spread
+        z = self._standardized(value)
         constant = math.log(self.spread) + _HALF_LOG_TAU
         return -(0.5 * z * z + math.log(value)) - constant, -(z / self.spread + 1.0) / value
 
@@ -131,8 +131,12 @@ class LogNormal:
         >>> round(LogNormal(2, 0.7).log_mass(0, 2), 4)
         -0.6931
         """
-        ends = [math.log(edge / self.median) / self.spread if edge > 0 else -math.inf for edge in (low, high)]
+        ends = [self._standardized(edge) if edge > 0 else -math.inf for edge in (low, high)]
         return _log_normal_mass(*ends)
+
+    def _standardized(self, value: float) -> float:
+        # Two logarithms: a quotient could leave the range of floats.
+        return (math.log(value) - math.log(self.median)) / self.spread
 
 
 def _log_normal_mass(low: float, high: float) -> float:
@@ -183,7 +187,7 @@ class Parameter:
     def __post_init__(self) -> None:
         if self.prior is not None and not isinstance(self.prior, Normal | LogNormal):
             of_functions = "; a prior of functions of time goes with the model: LODEGP(system, prior='channels')"
-            remedy = of_functions if self.prior in ("latent", "channels") else ""
+            remedy = of_functions if isinstance(self.prior, str) and self.prior in ("latent", "channels") else ""
             raise ParameterError(f"expected prior=Normal(...) or LogNormal(...), got {self.prior!r}{remedy}")
         if not isinstance(self.positive, bool):
             raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}")
@@ -231,7 +235,7 @@ class Parameter:
         prior = options.pop("prior", None)
         if prior is not None:
             kind = Normal if prior["kind"] == "Normal" else LogNormal
-            options["prior"] = kind(*(value for key, value in prior.items() if key != "kind"))
+            options["prior"] = kind(**{key: value for key, value in prior.items() if key != "kind"})
         return cls(**options)
 
     @property

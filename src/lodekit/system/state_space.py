@@ -11,9 +11,11 @@ from lodekit.algebra.realization import DrivenRows, reduce_driven
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.errors import EquationError
 from lodekit.system.delays import Delayed, channel_of, need_inputs
+from lodekit.system.names import spare_names
 from lodekit.system.sides import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.writing import operator_terms, primes
+from lodekit.wording import join_words
 
 if TYPE_CHECKING:
     import sympy
@@ -149,7 +151,7 @@ class StateSpace:
 
         row = self.outputs.index(_only(output, self.outputs, "output"))
         channel = _only(input, tuple(dict.fromkeys(self.channels)), "input")
-        letter = next(name for name in ("s", "S", "s_") if name not in self.ring.parameters)
+        letter = next(name for name in spare_names("s", "S", "s_") if name not in self.ring.parameters)
         s = sympy.Symbol(letter)
         inverse = (s * sympy.eye(len(self.states)) - self.F).inv(method="ADJ") if self.states else sympy.zeros(0)
         total = sympy.Integer(0)
@@ -188,7 +190,8 @@ def _only(given: str | None, every: Sequence[str], role: str) -> str:
 
 
 def _state_names(count: int, taken: set[str]) -> list[str]:
-    letter = next(part for part in ("x", "s", "q", "state", "state_") if not any(n.startswith(part) for n in taken))
+    wanted = spare_names("x", "s", "q", "state")
+    letter = next(part for part in wanted if not any(name.startswith(part) for name in taken))
     return [f"{letter}{i + 1}" for i in range(count)]
 
 
@@ -213,19 +216,15 @@ def read_kinds(
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise EquationError(f"expected {role}s as names or as a dict of names to kinds, got {type(given).__name__}")
     default = next(iter(allowed))
-    pairs = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, default)
+    pairs = list(given.items()) if isinstance(given, Mapping) else [(name, default) for name in given]
     plain = [name for name in channels if not isinstance(name, Delayed)]
-    for name, kind in pairs.items():
+    for name, kind in pairs:
         if name not in plain:
             raise EquationError(f"unknown {role} {name!r}; expected some of the channels {', '.join(plain)}")
-        if kind not in allowed:
-            raise EquationError(f"expected the {role} {name!r} to be {_either(allowed)}, got {kind!r}")
-    return pairs
-
-
-def _either(words: Iterable[str]) -> str:
-    quoted = [repr(word) for word in words]
-    return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else quoted[0]
+        if kind not in list(allowed):
+            kinds = join_words([repr(word) for word in allowed], "or")
+            raise EquationError(f"expected the {role} {name!r} to be {kinds}, got {kind!r}")
+    return dict(pairs)
 
 
 def find_state_space(
