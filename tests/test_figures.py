@@ -281,6 +281,7 @@ def test_a_model_without_data_shows_nothing(name: str) -> None:
         ("plot", {"t": [0.0, 1.0], "truth": np.zeros((5, 3))}, r"shape \(2, 3\), got \(5, 3\)"),
         ("plot", {"truth": {"f9": np.cos}}, "'f9', which is not shown; expected some of f1, f2, u"),
         ("plot", {"truth": lambda _: "no"}, "truth as numbers"),
+        ("plot_parameters", {"names": 5}, "expected parameters as a text or a list of texts, got 5"),
         ("plot_parameters", {"names": ["a", "z"]}, "unknown parameter 'z'; expected some of: a, b"),
         ("plot_parameters", {"others": "free"}, "others as one of"),
         ("plot_parameters", {"points": 2}, "at least 5 points"),

@@ -113,5 +113,5 @@ def test_several_tables_may_measure_different_channels() -> None:
 def test_where_columns_are_called_by_numbers_each_table_is_asked_for_its_own() -> None:
     """The second column of a table that has none called 2 is something else."""
     names = {"a": ["0", "1", "2"], "b": ["0", "1"]}
-    one, two = find_all_columns(names, ["x", "y"], {"t": "0", "x": "1", "y": "2"}, positions=False)
+    one, two = find_all_columns(names, ["x", "y"], {"t": "0", "x": "1", "y": "2"}, by_number=False)
     assert (one.values, two.values) == ({"x": "1", "y": "2"}, {"x": "1"})

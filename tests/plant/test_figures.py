@@ -47,6 +47,10 @@ def test_bode_and_step_show_gain_and_time_constant_with_bands(gp: lk.LODEGP) -> 
     assert band[:, 1].max() == pytest.approx(values[-1] + 1.96 * gp.parameters_["K"].std_error, rel=2e-3)
     with pytest.raises(lk.LodekitError, match="above zero"):
         gp.plot_bode(frequencies=[0.0, 1.0])
+    with pytest.raises(lk.LodekitError, match="above zero and finite"):
+        gp.plot_bode(frequencies=[1.0, np.nan])
+    with pytest.raises(lk.LodekitError, match="frequencies"):
+        gp.plot_bode(frequencies="fast")
 
 
 def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
@@ -54,6 +58,8 @@ def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
         gp.plot_step("u")
     with pytest.raises(lk.LodekitError, match="unknown input 'y'"):
         gp.plot_bode("y", "y")
+    with pytest.raises(lk.LodekitError, match="expected channels that respond as a text or a list of texts, got 5"):
+        gp.plot_step(5)
 
 
 def test_few_residuals_are_drawn_without_tests() -> None:

@@ -27,6 +27,7 @@ __all__ = ["BadLine", "Line", "follow_file", "follow_pipe", "follow_table"]
 _PIECE, _PAUSE = 1 << 20, 0.2
 #: From so many lines on a table is told, or refused; and where nothing more comes for a while.
 _ENOUGH, _LEAST = 20, 2
+#: How gzip, Parquet and zip files begin.
 _PACKED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
 
 
@@ -166,10 +167,15 @@ def _open(
         return None
 
 
+def _split(line: bytes, table: TextFile) -> list[str]:
+    """Return the cells of a line; raise where its quotes make no sense."""
+    return [cell for _, cells in read_records([(1, line.decode())], table.separator, strict=True) for cell in cells]
+
+
 def _fits(line: bytes, table: TextFile) -> bool:
     """Return whether a line has as many cells as the table has columns; others are named when their turn comes."""
     try:
-        cells = [c for _, own in read_records([(1, line.decode())], table.separator, strict=True) for c in own]
+        cells = _split(line, table)
     except DataError:
         return False
     return bool(line.strip()) and len(cells) >= len(table.names) and not any(map(str.strip, cells[len(table.names) :]))
@@ -222,8 +228,8 @@ def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Lin
 def _is_header(line: bytes, number: int, table: TextFile) -> bool:
     """Return whether a line holds the names of the columns once more; raise where they are others from there on."""
     try:
-        found = [c.strip() for _, own in read_records([(1, line.decode())], table.separator, strict=True) for c in own]
-    except (DataError, UnicodeDecodeError):
+        found = [cell.strip() for cell in _split(line, table)]
+    except DataError:
         return False
     known = [name.casefold() for name in table.names]
     if not set(known).intersection(cell.casefold() for cell in found):

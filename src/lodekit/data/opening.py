@@ -97,11 +97,7 @@ def open_records(items: Sequence[Any], request: Request) -> list[tuple[str, dict
     return found
 
 
-def open_tables(
-    source: Any,
-    Y: Any,
-    request: Request,
-) -> dict[str, TableSource] | None:
+def open_tables(source: Any, Y: Any, request: Request) -> dict[str, TableSource] | None:
     """Return the tables of one record, each by its name, in order; None where values are meant.
 
     Parameters
@@ -112,15 +108,15 @@ def open_tables(
         Its channel is the name of a Series without one, where there is a single channel.
     """
     items = list(source) if isinstance(source, list | tuple) and len(source) else [source]
-    paths = [isinstance(item, str | os.PathLike) for item in items]
-    is_path = all(paths) and not (Y is not None and all(isinstance(i, str) and is_date(i) for i in items))
-    own = None if is_path or Y is not None else _as_frame(source, request.channels)
-    if not is_path and own is None and not (is_dask(source) or is_frame(source)):
-        return None
+    is_path = all(isinstance(item, str | os.PathLike) for item in items)
     if Y is not None:
-        if not is_path:
+        # Texts beside values are times where they are dates.
+        if not is_path or all(isinstance(item, str) and is_date(item) for item in items):
             return None
         raise DataError("expected files or a DataFrame alone: they hold times and values themselves")
+    own = None if is_path else _as_frame(source, request.channels)
+    if not is_path and own is None and not is_dask(source):
+        return None
     if request.header is not None and not is_path:
         raise DataError("header= is about text files; expected none with a DataFrame")
     tables: dict[str, TableSource] = {}
@@ -160,7 +156,7 @@ def _as_frame(source: Any, channels: Sequence[str]) -> Any:
 
 
 def _step_tables(tables: dict[str, TableSource], dt: Any, advice: Advice) -> dict[str, TableSource]:
-    option = advice.step.split("=")[0].split()[0]
+    option = advice.step_name
     if isinstance(dt, bool) or not isinstance(dt, int | float | np.number) or not 0 < float(dt) < np.inf:
         raise DataError(f"expected {option} as a positive number, the time between two rows, got {dt!r}")
     if len(tables) > 1:

@@ -150,27 +150,28 @@ def _recall(tables: Mapping[str, TableSource], request: Request) -> dict[str, An
 
 
 def _find_columns(tables: Mapping[str, TableSource], request: Request) -> list[Columns]:
-    columns, noise = request.columns, request.noise
-    if columns is not None and not isinstance(columns, Mapping):
-        raise DataError(f"expected columns as a dict of observable to column, got {type(columns).__name__}")
+    """Return the columns that are read of each table: those that are asked for, and those that are found by name."""
+    noise = request.noise
+    if request.columns is not None and not isinstance(request.columns, Mapping):
+        raise DataError(f"expected columns as a dict of observable to column, got {type(request.columns).__name__}")
     columns = _recall(tables, request)
     mapping = {f"std({name})": column for name, column in noise.columns.items()}
-    for key, column in (columns or {}).items():
+    for key, column in columns.items():
         if mapping.setdefault(key, column) != column:
             raise DataError(f"{key} is said to be in column {mapping[key]} and in column {column}; choose one")
     # What is no observable is said so before its column is missed elsewhere.
-    request.check_names([key for key in columns or {} if key != "t" and not str(key).startswith("std(")])
+    request.check_names([key for key in columns if key != "t" and not str(key).startswith("std(")])
     time = request.time
     if any(isinstance(table, SteppedTable) for table in tables.values()):
         if time is not None or "t" in mapping:
             raise DataError("the time is said to be in a column and to be told by the number of the row; choose one")
         time = SteppedTable.time
     names = {where: table.names for where, table in tables.items()}
-    positions = all(getattr(table, "positions", True) for table in tables.values())
-    found = find_all_columns(names, request.channels, mapping, time, advice=request.advice, positions=positions)
+    by_number = all(table.by_number for table in tables.values())
+    found = find_all_columns(names, request.channels, mapping, time, advice=request.advice, by_number=by_number)
     if request.records is not None:
         found = [
-            own.with_record(each, str(request.records), positions=positions)
+            own.with_record(each, str(request.records), by_number=by_number)
             for own, each in zip(found, names.values(), strict=True)
         ]
     for own in found:

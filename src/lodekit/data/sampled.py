@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 #: So many rows are read at the same time.
 _ROWS = 200_000
 #: Samples of an input that are kept at most, of 16 bytes each.
-MOST = 20_000_000
+_MOST = 20_000_000
 
 
 @dataclass
@@ -74,9 +74,9 @@ class _Samples:
         self.parts.append((times[kept], values[kept]))
         self.kept += int(kept.sum())
         self.last = float(times[-1]), float(values[-1])
-        if self.kept > MOST:
+        if self.kept > _MOST:
             raise DataError(
-                f"the input {self.name} changes in more than {MOST} rows, and what it does is kept in memory; take "
+                f"the input {self.name} changes in more than {_MOST} rows, and what it does is kept in memory; take "
                 "every k-th row, or a piece of the record"
             )
 

@@ -169,7 +169,7 @@ def _read_arrays(source: Any, Y: Any, noise_std: Any, request: Request) -> Sourc
 
 
 def read_values(
-    channels: Sequence[str], t: Any, Y: Any, noise_std: Any = None, clock: Clock | None = None, *, is_new: bool = False
+    channels: Sequence[str], t: Any, Y: Any, noise_std: Any, clock: Clock, *, is_new: bool = False
 ) -> tuple[Observations, Clock]:
     """Return observations from times and values, and how the times are counted.
 
@@ -181,14 +181,13 @@ def read_values(
         Numbers, dates, or lengths of time.
     Y : array-like (n, channels), dict of observable to array, or DataFrame
         NaN, or masked, for missing values.
-    noise_std : number, dict or array, optional
+    noise_std : number, dict or array, or None
         Known standard deviation of the noise.
-    clock : Clock, optional
-        Of the fit that these belong to.
+    clock : Clock
+        Of the fit that these belong to; an empty one where there is none yet.
     is_new : bool
         Whether dates may be counted from the first of them.
     """
-    clock = clock or Clock()
     if not isinstance(t, Observations):
         if Y is None:
             got = type(t).__name__
@@ -207,7 +206,7 @@ def _read_frame(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
     table = SteppedTable(Frame(frame), 1.0)
     names = table.table.names
     called = dict(zip(names, names, strict=True))
-    if not table.positions:
+    if not table.by_number:
         if [*names] != [str(number) for number in range(len(channels))]:
             raise DataError(
                 f"expected columns called like channels, {', '.join(channels)}, got the numbers {list_columns(names)}; "

@@ -249,7 +249,14 @@ class Spool:
     def _width(self) -> int:
         return 1 + len(self.columns) + len(self.noisy)
 
-    def _rows(self, first: int, last: int) -> Array:
+    def table(self, first: int, last: int) -> Array:
+        """Return some rows as they are: times, all columns, and those of noise.
+
+        Parameters
+        ----------
+        first, last : int
+            As in `read`.
+        """
         count = max(0, min(last, self.count) - first)
         try:
             found = np.fromfile(
@@ -273,7 +280,7 @@ class Spool:
         step : int
             Take each so many rows.
         """
-        rows, found = self._rows(first, last)[::step], []
+        rows, found = self.table(first, last)[::step], []
         times = rows[:, 0]
         for name in self.names:
             values = rows[:, 1 + self.columns.index(name)]
@@ -296,7 +303,7 @@ class Spool:
         """
         own, firsts = replace(self, names=tuple(names)), range(0, self.count, most)
         places = [1 + self.columns.index(name) for name in names]
-        there = sum(int((~np.isnan(self._rows(k, k + most)[:, places]).all(axis=1)).sum()) for k in firsts)
+        there = sum(int((~np.isnan(self.table(k, k + most)[:, places]).all(axis=1)).sum()) for k in firsts)
         if there == self.count:
             return own
         return Spool.write(names, (own._block(k, k + most) for k in firsts), self.noise, own._noisy)
@@ -306,20 +313,10 @@ class Spool:
         return tuple(name for name in self.noisy if name in self.names)
 
     def _block(self, first: int, last: int) -> _Rows:
-        rows, noise = self._rows(first, last), {}
+        rows, noise = self.table(first, last), {}
         for name in self._noisy:
             noise[name] = rows[:, 1 + len(self.columns) + self.noisy.index(name)]
         return _Rows(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
-
-    def table(self, first: int, last: int) -> Array:
-        """Return some rows as they are: times, all columns, and those of noise.
-
-        Parameters
-        ----------
-        first, last : int
-            As in `read`.
-        """
-        return self._rows(first, last)
 
     def samples(self, name: str, first: int, last: int) -> tuple[Array, Array]:
         """Return times and values of some rows of a column; NaN where it is missing.
@@ -331,12 +328,12 @@ class Spool:
         first, last : int
             As in `read`.
         """
-        rows = self._rows(first, last)
+        rows = self.table(first, last)
         return rows[:, 0].copy(), rows[:, 1 + self.columns.index(name)].copy()
 
     def time(self, number: int) -> float:
         """Return the time of a row."""
-        return float(self._rows(number, number + 1)[0, 0])
+        return float(self.table(number, number + 1)[0, 0])
 
 
 def _file(owner: _Owner) -> Path:

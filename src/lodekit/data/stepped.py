@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["find_rest", "find_steps", "is_stepped"]
 
 Array = NDArray[np.float64]
+#: With fewer rows nothing can be told.
 _FEWEST = 8
 #: A jump is this share of the range at least; one that is not exact has neighbours that change by less than this share
 #: of it, and what is between jumps wanders by less than this share of the range.

@@ -21,6 +21,7 @@ from lodekit.data.tables.cells import Numerals
 from lodekit.data.tables.columns import Columns
 from lodekit.data.tables.frames import FrameBlock
 from lodekit.data.tables.order import Order
+from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.places import naming
 from lodekit.data.tables.reading import find_mark, read_block
 from lodekit.data.tables.table import Block, Plan, Records, TableSource
@@ -149,10 +150,11 @@ def _blocks(table: TableSource, plan: Plan) -> Iterator[Block]:
 
 def _find_span(table: TableSource, plan: Plan, advance: Callable[[int], None]) -> _Span:
     """Return the first and the last time of a table, and its number of records."""
-    told = None if plan.has_window else getattr(table, "span", None)
-    if told is not None and (span := told(plan.columns.time)):
-        low, high = plan.conversions.get("t", Conversion()).apply(np.array(span[:2])).tolist()
-        return low, high, span[2]
+    # A Parquet file tells it at its end, but not of the rows in a window.
+    told = table.span(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
+    if told is not None:
+        low, high = plan.conversions.get("t", Conversion()).apply(np.array(told[:2])).tolist()
+        return low, high, told[2]
     times = replace(plan, columns=Columns(plan.columns.time, {}, {}))
     spans = []
     for span in _in_order(partial(_look, block, times) for block in _blocks(table, times)):
@@ -239,7 +241,7 @@ class DaskFrame:
         return tuple(map(str, self.frame.columns))
 
     @property
-    def positions(self) -> bool:
+    def by_number(self) -> bool:
         """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
         return not any(isinstance(label, Integral) for label in self.frame.columns)
 

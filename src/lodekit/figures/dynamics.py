@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lodekit import plotting
-from lodekit.arguments import read_times
+from lodekit.arguments import read_numbers, read_times
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
-from lodekit.figures.requests import read_parts, read_units
+from lodekit.figures.requests import read_parts, read_texts, read_units
 from lodekit.fitted import Fit
 from lodekit.learning.diagnosis.whiteness import cumulated_periodogram, periodogram_band
 from lodekit.plant import FittedStateSpace, find_band, frequency_grid, state_space, step_grid
@@ -57,7 +57,7 @@ def plot_residuals(
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = read_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
-    rate = f"cycles per {known['t']}" if "t" in known else "per unit of t"
+    rate = f"cycles per {known.get('t', 'unit of time')}"
     parts = read_parts(fit, record)
     rows = [(part, item, _title(part, item, parts)) for part in parts for item in part.measurements.series]
     kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
@@ -136,9 +136,11 @@ def plot_bode(
     """
     space, outputs, entry = _read(fit, output, input, inputs)
     known = read_units(fit, units)
-    omega = frequency_grid(fit, space) if frequencies is None else np.sort(read_times(frequencies))
-    if not len(omega) > 1 or not omega[0] > 0:
-        raise LodekitError("expected two frequencies at least, all above zero")
+    omega = frequency_grid(fit, space)
+    if frequencies is not None:
+        omega = np.sort(read_numbers("frequencies", frequencies), axis=None)
+    if not len(omega) > 1 or not omega[0] > 0 or not np.isfinite(omega[-1]):
+        raise LodekitError("expected two frequencies at least, all above zero and finite")
     names = [f"{part} of {name}" for name in outputs for part in ("magnitude", "phase")]
     figure, panels, new = plotting.read_axes(axes, names, columns=2, height_each=2.0, share=False)
     for number, name in enumerate(outputs):
@@ -229,11 +231,7 @@ def _read(
         inputs = [input]
     space = state_space(fit, inputs)
     entry = space.exact.channels[0] if input is None else input
-    if isinstance(output, str):
-        names = [output]
-    elif output is None:
+    if output is None:
         measured = [name for name in space.outputs if name in fit.measurements.names]
-        names = measured or list(space.outputs)
-    else:
-        names = list(output)
-    return space, names, entry
+        return space, measured or list(space.outputs), entry
+    return space, read_texts(output, "channels that respond"), entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "read_panels",
     "read_parameters",
     "read_parts",
+    "read_texts",
     "read_true_values",
     "read_truths",
     "read_units",
@@ -60,11 +61,25 @@ def read_names(fit: Fit, observable: str | Sequence[str] | None) -> list[str]:
     """
     if observable is None:
         return list(dict.fromkeys((*fit.setup.channels, *fit.measurements.names)))
-    names = [observable] if isinstance(observable, str) else observable
-    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
-        raise LodekitError(f'expected observables as a text or a list of texts, such as "f1\'", got {observable!r}')
+    names = read_texts(observable, "observables")
     fit.setup.reader.read(names)
-    return list(names)
+    return names
+
+
+def read_texts(given: str | Sequence[str], what: str) -> list[str]:
+    """Return one text or several, one at least, as a list.
+
+    Parameters
+    ----------
+    given : str or sequence of str
+        What the user gave.
+    what : str
+        What they are, for the message.
+    """
+    found = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else []
+    if not found or not all(isinstance(text, str) for text in found):
+        raise LodekitError(f"expected {what} as a text or a list of texts, got {given!r}")
+    return found
 
 
 def read_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -185,10 +200,14 @@ def read_parameters(fit: Fit, names: str | Sequence[str] | None) -> list[str]:
     names : str, sequence of str, or None
         What was asked for; None for all parameters of the system.
     """
+    return list(fit.estimates) if names is None else _known(fit, read_texts(names, "parameters"))
+
+
+def _known(fit: Fit, names: Sequence[str]) -> list[str]:
+    """Return names of parameters; raise where the system has none called so."""
     known = list(fit.estimates)
-    found = known if names is None else [names] if isinstance(names, str) else list(names)
-    check_parameters(known, found)
-    return found
+    check_parameters(known, names)
+    return list(names)
 
 
 def read_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str, float]:
@@ -204,7 +223,7 @@ def read_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str
     if not isinstance(truth, Mapping):
         raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {type(truth).__name__}")
     try:
-        return {name: float(truth[name]) for name in read_parameters(fit, list(truth))}
+        return {name: float(truth[name]) for name in _known(fit, list(truth))}
     except (TypeError, ValueError):
         raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {truth!r}") from None
 
@@ -218,7 +237,7 @@ def read_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
         What was asked for; None is filled with the first learned parameter that is left.
     """
     learned = [fit.layout.names[number] for number in fit.layout.learned]
-    given = read_parameters(fit, [name for name in (first, second) if name is not None])
+    given = _known(fit, [name for name in (first, second) if name is not None])
     pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]
     if len(pair) < 2 or len(set(given)) < len(given) or not set(pair) <= set(learned):
         known = ", ".join(learned) or "none"

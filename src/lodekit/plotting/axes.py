@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
-from lodekit.plotting.style import FAINT, SMALL, TEXT, WIDTH
+from lodekit.plotting.style import FAINT, SHADE, SMALL, TEXT, WIDTH
 
 __all__ = [
     "add_legend",
@@ -22,6 +22,7 @@ __all__ = [
     "make_panels",
     "name_with_unit",
     "read_axes",
+    "shade_outside",
     "spread_axis",
     "to_png",
 ]
@@ -297,6 +298,36 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
     more = margin * (high - low)
     if more > 0:
         ax.set_ylim(max(bottom, low - more), min(top, high + more))
+
+
+def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
+    """Shade what lies before and behind a window, such as the times that were measured.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    points : array, shape (n,)
+        Where something is drawn, ascending.
+    window : (first, last), or None
+        Without one nothing is shaded.
+    label : str
+        Of what is shaded, in the legend.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> shade_outside(ax, np.array([0.0, 5.0]), (1.0, 9.0), "extrapolation")
+    >>> len(ax.patches)
+    1
+    """
+    if window is None:
+        return
+    first, last = window
+    before = [(points[0], min(first, points[-1]))] if points[0] < first else []
+    behind = [(max(last, points[0]), points[-1])] if points[-1] > last else []
+    for number, (left, right) in enumerate([*before, *behind]):
+        own = None if number else label
+        ax.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0, label=own)
 
 
 def spread_axis(ax: Any, which: str, values: Array) -> None:

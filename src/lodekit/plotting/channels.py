@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.plotting.axes import name_with_unit
-from lodekit.plotting.style import BAND, DASHES, DATA, FAINT, MEAN, NORMAL_95, OKABE_ITO, SAMPLE, SHADE, SMALL, TRUTH
+from lodekit.plotting.axes import name_with_unit, shade_outside
+from lodekit.plotting.style import BAND_STYLE, DASHES, DATA, FAINT, MEAN, NORMAL_95, OKABE_ITO, SAMPLE, SMALL, TRUTH
 
 __all__ = ["draw_channel", "draw_input", "draw_residual"]
 
 Array = NDArray[np.float64]
 #: More points than this only make a figure slow and black.
 _MOST_POINTS = 2000
+#: So many points are drawn small and pale.
+_MANY = 200
 _EPSILON = float(np.finfo(float).eps)
 #: Where residuals that are exactly zero are drawn on a logarithmic axis.
 _FLOOR = 1e-19
@@ -64,9 +66,10 @@ def draw_channel(
     >>> draw_channel(ax, [0, 1, 2], [0, 1, 0], [0.1, 0.1, 0.5], data=([0, 1], [0.1, 0.9]), window=(0, 1), label="f1")
     """
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
-    _shade_outside(ax, times, window)
+    shade_outside(ax, times, window, "extrapolation")
     if std is not None:
-        _draw_band(ax, times, centre, NORMAL_95 * np.asarray(std, dtype=float))
+        half = NORMAL_95 * np.asarray(std, dtype=float)
+        ax.fill_between(times, centre - half, centre + half, **BAND_STYLE)
     for number, drawn in enumerate([] if samples is None else np.atleast_2d(np.asarray(samples, dtype=float))):
         ax.plot(times, drawn, color=SAMPLE, linewidth=0.6, zorder=2, label=None if number else "samples")
     if data is not None:
@@ -109,12 +112,8 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
         ax.set_ylabel(label)
 
 
-def _draw_band(ax: Any, times: Array, centre: Array, half: Array) -> None:
-    style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
-    ax.fill_between(times, centre - half, centre + half, **style)
-
-
 def _draw_points(ax: Any, t: Array, at: ArrayLike, found: ArrayLike, *, label: str) -> None:
+    """Draw what was `found` at some times, as far as these lie within those of the curve, `t`."""
     times, values = np.asarray(at, dtype=float), np.asarray(found, dtype=float)
     inside = (times >= t[0]) & (times <= t[-1])
     times, values = times[inside], values[inside]
@@ -124,25 +123,10 @@ def _draw_points(ax: Any, t: Array, at: ArrayLike, found: ArrayLike, *, label: s
         label = f"{label} ({_MOST_POINTS} of {len(times)})"
         chosen = np.linspace(0, len(times) - 1, _MOST_POINTS).round().astype(int)
         times, values = times[chosen], values[chosen]
-    many = len(times) > 200
+    many = len(times) > _MANY
     # Many points lie below the mean, so that it can be seen; few lie above it, so that they can.
     style = {"markersize": 1.5 if many else 3.0, "color": FAINT if many else DATA, "zorder": 1.5 if many else 4.5}
     ax.plot(times, values, "o", markeredgewidth=0, label=label, **style)
-
-
-def _shade_outside(ax: Any, t: Array, window: tuple[float, float] | None) -> None:
-    """Shade the times before the first and after the last measurement."""
-    if window is None:
-        return
-    first, last = window
-    parts = []
-    if t[0] < first:
-        parts.append((t[0], min(first, t[-1])))
-    if t[-1] > last:
-        parts.append((max(last, t[0]), t[-1]))
-    for number, (left, right) in enumerate(parts):
-        label = None if number else "extrapolation"
-        ax.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0, label=label)
 
 
 def draw_residual(
@@ -177,7 +161,7 @@ def draw_residual(
     ('log', "x' = u")
     """
     times, sizes = np.asarray(t, dtype=float), np.abs(np.asarray(residual, dtype=float))
-    _shade_outside(ax, times, window)
+    shade_outside(ax, times, window, "extrapolation")
     zero = sizes <= _FLOOR
     ax.plot(times[~zero], sizes[~zero], "o", color=MEAN, markersize=2.2, markeredgewidth=0, label="relative residual")
     if zero.any():

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lodekit.plotting.style import BAND, DASHES, FAINT, MEAN, NORMAL_95, SHADE, TRUTH
+from lodekit.plotting.axes import shade_outside
+from lodekit.plotting.style import BAND_STYLE, DASHES, FAINT, MEAN, NORMAL_95, TRUTH
 
 __all__ = ["draw_frequency_response", "draw_step"]
 
@@ -45,17 +46,15 @@ def draw_frequency_response(
     omega, values = np.asarray(frequencies, dtype=float), np.asarray(response, dtype=complex)
     reach = [NORMAL_95 * np.asarray(part, dtype=float) for part in errors]
     size, angle = np.abs(values), np.degrees(np.unwrap(np.angle(values)))
-    angle -= 360.0 * np.round(angle[0] / 360.0) if abs(angle[0]) > 180.0 else 0.0
-    style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
-    magnitude.fill_between(omega, size * np.exp(-reach[0]), size * np.exp(reach[0]), **style)
-    phase.fill_between(omega, angle - np.degrees(reach[1]), angle + np.degrees(reach[1]), **style)
+    magnitude.fill_between(omega, size * np.exp(-reach[0]), size * np.exp(reach[0]), **BAND_STYLE)
+    phase.fill_between(omega, angle - np.degrees(reach[1]), angle + np.degrees(reach[1]), **BAND_STYLE)
     for axis, curve in ((magnitude, size), (phase, angle)):
         axis.plot(omega, curve, color=MEAN, linewidth=1.4, zorder=3, label="learned")
         axis.set_xscale("log")
         axis.set_xlim(omega[0], omega[-1])
-        for left, right in _outside(omega, seen):
-            axis.axvspan(left, right, facecolor=SHADE, edgecolor="none", zorder=0, label="not in the data")
+        shade_outside(axis, omega, seen, "not in the data")
     magnitude.set_yscale("log")
+    # What hardly changes is not to fill the panel: it would look as if it did.
     if size.max() < 8.0 * size.min():
         magnitude.set_ylim(size.min() / 3.0, 3.0 * size.max())
     low, high = float(angle.min()), float(angle.max())
@@ -63,15 +62,8 @@ def draw_frequency_response(
     phase.set_ylim(low - 15.0, high + 15.0)
 
 
-def _outside(omega: Any, seen: tuple[float, float] | None) -> list[tuple[float, float]]:
-    if seen is None:
-        return []
-    low, high = seen
-    parts = [(float(omega[0]), min(low, float(omega[-1])))] if omega[0] < low else []
-    return parts + ([(max(high, float(omega[0])), float(omega[-1]))] if omega[-1] > high else [])
-
-
 def _right_angles(low: float, high: float) -> list[float]:
+    """Return multiples of 45 degrees, or of more where there would be many, from below `low` to above `high`."""
     step = next((each for each in (45.0, 90.0, 180.0, 360.0) if (high - low) / each <= 5), 720.0)
     return list(np.arange(np.floor(low / step), np.ceil(high / step) + 1) * step)
 
@@ -101,8 +93,7 @@ def draw_step(
     """
     times, values, reach = (np.asarray(part, dtype=float) for part in (t, response, errors))
     half = NORMAL_95 * reach
-    style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
-    ax.fill_between(times, values - half, values + half, **style)
+    ax.fill_between(times, values - half, values + half, **BAND_STYLE)
     ax.plot(times, values, color=MEAN, linewidth=1.4, zorder=3, label="learned")
     ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
     if gain is not None:

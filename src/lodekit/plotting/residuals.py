@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lodekit.plotting.style import BAND, DASHES, DATA, FAINT, MEAN, NORMAL_95, TRUTH
+from lodekit.plotting.style import BAND_STYLE, DASHES, DATA, FAINT, MEAN, NORMAL_95, TRUTH
 
 __all__ = ["draw_correlations", "draw_cumulated", "draw_scatter"]
 
+#: So many points are drawn small and pale.
 _MANY = 300
 #: More points than this are thinned out: nobody sees more, and pages would not hold them.
 _DRAWN = 20_000
@@ -36,7 +37,7 @@ def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = ""
     """
     times, values = np.asarray(t, dtype=float), np.asarray(residuals, dtype=float)
     many = len(times) > _MANY
-    ax.axhspan(-NORMAL_95, NORMAL_95, color=BAND, alpha=0.4, linewidth=0, zorder=1, label="95 % band")
+    ax.axhspan(-NORMAL_95, NORMAL_95, **BAND_STYLE)
     ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=2)
     style = {"color": FAINT if many else DATA, "markersize": 1.5 if many else 3.0, "markeredgewidth": 0}
     some = slice(None, None, max(1, -(-len(times) // _DRAWN)))
@@ -71,7 +72,7 @@ def draw_correlations(ax: Any, correlations: ArrayLike, count: int, *, label: st
     values = np.asarray(correlations, dtype=float)
     lags = np.arange(1, len(values) + 1)
     half = NORMAL_95 / np.sqrt(max(count, 1))
-    ax.axhspan(-half, half, color=BAND, alpha=0.4, linewidth=0, zorder=1, label="95 % band")
+    ax.axhspan(-half, half, **BAND_STYLE)
     ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=2)
     ax.vlines(lags, 0.0, values, color=MEAN, linewidth=2.0, zorder=3)
     ax.plot(lags, values, "o", color=MEAN, markersize=4.0, markeredgewidth=0, zorder=4)
@@ -108,8 +109,7 @@ def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: floa
     line = np.arange(1, len(points) + 1) / max(len(points), 1)
     some = slice(None, None, max(1, -(-len(points) // _DRAWN)))
     points, shares, line = points[some], shares[some], line[some]
-    style = {"color": BAND, "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
-    ax.fill_between(points, np.maximum(line - band, 0.0), np.minimum(line + band, 1.0), **style)
+    ax.fill_between(points, np.maximum(line - band, 0.0), np.minimum(line + band, 1.0), **BAND_STYLE)
     ax.plot(points, line, color=TRUTH, linewidth=1.2, linestyle=DASHES, zorder=2, label="independent")
     ax.plot(points, shares, color=MEAN, linewidth=1.4, zorder=3)
     ax.set_ylim(0.0, 1.02)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
-    "BAND",
+    "BAND_STYLE",
     "DASHES",
     "DATA",
     "FAINT",
@@ -33,13 +34,21 @@ OKABE_ITO: Mapping[str, str] = {
 }
 #: The text width of a paper, in inches.
 WIDTH = 6.5
-MEAN, BAND, DATA = OKABE_ITO["blue"], OKABE_ITO["sky"], OKABE_ITO["black"]
+MEAN, DATA = OKABE_ITO["blue"], OKABE_ITO["black"]
 TRUTH, SAMPLE = OKABE_ITO["vermillion"], OKABE_ITO["green"]
+#: A band of 95 %, as matplotlib fills it, with its entry of the legend.
+BAND_STYLE: Mapping[str, Any] = {
+    "color": OKABE_ITO["sky"],
+    "alpha": 0.4,
+    "linewidth": 0,
+    "zorder": 1,
+    "label": "95 % band",
+}
 #: Greys: the ground of what is extrapolated, and of what is said in passing.
 SHADE, FAINT = "0.93", "0.45"
 #: Sizes of letters, in points.
 TEXT, SMALL = 9.0, 8.0
-#: The dashes of a truth, and of machine precision.
+#: The dashes of what curves are compared with: a truth, machine precision, a static gain.
 DASHES = (0, (4, 2))
 #: So many standard deviations reach to either side of a 95 % band.
 NORMAL_95 = 1.959963984540054

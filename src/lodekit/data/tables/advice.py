@@ -43,6 +43,11 @@ class Advice:
         return "one pattern in quotes" if self.in_shell else "a pattern, or a list in the list: [[a, b], c]"
 
     @property
+    def step_name(self) -> str:
+        """What tells the time between two rows."""
+        return "--dt" if self.in_shell else "dt"
+
+    @property
     def step(self) -> str:
-        """How rows without a time are told apart."""
-        return "--dt STEP" if self.in_shell else "dt=STEP"
+        """How the time between two rows is told, where there is no column of times."""
+        return f"{self.step_name} STEP" if self.in_shell else f"{self.step_name}=STEP"

@@ -24,6 +24,7 @@ _SWAPPED = np.arange(256, dtype=np.uint8)
 _SWAPPED[[ord("."), ord(",")]] = ord(","), ord(".")
 #: Cells without a value, in small letters.
 MISSING = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
+#: So many records at the start of a block tell most of what there is to tell.
 _SAMPLE = 1000
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")

@@ -62,7 +62,7 @@ class Columns:
         """Every column that is read, each once."""
         return [*self.numbers, *([self.record] if self.record else [])]
 
-    def with_record(self, names: Sequence[str], record: str, *, positions: bool = True) -> Columns:
+    def with_record(self, names: Sequence[str], record: str, *, by_number: bool = True) -> Columns:
         """Return the same columns, and the one that says which record a line belongs to.
 
         Parameters
@@ -71,7 +71,7 @@ class Columns:
             The columns of the file, in order.
         record : str
             The name of the column, or its number counted from one.
-        positions : bool
+        by_number : bool
             Whether a column may be named by its number.
 
         Examples
@@ -79,7 +79,7 @@ class Columns:
         >>> find_columns(["run", "t", "x"], ["x"]).with_record(["run", "t", "x"], "run").used
         ['t', 'x', 'run']
         """
-        found = _locate(names, "the record", record.strip(), positions)
+        found = _locate(names, "the record", record.strip(), by_number)
         if found in self.numbers:
             raise DataError(f"column {found} is said to number the records, and to hold something else; choose one")
         return replace(self, record=found)
@@ -133,7 +133,7 @@ def find_columns(
     time: str | None = None,
     *,
     advice: Advice = Advice(),  # noqa: B008 - it cannot change
-    positions: bool = True,
+    by_number: bool = True,
 ) -> Columns:
     """Return which column is what: what the mapping says, then equal names, then names that differ in case and unit.
 
@@ -148,7 +148,7 @@ def find_columns(
         The column of the time.
     advice : Advice
         The words of messages.
-    positions : bool
+    by_number : bool
         Whether a column may be named by its number; where columns are called by numbers themselves, these are meant.
 
     Examples
@@ -157,7 +157,7 @@ def find_columns(
     {'T1': 't1 [degC]', 'T2': 'T2'}
     """
     _check_distinct(names)
-    wanted = _explicit(names, mapping or {}, time, positions)
+    wanted = _explicit(names, mapping or {}, time, by_number)
     noise = {match[1].strip(): wanted.pop(key) for key in [*wanted] if (match := _NOISE.fullmatch(key))}
     taken = {*wanted.values(), *noise.values()}
     open_channels = [name for name in channels if name not in wanted]
@@ -186,7 +186,7 @@ def find_all_columns(
     time: str | None = None,
     *,
     advice: Advice = Advice(),  # noqa: B008 - it cannot change
-    positions: bool = True,
+    by_number: bool = True,
 ) -> list[Columns]:
     """Return the columns of several tables that belong together, by the rules of `find_columns`.
 
@@ -197,7 +197,7 @@ def find_all_columns(
     ----------
     tables : dict of str to sequence of str
         The columns of each table, by the name it has in messages.
-    channels, mapping, time, advice, positions
+    channels, mapping, time, advice, by_number
         As in `find_columns`.
 
     Examples
@@ -212,13 +212,13 @@ def find_all_columns(
     channels = [name for name in channels if asked.get(name) != LEFT_OUT]
     asked = {key: column for key, column in asked.items() if column != LEFT_OUT}
     several, found, seen = len(tables) > 1, [], set[str]()
-    options: dict[str, Any] = {"advice": advice, "positions": positions}
+    options: dict[str, Any] = {"advice": advice, "by_number": by_number}
     for key, column in asked.items() if several else ():
-        if not any(_is_there(names, column, positions) for names in tables.values()):
+        if not any(_is_there(names, column, by_number) for names in tables.values()):
             every = list_columns(list(dict.fromkeys(name for names in tables.values() for name in names)))
             raise DataError(f"expected a column {column} (for {key}) in some table, got the columns {every}")
     for where, names in tables.items():
-        own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c, positions)}
+        own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c, by_number)}
         with naming(where):
             if several:
                 plain = {k: c for k, c in own.items() if not _NOISE.fullmatch(k)}
@@ -232,9 +232,9 @@ def find_all_columns(
     return found
 
 
-def _is_there(names: Sequence[str], wanted: str, positions: bool) -> bool:
+def _is_there(names: Sequence[str], wanted: str, by_number: bool) -> bool:
     try:
-        _locate(names, "", wanted, positions)
+        _locate(names, "", wanted, by_number)
     except DataError:
         return False
     return True
@@ -248,7 +248,7 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise DataError(f"expected different names of columns, got {list_columns(twice)} more than once; rename them")
 
 
-def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None, positions: bool) -> dict[str, str]:
+def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None, by_number: bool) -> dict[str, str]:
     """Return the columns that the user has named."""
     asked = {str(key).strip(): str(column).strip() for key, column in mapping.items()}
     if time is not None and asked.setdefault("t", str(time).strip()) != str(time).strip():
@@ -257,7 +257,7 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     for key, wanted in asked.items():
         if not key or not wanted:
             raise DataError(f"expected a channel and its column, got {key!r} and {wanted!r}")
-        column = _locate(names, key, wanted, positions)
+        column = _locate(names, key, wanted, by_number)
         if column in found.values():
             other = next(name for name, already in found.items() if already == column)
             raise DataError(f"column {column} is mapped to {other} and to {key}; expected one column for each")
@@ -265,11 +265,11 @@ def _explicit(names: Sequence[str], mapping: Mapping[str, str], time: str | None
     return found
 
 
-def _locate(names: Sequence[str], key: str, wanted: str, positions: bool) -> str:
+def _locate(names: Sequence[str], key: str, wanted: str, by_number: bool) -> str:
     """Return the column that is meant by its name, its number counted from one, or its name without a unit."""
     if wanted in names:
         return wanted
-    if positions and re.fullmatch(r"[0-9]{1,6}", wanted):
+    if by_number and re.fullmatch(r"[0-9]{1,6}", wanted):
         if 1 <= int(wanted) <= len(names):
             return names[int(wanted) - 1]
         raise DataError(f"expected a column 1 to {len(names)} for {key}, got {wanted}")

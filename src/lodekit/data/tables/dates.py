@@ -36,6 +36,7 @@ _PATTERNS = {order: re.compile(pattern + _CLOCK) for order, pattern in _ORDERS.i
 _START = re.compile(_ORDERS[_UNKNOWN])
 #: Columns are written in a few ways; beyond so many of them each text is looked at alone.
 _MOST_LAYOUTS = 40
+#: No date has more letters; what does is looked at alone, too.
 _LONGEST = 80
 #: Digits in one place look the same, whatever they are.
 _LAYOUT = np.arange(256, dtype=np.uint8)

@@ -34,6 +34,7 @@ def _make_rules() -> bytes:
     rules[_POINT, _EXPONENT] = rules[_POINT, _END] = True
     rules[_BARE_POINT, _EXPONENT, 1] = rules[_BARE_POINT, _END, 1] = True
     rules[_EXPONENT, _END, 1] = rules[_LATER_SIGN, _END, 1] = True
+    # A table of 256 bytes, as `bytes.translate` wants it, of which the numbers below use the first half.
     return rules.tobytes() + bytes(128)
 
 

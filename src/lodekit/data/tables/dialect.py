@@ -17,7 +17,7 @@ from lodekit.quantities import is_known
 
 __all__ = ["Dialect", "content_lines", "describe_width", "find_dialect", "read_records", "separator_name"]
 
-SEPARATORS = (";", "\t", "|", ",", " ")
+_SEPARATORS = (";", "\t", "|", ",", " ")
 #: How many lines that are no comments are looked at to find out a dialect.
 _SAMPLE_LINES = 300
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
@@ -117,7 +117,7 @@ def _count_preamble(records: Sequence[Sequence[str]]) -> int:
     if any(map(is_time_name, records[0])) or _is_row(records[0]):
         return 0
     row = next((k for k, cells in enumerate(records) if len(cells) > 1 and _is_row(cells)), 0)
-    if row and row > 1 and _read_unit_line(records[row - 2], records[row - 1]):
+    if row > 1 and _read_unit_line(records[row - 2], records[row - 1]):
         row -= 1
     header = [cell.strip() for cell in records[row - 1]] if row else []
     # A row may lack its last values; a header has a name for each column, and no values among them.
@@ -253,11 +253,12 @@ def _sample(head: bytes) -> list[tuple[int, str]]:
 def _find_separator(lines: Sequence[str], single: bool) -> str:
     """Return what separates the cells: the most lines of equal width, and the most cells that can be read."""
     best, chosen = -1.0, ""
-    for separator in SEPARATORS:
+    for separator in _SEPARATORS:
         records = [record for _, record in read_records(enumerate(lines), separator, strict=False)]
         body = records[1:] or records
         width, lines_alike = Counter(map(len, body)).most_common(1)[0]
         cells = [cell for record in body if len(record) == width for cell in record]
+        # Equal widths tell where all cells are words; a header has as many cells as its table, more often than not.
         score = lines_alike / len(body) * (0.01 + sum(map(is_value, cells)) / len(cells))
         score *= 1.0 if len(records[0]) == width else 0.7
         if width > 1 and score > best:

@@ -118,7 +118,7 @@ class Frame:
         return tuple(map(str, _adopt(self.frame).columns))
 
     @property
-    def positions(self) -> bool:
+    def by_number(self) -> bool:
         """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
         return not any(isinstance(label, Integral) for label in _adopt(self.frame).columns)
 

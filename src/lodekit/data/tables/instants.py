@@ -148,9 +148,9 @@ class SteppedTable:
         return (*self.table.names, self.time)
 
     @property
-    def positions(self) -> bool:
+    def by_number(self) -> bool:
         """Whether columns may be named by their numbers."""
-        return getattr(self.table, "positions", True)
+        return self.table.by_number
 
     @property
     def separator(self) -> str:

@@ -27,6 +27,7 @@ _BINARY = "expected a text file or Parquet, got binary data"
 _LONGEST_LINE = 16 << 20
 #: A pipe can be read only once, so all of it is kept.
 _MOST_PIPED = 128 << 20
+#: So many seconds a writer of a pipe may take to come.
 _PATIENCE = 1.0
 
 

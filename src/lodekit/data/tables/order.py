@@ -72,7 +72,7 @@ class Order:
             frozenset(sorted(self.values | other.values)[:3]),
         )
 
-    def check(self, column: str, remedy: str, records: str = "records=COLUMN") -> list[str]:
+    def check(self, column: str, remedy: str, records: str) -> list[str]:
         """Return what there is to say about the times; raise where they are none.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -204,6 +204,11 @@ class ParquetFile:
         """The columns, in order."""
         return tuple(self.columns)
 
+    @property
+    def by_number(self) -> bool:
+        """Whether columns may be named by their numbers: always, as names are texts."""
+        return True
+
     def has_numbers(self, name: str) -> bool:
         """Return whether a column is known to hold numbers."""
         return self.columns[name].is_number
@@ -232,7 +237,7 @@ class ParquetFile:
             size = max(total, 1) if whole else frames.BLOCK_RECORDS
             for first in range(0, total, size):
                 cells = list(ask(self._query(listed, first, size, whole), path).fetchnumpy().values())
-                if cells and len(cells[0]) != min(size, total - first):
+                if len(cells[0]) != min(size, total - first):
                     raise DataError(f"cannot be read as Parquet, expected {total} rows; did the file change meanwhile?")
                 read = dict(zip(wanted, cells, strict=False))
                 yield ParquetBlock({name: read.get(name) for name in names}, chosen, first, len(cells[0]))
@@ -301,7 +306,7 @@ def _opened(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
     """Lend a function that asks DuckDB, and the file's place; what goes wrong inside a file is an error of data."""
     duckdb, place = import_module("duckdb"), ""
     try:
-        with TemporaryDirectory() if not isinstance(source, str) else _nothing() as folder:
+        with TemporaryDirectory() if not isinstance(source, str) else nullcontext("") as folder:
             if not isinstance(source, str):
                 with open(os.path.join(folder, "data.parquet"), "wb") as file:
                     file.write(source.getbuffer())
@@ -313,8 +318,3 @@ def _opened(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
     except (duckdb.Error, OSError) as error:
         told = [*str(error).splitlines(), ""][0].replace(f"'{place}'", "").replace(f'"{place}"', "").strip()
         raise DataError(f"cannot be read as Parquet, {told}") from None
-
-
-@contextmanager
-def _nothing() -> Iterator[str]:
-    yield ""

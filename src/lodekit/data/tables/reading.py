@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+#: What is unpacked is kept in memory.
 _MOST_UNPACKED = 128 << 20
 #: What nobody needs to be told.
 _PLAIN = "separator ',', decimal point"
@@ -300,9 +301,7 @@ def describe_file(source: TableSource, numerals: Numerals) -> list[str]:
     return notes[1:] if notes[0] == _PLAIN else notes
 
 
-def describe_columns(
-    names: Sequence[str], columns: Columns, channels: Sequence[str], empty: set[str] | frozenset[str] = frozenset()
-) -> list[str]:
+def describe_columns(names: Sequence[str], columns: Columns, channels: Sequence[str], empty: set[str]) -> list[str]:
     """Return what there is to say about columns with other names, without values, and channels without a column.
 
     Parameters

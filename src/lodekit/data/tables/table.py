@@ -39,6 +39,10 @@ class TableSource(Protocol):
         """The columns, in order."""
 
     @property
+    def by_number(self) -> bool:
+        """Whether columns may be named by their numbers: not where they are called by numbers themselves."""
+
+    @property
     def separator(self) -> str:
         """What separates the cells of a text file; empty otherwise."""
 

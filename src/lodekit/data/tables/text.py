@@ -88,6 +88,11 @@ class TextFile:
         return self.dialect.names
 
     @property
+    def by_number(self) -> bool:
+        """Whether columns may be named by their numbers: always, as names are texts."""
+        return True
+
+    @property
     def separator(self) -> str:
         """What separates the cells."""
         return self.dialect.separator
@@ -216,13 +221,13 @@ class TextBlock:
 
 def _mark_last(items: Iterable[_Item]) -> Iterator[tuple[_Item, bool]]:
     """Yield items, each with whether it is the last."""
-    iterator = iter(items)
-    for item in iterator:
-        current = item
-        for following in iterator:
-            yield current, False
-            current = following
-        yield current, True
+    held = list[_Item]()
+    for item in items:
+        if held:
+            yield held.pop(), False
+        held.append(item)
+    if held:
+        yield held.pop(), True
 
 
 def _count_lines(data: bytes) -> int:
