@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -151,3 +152,10 @@ def test_what_a_saved_model_has_left_out_is_told(loaded: lk.LODEGP) -> None:
         loaded.sample([219.0], 2)
     with pytest.raises(lk.LodekitError, match=r"or give new rows to gp.stream"):
         loaded.update([300.0], {"x": [1.0]})
+
+
+def test_a_loaded_model_travels_after_it_was_asked(loaded: lk.LODEGP) -> None:
+    """As joblib sends it to other processes, on the same machine."""
+    times = np.array([180.0, 219.0])
+    expected = loaded.predict(times, "x")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(loaded)).predict(times, "x"), expected)  # noqa: S301
