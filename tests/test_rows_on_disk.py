@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -157,3 +158,10 @@ def test_new_samples_of_an_input_are_scored_as_in_memory(on_disk: lk.LODEGP, in_
     t, new = np.array([222.0, 223.0, 225.0]), {"x": [0.5, 0.7, 0.6], "u": [0.3, 0.4, 0.2]}
     assert on_disk.score(t, new) == pytest.approx(in_memory.score(t, new), abs=1e-6)
     assert on_disk.score(t, new) != pytest.approx(on_disk.score(t, {"x": new["x"]}), abs=1e-3)
+
+
+def test_a_loaded_model_travels_after_it_was_asked(loaded: lk.LODEGP) -> None:
+    """As joblib sends it to other processes, on the same machine."""
+    times = np.array([180.0, 219.0])
+    expected = loaded.predict(times, "x")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(loaded)).predict(times, "x"), expected)  # noqa: S301

@@ -7,6 +7,7 @@ for this, and for the points beside it that tell how predictions move with what 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,8 @@ def unpack_tail(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurem
         tuple(names),
         tail["noise"],
         kept,
-        lambda: iter([block]),
+        # No function of its own here: models are pickled.
+        partial(iter, [block]),
         ready=spool,
         window=(first, last),
         samples={name: Spread(int(own[0]), *map(float, own[1:])) for name, own in tail["samples"].items()},

@@ -1,4 +1,4 @@
-"""Parts of the Markov engine by themselves: steps of noisy systems, blocks that are alike, inverses."""
+"""Parts of the Markov engine by themselves: steps of noisy systems, blocks that are alike, how long these are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from lodekit.inference.markov.layout import cut
+import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import Series
+from lodekit.inference.markov import layout as blocks
+from lodekit.inference.markov.layout import MarkovData, cut, shorter_length
 from lodekit.inference.markov.steps import NoisySteps
+from tests.inference.fitted import prior_of
 
 #: A fast and a slow state that are coupled, an integrator driven by both, complex roots.
 F = np.array([[-40.0, 1.0, 0.0, 0.0], [0.5, -0.3, 2.0, 0.0], [0.0, -2.0, -0.1, 0.0], [1.0, 0.2, 0.0, 0.0]])
@@ -74,3 +79,16 @@ def test_blocks_that_are_alike_have_one_pattern() -> None:
     values = np.random.default_rng(0).standard_normal(100)
     values[52] = 0.0
     np.testing.assert_array_equal(layout.gather(layout.spread(values[:, None], 0.0), 100)[:, 0], values)
+
+
+def test_shorter_blocks_are_shorter_where_usual_ones_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where blocks share nothing they are four times as long; a fourth of that is no name for them."""
+    monkeypatch.setattr(blocks, "_MANY", 2)
+    times = np.sort(np.random.default_rng(0).uniform(0.0, 1.0, 400))
+    series = [Series(name, times, np.sin(times), np.full(400, 0.1)) for name in "xu"]
+    data = MarkovData.of(prior_of(lk.System("x' + x = u"), Measurements(series), latent="matern-5/2"), series)
+    own, places = data.layout(), []
+    for _ in range(4):
+        places.append(own.places)
+        own = data.layout(shorter_length(own, data.size, 1.0, 1.0))
+    assert places == [48, 12, 3, 1]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,6 +25,7 @@ from lodekit.data.tables.table import Records
 from lodekit.errors import DataError, LodekitError
 from lodekit.inference.markov import pieces, piecewise
 from lodekit.inference.markov.engine import MarkovEngine
+from lodekit.inference.markov.evaluation import Solved, solve
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.pieces import PiecesEngine
 from lodekit.preparing import prepare
@@ -134,6 +136,22 @@ def test_pieces_say_what_the_whole_record_says(name: str) -> None:
     some = times[(times >= engine.starts[1]) & (times < engine.starts[2])]
     joint = curve.covariance(observables, some)
     np.testing.assert_allclose(posterior.covariance(observables, some), joint, atol=1e-9 * joint.max())
+
+
+def test_half_a_way_back_is_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, hyper, blocks = make(EXAMPLES["white disturbance"])
+    names = setup.prior.noise.observables
+    engine = PiecesEngine(setup.prior, Spool.write(names, blocks, noisy=names[:1]), 16)
+
+    def stop(*args: Any, keep: bool) -> Solved | None:
+        """Nothing is finite from where the last piece has told something."""
+        return solve(*args, keep=keep) if args[-1].score is None else None
+
+    monkeypatch.setattr(pieces, "solve", stop)
+    assert np.isfinite(engine.value(hyper))
+    assert engine.evaluate(hyper).value == -np.inf
+    with pytest.raises(LodekitError, match="not finite"):
+        engine.posterior(hyper)
 
 
 @pytest.mark.parametrize("name", ["rough disturbance", "modes and a known function"])

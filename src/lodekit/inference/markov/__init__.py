@@ -7,7 +7,8 @@ is what all of these come to. `between` carries states from block to block, `fil
 the log evidence with its gradient.
 
 Questions: `looking` finds states at any times, `posterior` makes observables of them, `turns` takes measurements in
-their turn, `ending` is where a record ends, `online` takes one row at a time. Rows on disk: `pieces` and `piecewise`.
+their turn, `ending` is where a record ends, `online` takes one row at a time. Of rows on disk, `pieces` is the engine
+and `piecewise` the posterior.
 """
 
 from lodekit.inference.markov.engine import MarkovEngine, MarkovKind

@@ -48,7 +48,7 @@ def end_of(prior: Prior, series: Sequence[Series], hyper: Hyperparameters) -> En
     prior : Prior
         Its free functions have finitely many states.
     series : sequence of Series
-        One for each observable of the prior, in its order.
+        One for each observable of the prior, in its order; none of them is averaged over intervals.
     hyper : Hyperparameters
     """
     data = MarkovData.of(prior, series)

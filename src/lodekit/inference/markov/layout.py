@@ -216,6 +216,7 @@ def cut(
     key = np.concatenate([steps, seen.reshape(blocks, -1), filled(kinds).reshape(blocks, -1)], axis=1)
     patterns = _number(key)
     size = length * width
+    # About so many numbers has what is made of a block: covariances, and what goes from place to place.
     most = max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length))
     chunks = _chunk(patterns, most, _AT_ONCE if begins is None else most)
     return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks, keeps)
@@ -264,7 +265,7 @@ class MarkovData(Measured):
     length: int | None = None
     until: float | None = None
     goes_on: bool = False
-    _layouts: dict[int, Layout] = field(default_factory=dict, compare=False, repr=False)
+    _layouts: dict[int | None, Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def resolution(self) -> float:
@@ -310,22 +311,21 @@ class MarkovData(Measured):
         Parameters
         ----------
         length : int, optional
-            How many measurements a block should have; what is usual where nobody says.
+            How many measurements a block should have; what is fast where nobody says.
         """
-        wanted = length or self.length or self._usual
+        # Blocks that nobody has asked for are not those of any length: they may be longer than usual.
+        wanted = length or self.length
         if wanted not in self._layouts:
-            found = self._make(wanted, np.zeros(0))[0]
-            rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
-            if not (length or self.length) and rare >= 2 * _MANY:
-                found = self._make(min(_LONGER, rare // _MANY) * wanted, np.zeros(0))[0]
-            self._layouts[wanted] = found
+            self._layouts[wanted] = self._make(wanted, np.zeros(0))[0] if wanted else self._make_usual()
         return self._layouts[wanted]
 
-    @property
-    def _usual(self) -> int:
-        """How many measurements a block has where nobody says."""
+    def _make_usual(self) -> Layout:
+        """Return blocks of a length that is fast."""
         rows, width = self.table[1].shape
-        return int(min(_USUAL, width * max(_LEAST, int(_ROOT * np.sqrt(rows)))))
+        usual = int(min(_USUAL, width * max(_LEAST, int(_ROOT * np.sqrt(rows)))))
+        found = self._make(usual, np.zeros(0))[0]
+        rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
+        return found if rare < 2 * _MANY else self._make(min(_LONGER, rare // _MANY) * usual, np.zeros(0))[0]
 
     def with_times(self, times: Array, length: int | None = None, sums: Sums | None = None) -> tuple[Layout, Numbers]:
         """Return a layout that has places for more times, and the numbers of these places.
@@ -333,7 +333,7 @@ class MarkovData(Measured):
         Parameters
         ----------
         times : array, shape (k,)
-            Scaled, ascending.
+            Scaled, in any order.
         length : int, optional
             As in `layout`.
         sums : Sums, optional

@@ -87,7 +87,8 @@ class Leaps:
             powers.append(powers[-1] @ F)
             half = F @ noises[-1]
             noises.append(half + half.T)
-        self._size, self._noisy = size, size if space.matrix[n:, :n].any() else n
+        # Noise never reaches the other states, which are modes.
+        self._size, self._noisy = size, n
         self._terms = np.concatenate([np.stack(powers), np.stack(noises)], axis=1).reshape(TERMS, 2 * size * size)
 
     def make(self, length: float) -> Leap:

@@ -7,10 +7,10 @@ its start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ class PiecesEngine:
 
     prior: Prior
     spool: Spool
+    # Asked for when it is made: tests have shorter pieces.
     most: int = field(default_factory=lambda: PIECE)
     left_out: LeftOut | None = None
     _last: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
@@ -87,11 +88,7 @@ class PiecesEngine:
             return Relay(driven.drive, driven.signals, [driven.start, *self.starts[1:].tolist()])
         theta = len(self.prior.observables.compiled.parameters)
         known = [(driven.evaluate(head.point[:theta])[0], head.response) for head in self.left_out.heads]
-
-        def first(table: Array) -> Array:
-            return next(state for own, state in known if _is_same(own, table))
-
-        return Relay(driven.drive, driven.signals, self.starts.tolist(), first)
+        return Relay(driven.drive, driven.signals, self.starts.tolist(), partial(_find_response, known))
 
     @property
     def limits(self) -> SearchLimits:
@@ -131,7 +128,7 @@ class PiecesEngine:
         return replace(data, until=until, goes_on=number > 0 or self.left_out is not None)
 
     def solve(self, data: MarkovData, hyper: Hyperparameters, border: Border, *, keep: bool = False) -> Solved | None:
-        """Return the log evidence of a piece; None where something is not finite.
+        """Return a piece with its log evidence, in blocks that are short enough; None where something is not finite.
 
         Parameters
         ----------
@@ -152,12 +149,14 @@ class PiecesEngine:
         if found is None:
             return Evidence.impossible(hyper)
         noise, theta, total, last = np.zeros(len(hyper.noise)), np.zeros(len(hyper.theta)), None, None
+        left = len(self.starts)
         for data, solved in self._backward(hyper, found.borders, keep=True):
             total = total or Total(solved.filter.space)
             with np.errstate(all="ignore"):
                 pulled = Pulled.of(data, hyper, solved, total)
             noise, theta, last = noise + pulled.noise, theta + pulled.theta, (solved.filter, pulled)
-        if last is None:
+            left -= 1
+        if last is None or left:
             return Evidence.impossible(hyper)
         with np.errstate(all="ignore"):
             gradient = pull_start(last[0], replace(last[1], noise=noise, theta=theta))
@@ -179,12 +178,12 @@ class PiecesEngine:
     def posterior(self, hyper: Hyperparameters) -> PiecesPosterior:
         """Return the posterior at some hyperparameters; raise where it is not finite."""
         found = self._forward(hyper)
-        if found is None:
+        borders = [solved.filter.border for _, solved in self._backward(hyper, found.borders)] if found else []
+        if found is None or len(borders) < len(self.starts):
             raise AccuracyError(
                 "the states are not finite at these values, or their covariance is singular to rounding; check units "
                 "and starting values, and give exact values a small noise_std"
             )
-        borders = [solved.filter.border for _, solved in self._backward(hyper, found.borders)]
         return PiecesPosterior(self, hyper, tuple(reversed(borders)), found.value, found.error)
 
     def powers(self, coefficients: Coefficients) -> tuple[Array, Array]:
@@ -247,10 +246,7 @@ class PiecesEngine:
             return _Forward()
         head = self._head(hyper)
         if head is None:
-            raise LodekitError(
-                "this model was saved without most of its rows, which are too many, and with them other values of what "
-                "was learned cannot be tried; fit again with the file"
-            )
+            _refuse_others()
         return _Forward(head.value, head.error, [Border(head.root, head.mean)])
 
     def tail(self, posterior: PiecesPosterior, first: int) -> tuple[float, float, Border, Array]:
@@ -276,7 +272,7 @@ class PiecesEngine:
     def _backward(
         self, hyper: Hyperparameters, borders: list[Border], *, keep: bool = False
     ) -> Iterator[tuple[MarkovData, Solved]]:
-        """Yield pieces, from the last one to the first, with all that is said at both ends."""
+        """Yield pieces with all that is said at both ends, the last one first, until something is not finite."""
         score = information = later = None
         for number in range(len(self.starts) - 1, -1, -1):
             data, start = self.piece(number), borders[number]
@@ -303,6 +299,21 @@ class _Forward:
     value: float = 0.0
     error: float = 0.0
     borders: list[Border] = field(default_factory=lambda: [Border()])
+
+
+def _refuse_others() -> NoReturn:
+    raise LodekitError(
+        "this model was saved without most of its rows, which are too many, and with them other values of what was "
+        "learned cannot be tried; fit again with the file"
+    )
+
+
+def _find_response(known: Sequence[tuple[Array, Array]], table: Array) -> Array:
+    """Return the states of the response that were kept for some numbers of its state space."""
+    found = next((state for own, state in known if _is_same(own, table)), None)
+    if found is None:
+        _refuse_others()
+    return found
 
 
 def _is_same(first: Array, second: Array) -> bool:

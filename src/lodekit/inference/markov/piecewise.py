@@ -49,7 +49,7 @@ class Pieces(Protocol):
         """Return a piece of the record."""
 
     def solve(self, data: MarkovData, hyper: Hyperparameters, border: Border, *, keep: bool = False) -> Solved | None:
-        """Return the log evidence of a piece; None where something is not finite.
+        """Return a piece with its log evidence; None where something is not finite.
 
         Parameters
         ----------
@@ -148,10 +148,12 @@ class PiecesPosterior:
         self, observables: Observables, times: Array, numbers: Numbers, seed: Numbers, count: int
     ) -> Iterator[tuple[Numbers, Array]]:
         """Yield which times are in a piece, and draws there, shape (k, a, o), from the last piece to the first."""
+        # The state of each draw at the start of a piece, and the mean of what corrects it.
         starts: list[tuple[Array | None, Array | None]] = [(None, None)]
         score = None
         last = len(self.borders) - 1
-        for number in (*range(last), *range(last, -1, -1)):
+        there, back = ((number, True) for number in range(last)), ((number, False) for number in range(last, -1, -1))
+        for number, is_ahead in (*there, *back):
             own = np.flatnonzero(numbers == number)
             piece, (state, mean) = self.piece(number), starts[number]
             look, rows = piece.look_at_once(observables, times[own])
@@ -160,10 +162,8 @@ class PiecesPosterior:
             seen, states, end = look.draw(count, generator, state)
             variance = piece.data.noise.variance(self.hyper.noise)
             noise = np.sqrt(variance)[:, None] * generator.standard_normal(seen.shape)
-            ahead = len(starts) == number + 1 and number < last
-            border = Border(mean=mean, score=None if ahead else score)
-            y, smoothed = look.smooth(piece.solved.residual[:, None] - seen - noise, border)
-            if ahead:
+            y, smoothed = look.smooth(piece.solved.residual[:, None] - seen - noise, Border(mean=mean, score=score))
+            if is_ahead:
                 starts.append((end, smoothed.last))
                 continue
             score = smoothed.scores[0]

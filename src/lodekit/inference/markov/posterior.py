@@ -223,30 +223,31 @@ class MarkovPosterior:
         The last places are kept.
         """
         data, space, sums = self.data, self.solved.filter.space, None
-        rows = space.readings_of(observables, observables.evaluate(self.hyper.theta))
-        key = np.ascontiguousarray(times).tobytes()
-        if observables.windows is not None:
+        values, key = observables.evaluate(self.hyper.theta), np.ascontiguousarray(times).tobytes()
+        if observables.windows is None:
+            rows = space.readings_of(observables, values)
+        else:
             base = space.without if isinstance(space, SummedSpace) else space
             sums = self._sums(observables.windows, times)
-            own = base.readings_of(observables, observables.evaluate(self.hyper.theta))
+            own = base.readings_of(observables, values)
             space = sum_up(replace(base, readings=np.concatenate([base.readings, own])), sums)
             rows = space.readings[sums.readings[data.size :].reshape(observables.count, len(times)).T]
             key += observables.windows.tobytes() + own.tobytes()
         rows = np.broadcast_to(rows, (len(times), observables.count, space.size))
         if key not in self._looks:
             layout, places = self._cut(space, data.prior.units.scaled_times(times), sums)
-            values, own_variance = self.solved.residual[:, None], self.solved.filter.variance
+            residual, variance = self.solved.residual[:, None], self.solved.filter.variance
             with np.errstate(all="ignore"):
-                spread = layout.spread(values, 0.0)
+                spread = layout.spread(residual, 0.0)
                 made = make_filter(
-                    space, layout, own_variance, spread, swept=True, looking=True, border=self.solved.filter.border
+                    space, layout, variance, spread, swept=True, looking=True, border=self.solved.filter.border
                 )
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
                 )
             self._looks.clear()
-            self._looks[key] = Look(made[0], places, values, made[1])
+            self._looks[key] = Look(made[0], places, residual, made[1])
         return self._looks[key], rows
 
     def _cut(self, space: Space, times: Array, sums: Sums | None) -> tuple[Layout, NDArray[np.intp]]:

@@ -208,7 +208,7 @@ def sum_up(space: Space, sums: Sums | None) -> Space:
     space : Space
         Without them.
     sums : Sums, optional
-        None of nothing.
+        None where nothing is averaged.
     """
     if sums is None:
         return space

@@ -84,7 +84,7 @@ class ModalPosterior:
         inverse, count = self.solved.inverse_root, observables.count
         parts = [part @ inverse for part in self._modes(observables, times)]
         reduced = np.concatenate([np.zeros((0, count, len(inverse))), *parts]).reshape(len(times) * count, len(inverse))
-        return (reduced @ reduced.T).reshape(len(times), count, len(times), count)
+        return np.asarray((reduced @ reduced.T).reshape(len(times), count, len(times), count))
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return functions drawn from the posterior, seen through observables, shape (size, n, o).
