@@ -14,7 +14,7 @@ from scipy.linalg import expm
 
 import lodekit as lk
 from lodekit.learning.curvature import covariance_from_curvature, curvature_at
-from lodekit.learning.identifiability.rivals import Rival
+from lodekit.learning.identifiability.rivals import Rival, find_rivals
 from lodekit.learning.identifiability.structure import Structure
 from lodekit.learning.identifiability.twins import find_twins
 from lodekit.learning.transforms import Layout, parameter_transforms
@@ -181,6 +181,16 @@ def test_errors_at_a_twin_are_those_of_the_curvature_there(heater: lk.LODEGP) ->
     covariance = covariance_from_curvature(curvature_at(fit.setup.objective, point), ~fit.optimum.at_bound)
     for name, error in rival.errors.items():
         assert error == pytest.approx(np.sqrt(covariance[(fit.layout.position(name),) * 2]), rel=0.1)
+
+
+def test_errors_at_a_twin_do_not_depend_on_what_the_data_do_not_tell(heater: lk.LODEGP) -> None:
+    examined, structure = heater.fit_.examined, heater.fit_.setup.structure
+    curvature = examined.curvature.copy()
+    place = heater.fit_.layout.position("c")
+    curvature[place], curvature[:, place] = 0.0, 0.0
+    (rival,) = find_rivals(examined.objective, examined.optimum, curvature, examined.times, structure)
+    assert list(rival.values) == ["a", "b"]
+    assert 0.0 < max(rival.errors.values()) < 0.1
 
 
 def test_twins_are_kept_in_a_file_and_older_files_have_none(heater: lk.LODEGP, tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def autocorrelation(coefficients: Array, count: int) -> Array:
     [1.0, 0.5, 0.25, 0.125]
     """
     order = len(coefficients)
+    if not order:
+        return np.eye(1, count)[0]
     equations, known = np.eye(order + 1), np.eye(order + 1)[0]
     for lag in range(order + 1):
         for back, value in enumerate(coefficients, 1):
@@ -80,7 +82,7 @@ def autocorrelation(coefficients: Array, count: int) -> Array:
     found[:head] = (start / start[0])[:head]
     for lag in range(order + 1, min(count, _LONGEST)):
         found[lag] = found[lag - order : lag][::-1] @ coefficients
-        if order and np.abs(found[lag - order + 1 : lag + 1]).max() < 1e-12:
+        if np.abs(found[lag - order + 1 : lag + 1]).max() < 1e-12:
             break
     return found
 

@@ -133,6 +133,8 @@ def _twins(
 ) -> list[Rival]:
     """Return other values that give the same behaviour; what the prior says of free functions and states may differ."""
     layout, found = objective.layout, list[Rival]()
+    # What the data say nothing about has no error that others could follow, not by rounding either.
+    known = np.where(np.isfinite(covariance), covariance, 0.0)
     for twin in find_twins(structure, layout, layout.unpack(optimum.x).theta):
         x = optimum.x.copy()
         x[layout.blocks.theta] = [layout.transforms[n].inverse(float(twin.theta[n])) for n in layout.learned]
@@ -143,7 +145,7 @@ def _twins(
             below = optimum.value - objective.value(x)
         if abs(below) < _EQUAL:
             # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
-            spread = np.sqrt(np.maximum(np.diag(twin.moves @ covariance @ twin.moves.T), 0.0))
+            spread = np.sqrt(np.maximum(np.diag(twin.moves @ known @ twin.moves.T), 0.0))
             own = {name: float(spread[layout.position(name)]) for name in names}
             values = {name: float(twin.theta[layout.names.index(name)]) for name in names}
             rival: Rival | None = Rival(tuple(x.tolist()), below, False, values, own)
