@@ -1,4 +1,4 @@
-"""Small pieces of HTML that notebooks show in the place of a repr; they look as reports do."""
+"""Small pieces of HTML: notebooks show them in the place of a repr, and pages are made of them."""
 
 from __future__ import annotations
 
@@ -87,9 +87,10 @@ def paragraph(text: str, kind: str = "soft") -> str:
     ----------
     text : str
         Escaped here.
-    kind : {"soft", "warning", ""}
+    kind : str
+        Soft, warning, or another one that the style around it knows; none where empty.
     """
-    return f'<p class="{kind}">{escape(text)}</p>' if text else ""
+    return f"{_begin('p', kind)}{escape(text)}</p>" if text else ""
 
 
 def listed(texts: Iterable[str], kind: str = "") -> str:
@@ -99,7 +100,12 @@ def listed(texts: Iterable[str], kind: str = "") -> str:
     ----------
     texts : iterable of str
         Escaped here.
-    kind : {"soft", "warning", ""}
+    kind : str
+        As that of a paragraph.
     """
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f'<ul class="{kind}">{items}</ul>' if items else ""
+    return f"{_begin('ul', kind)}{items}</ul>" if items else ""
+
+
+def _begin(tag: str, kind: str) -> str:
+    return f'<{tag} class="{kind}">' if kind else f"<{tag}>"

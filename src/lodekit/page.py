@@ -9,6 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from lodekit import cards
+
 __all__ = ["Page", "escape", "plot_text"]
 
 #: The page may run what is inside it, and fetch nothing.
@@ -159,11 +161,11 @@ class Page:
 
     def paragraph(self, text: str, kind: str = "") -> None:
         """Add a `text` as a paragraph; its `kind` is lead, note, warning, good, or empty."""
-        self._body.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
+        self._body.append(cards.paragraph(text, kind))
 
     def items(self, texts: Iterable[str], kind: str = "") -> None:
         """Add `texts` as a list; its `kind` is warning, good, or empty."""
-        listed = "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+        listed = cards.listed(texts)
         self._body.append(f'<div class="{kind}">{listed}</div>' if kind else listed)
 
     def details(self, summary: str, html: str) -> None:
@@ -175,19 +177,11 @@ class Page:
         self._body.append(f"<pre>{escape(text)}</pre>")
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = ()) -> None:
-        """Add a table with a `head` and `rows`; the columns numbered in `text` hold words and not numbers."""
+        """Add a table with a `head` and `rows`; the columns numbered in `text` hold words and not numbers.
 
-        def cells(tag: str, values: Sequence[str]) -> str:
-            parts = (
-                f'<{tag} class="text">{escape(value)}</{tag}>' if number in text else f"<{tag}>{escape(value)}</{tag}>"
-                for number, value in enumerate(values)
-            )
-            return "<tr>" + "".join(parts) + "</tr>"
-
-        body = "".join(cells("td", row) for row in rows)
-        self._body.append(
-            f'<div class="wide"><table><thead>{cells("th", head)}</thead><tbody>{body}</tbody></table></div>'
-        )
+        Columns in which nothing stands are left out.
+        """
+        self._body.append(cards.table(head, rows, text))
 
     def image(self, png: bytes, caption: str) -> None:
         """Add a picture with a `caption`; the bytes of the `png` become part of the page."""

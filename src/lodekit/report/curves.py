@@ -12,8 +12,8 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
-from lodekit.report.panels import Panel, stack
-from lodekit.report.subject import BAND_COLOUR, DATA_COLOUR, DRAWN, MEAN_COLOUR, TRUTH_COLOUR, Subject, plain, thin
+from lodekit.report.panels import Panel, band_trace, stack
+from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, TRUTH_COLOUR, Subject, plain, thin
 
 __all__ = ["add_curves", "draw_curves"]
 
@@ -78,18 +78,7 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
         return _input_panel(subject, name, signal)
     times, label, unit = plain(subject.times, 12), plot_text(name), plot_text(subject.unit(name))
     low, high = mean - band, mean + band
-    traces = [
-        {
-            "name": "95 % band",
-            "x": times + times[::-1],
-            "y": plain(high) + plain(low[::-1]),
-            "mode": "lines",
-            "line": {"width": 0},
-            "fill": "toself",
-            "fillcolor": BAND_COLOUR,
-            "hoverinfo": "skip",
-        }
-    ]
+    traces = [band_trace(times, low, high)]
     if name in subject.series:
         traces.append(_points(subject, subject.series[name]))
     true = subject.truth.get(name)

@@ -249,26 +249,7 @@ def _add_tables(page: Page, subject: Subject) -> None:
     """Add everything that was learned, as tables."""
     page.section("The fit")
     if subject.gp.parameters_:
-        known = {name: value for name, value in subject.truth.items() if not callable(value)}
-        head = ["parameter", "estimate", "std error", "95 % interval", "unit", *["truth"] * bool(known), "note"]
-        rows = []
-        for name, found in subject.gp.parameters_.items():
-            learned = found.identified and found.note != "fixed"
-            low, high = found.interval
-            true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
-            shown = digits(found.value, found.std_error, 5)
-            # Where there is little room, an interval takes two lines, and a short note no column of its own.
-            row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
-            is_short = len(found.note) <= _SHORT
-            row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
-            rows.append([name, *row, subject.unit(name).strip(), *true, "" if is_short else found.note])
-        _add_table(page, head, rows, text=("unit", "note"))
-        what = subject.gp.fit_.setup.objective.described
-        wider = max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
-        errors = "standard errors come from its curvature there" + (
-            ", and are widened because residuals are correlated" if wider else ""
-        )
-        page.paragraph(f"Estimates maximise {what}; {errors}.", "note")
+        _add_estimates(page, subject)
     rows = [
         [name, value if isinstance(value, str) else f"{value:.5g}", _unit_of(subject, name)]
         for name, value in shown_values(subject.gp.fit_).items()
@@ -277,17 +258,34 @@ def _add_tables(page: Page, subject: Subject) -> None:
         unit = subject.unit(name) if name in subject.series else _shared_unit(subject)
         rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])
     rows.append(["log evidence", f"{subject.gp.log_evidence_:.3f}", ""])
-    _add_table(page, ["quantity", "value", "unit"], rows, text=("unit",))
+    page.table(["quantity", "value", "unit"], rows, text=(2,))
     failed = "The search failed" if subject.gp.fit_.optimum.converged else "The search did not converge"
     converged = "The search converged" if subject.gp.converged_ else failed
     page.paragraph(f"{converged}. Engine: {subject.gp.engine_}.", "note")
 
 
-def _add_table(page: Page, head: list[str], rows: list[list[str]], text: Sequence[str]) -> None:
-    """Add a table without its empty columns."""
-    used = [number for number in range(len(head)) if any(row[number] for row in rows)]
-    words = [position for position, number in enumerate(used) if head[number] in text]
-    page.table([head[n] for n in used], [[row[n] for n in used] for row in rows], text=words)
+def _add_estimates(page: Page, subject: Subject) -> None:
+    """Add a table of the parameters, beside their true values where these are known."""
+    known = {name: value for name, value in subject.truth.items() if not callable(value)}
+    head = ["parameter", "estimate", "std error", "95 % interval", "unit", *["truth"] * bool(known), "note"]
+    rows = []
+    for name, found in subject.gp.parameters_.items():
+        learned = found.identified and found.note != "fixed"
+        low, high = found.interval
+        true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
+        shown = digits(found.value, found.std_error, 5)
+        # Where there is little room, an interval takes two lines, and a short note no column of its own.
+        row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
+        is_short = len(found.note) <= _SHORT
+        row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
+        rows.append([name, *row, subject.unit(name).strip(), *true, "" if is_short else found.note])
+    page.table(head, rows, text=[head.index("unit"), head.index("note")])
+    what = subject.gp.fit_.setup.objective.described
+    wider = max(subject.gp.fit_.diagnosis.widening.values(), default=1.0) > 1
+    errors = "standard errors come from its curvature there" + (
+        ", and are widened because residuals are correlated" if wider else ""
+    )
+    page.paragraph(f"Estimates maximise {what}; {errors}.", "note")
 
 
 def _unit_of(subject: Subject, hyperparameter: str) -> str:
@@ -317,8 +315,11 @@ def _add_certificate(page: Page, subject: Subject) -> None:
         _add_measured(page, subject, found, equations)
     if found.identities:
         listed = "".join(f"<li>{escape(line)}</li>" for line in found.identities)
-        words = "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
-        page.details("What was proved", f"<ul>{listed}</ul><p>{words}multiplication.</p>")
+        words = (
+            "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
+            "multiplication."
+        )
+        page.details("What was proved", f"<ul>{listed}</ul><p>{words}</p>")
 
 
 def _add_measured(page: Page, subject: Subject, found: Certificate, equations: Sequence[str]) -> None:

@@ -7,8 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Panel", "stack"]
+import numpy as np
+from numpy.typing import NDArray
 
+from lodekit.report.subject import BAND_COLOUR, plain
+
+__all__ = ["Panel", "band_trace", "stack"]
+
+Array = NDArray[np.float64]
 _FONT = {"family": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif", "size": 13, "color": "#1b2733"}
 _GRID = {"gridcolor": "#e6ebef", "linecolor": "#c5ced6", "showline": True, "zeroline": False}
 _SHADE = {"type": "rect", "xref": "x", "y0": 0, "y1": 1, "line": {"width": 0}, "fillcolor": "rgba(120,130,140,0.13)"}
@@ -40,6 +46,28 @@ class Panel:
     limits: tuple[float, float]
     lines: tuple[float, ...] = ()
     ticks: tuple[float, ...] = ()
+
+
+def band_trace(x: Sequence[float], low: Array, high: Array) -> dict[str, Any]:
+    """Return a band of 95 % around a curve as a trace.
+
+    Parameters
+    ----------
+    x : sequence of float
+        Times or frequencies, ascending.
+    low, high : arrays, shape (n,)
+        Where the band begins and ends there.
+    """
+    return {
+        "name": "95 % band",
+        "x": [*x, *x[::-1]],
+        "y": plain(high) + plain(low[::-1]),
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": BAND_COLOUR,
+        "hoverinfo": "skip",
+    }
 
 
 def stack(

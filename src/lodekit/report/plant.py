@@ -13,8 +13,8 @@ from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.plant import FittedStateSpace, Uncertain, find_band, frequency_grid, state_space, step_grid
 from lodekit.plant.uncertain import spreads
-from lodekit.report.panels import Panel, stack
-from lodekit.report.subject import BAND_COLOUR, MEAN_COLOUR, Subject, plain
+from lodekit.report.panels import Panel, band_trace, stack
+from lodekit.report.subject import MEAN_COLOUR, Subject, plain
 from lodekit.rounding import format_uncertain
 
 __all__ = ["add_plant"]
@@ -43,9 +43,7 @@ def add_plant(page: Page, subject: Subject) -> None:
     pairs = [(output, entry) for output in outputs for entry in entries][:_MOST]
     page.section("The plant")
     head = ["response", "static gain", "time constants", "dead time", "poles", "zeros"]
-    rows = [_describe(subject, space, *pair) for pair in pairs]
-    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
-    page.table([head[k] for k in used], [[row[k] for k in used] for row in rows], text=range(1, len(used)))
+    page.table(head, [_describe(subject, space, *pair) for pair in pairs], text=range(1, len(head)))
     if len(outputs) * len(entries) > _MOST:
         page.paragraph(f"The first {_MOST} of {len(outputs) * len(entries)} responses are shown.", "note")
     if fit.prior.latents:
@@ -89,19 +87,6 @@ def _show(number: Uncertain) -> str:
     return format_uncertain(value.real, number.std_error)
 
 
-def _band(x: Sequence[float], low: Array, high: Array) -> dict[str, Any]:
-    return {
-        "name": "95 % band",
-        "x": [*x, *x[::-1]],
-        "y": plain(high) + plain(low[::-1]),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": BAND_COLOUR,
-        "hoverinfo": "skip",
-    }
-
-
 def _curve(x: Sequence[float], y: Array, band: Array, hover: str) -> dict[str, Any]:
     return {
         "name": "learned",
@@ -130,7 +115,7 @@ def _add_steps(page: Page, subject: Subject, space: FittedStateSpace, pairs: Seq
         hover += f"<br>%{{x:.4~g}}{plot_text(at)} after the step"
         title = f"<b>{plot_text(output)}</b>{' in' + plot_text(unit) if unit else ''}"
         title += f" after {plot_text(entry)} went from 0 to 1{plot_text(subject.unit(entry))}"
-        traces = [_band(x, values - band, values + band), _curve(x, values, band, hover)]
+        traces = [band_trace(x, values - band, values + band), _curve(x, values, band, hover)]
         limits = min(0.0, float((values - band).min())), max(0.0, float((values + band).max()))
         panels.append(Panel(title, traces, limits))
     if panels:
@@ -156,13 +141,13 @@ def _add_bode(page: Page, subject: Subject, space: FittedStateSpace, pairs: Sequ
         where = f"<br>at %{{x:.3~g}} rad{'/' + plot_text(subject.unit('t').strip()) if subject.unit('t') else ''}"
         ratio = f"<b>{plot_text(output)} / {plot_text(entry)}</b>"
         traces = [
-            _band(x, size - wide, size + wide),
+            band_trace(x, size - wide, size + wide),
             _curve(x, size, wide, f"%{{y:.1f}} ± %{{customdata:.2~g}} dB{where}"),
         ]
         title = f"{ratio}, magnitude in dB{' of 1 ' + plot_text(unit) if unit else ''}"
         panels.append(Panel(title, traces, (float((size - wide).min()), float((size + wide).max()))))
         traces = [
-            _band(x, phase - turn, phase + turn),
+            band_trace(x, phase - turn, phase + turn),
             _curve(x, phase, turn, f"%{{y:.1f}} ± %{{customdata:.2~g}}°{where}"),
         ]
         limits = float((phase - turn).min()), float((phase + turn).max())

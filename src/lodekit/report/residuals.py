@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit.fitted import Fit
 from lodekit.learning.diagnosis.residuals import FEW, RUN, RUNS, Check, residual_doubts
+from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, Subject, plain, thin
@@ -19,6 +20,8 @@ from lodekit.wording import sentence, show_share
 __all__ = ["Residuals", "add_residuals", "find_residuals"]
 
 Array = NDArray[np.float64]
+#: So many points are drawn small and pale.
+_MANY = 1000
 #: What is told of each observable.
 _HEADINGS = [
     "",
@@ -134,7 +137,7 @@ def _add_correlations(page: Page, subject: Subject, checks: Sequence[Check]) -> 
     for check in checks:
         if check.whiteness is None:
             continue
-        lags, band = np.asarray(check.whiteness.lags), 1.96 / np.sqrt(check.looked)
+        lags, band = np.asarray(check.whiteness.lags), NORMAL_95 / np.sqrt(check.looked)
         steps.add(f"{check.whiteness.step:.3g}")
         stems: list[float | None] = []
         for value in plain(lags, 4):
@@ -172,6 +175,7 @@ def _row(check: Check, fit: Fit) -> list[str]:
 
 
 def _chance(value: float) -> str:
+    """Return a probability as text."""
     return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
 
 
@@ -179,18 +183,14 @@ def _panels(subject: Subject, residuals: Sequence[Residuals]) -> list[Panel]:
     """Return one panel of residuals over time for each observable."""
     panels = []
     for item in residuals:
-        check = item.check
+        check, many = item.check, item.check.count >= _MANY
         hover = f"{plot_text(check.name)}: %{{y:.2f}} times the noise{subject.hover_time}"
         trace = {
             "name": "residual",
             "x": item.times.tolist(),
             "y": plain(item.drawn, 4),
             "mode": "markers",
-            "marker": {
-                "color": DATA_COLOUR,
-                "size": 5 if check.count < 1000 else 3,
-                "opacity": 0.7 if check.count < 1000 else 0.3,
-            },
+            "marker": {"color": DATA_COLOUR, "size": 3 if many else 5, "opacity": 0.3 if many else 0.7},
             "hovertemplate": hover,
         }
         reach = max(3.0, float(np.abs(item.drawn).max()))
