@@ -92,6 +92,7 @@ def test_a_parameter_may_have_the_name_of_a_symbol() -> None:
         ("rbf", "no formula"),
         (["se", "se"], "one covariance for each"),
         ("matern-1/2", "smoother"),
+        (None, "a covariance such as 'se', or a list of them, got NoneType"),
     ],
 )
 def test_what_has_no_formula_is_refused(latent: object, message: str) -> None:

@@ -341,6 +341,10 @@ class Scalar:
         """Return whether the leading term has a minus sign: of a value that is not zero and its negative, one does."""
         return next(iter(self.ring.terms(self.numerator).values()), 0) < 0
 
+    def involves_parameters(self) -> bool:
+        """Return whether any parameter occurs in the value."""
+        return any(self.ring.involves_parameters(part) for part in (self.numerator, self.denominator))
+
     def as_fraction(self) -> Fraction | None:
         """Return the value where it is a rational number, else None."""
         parts = [self.ring.terms(part) for part in (self.numerator, self.denominator)]

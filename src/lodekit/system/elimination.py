@@ -10,7 +10,7 @@ from lodekit.system.facts import Facts
 from lodekit.system.sides import eliminate
 from lodekit.system.signals import Signal
 
-__all__ = ["eliminate", "implied_equations"]
+__all__ = ["implied_equations"]
 
 
 def implied_equations(system: Facts, channels: Collection[str]) -> tuple[OperatorMatrix, list[Signal]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lodekit.errors import AlgebraError
 from lodekit.system.delays import Delayed, need_inputs
 from lodekit.system.facts import Facts
 from lodekit.system.mode import Mode
+from lodekit.wording import join_words
 
 __all__ = ["sentences"]
 
@@ -29,23 +28,25 @@ def sentences(facts: Facts) -> list[str]:
         known = [str(number) for number, signal in enumerate(facts.forcing, 1) if signal]
         noun = "Equation" if len(known) == 1 else "Equations"
         verb = "holds" if len(known) == 1 else "hold"
-        lines.append(f"{noun} {_join(known)} {verb} known functions of time; the equations are consistent.")
+        lines.append(f"{noun} {join_words(known)} {verb} known functions of time; the equations are consistent.")
     return lines + _degeneracies(facts)
 
 
 def _delayed(facts: Facts, channel: str) -> str:
     shown = [name for name in facts.channels if isinstance(name, Delayed) and name.channel == channel]
     verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
-    return f"{channel} is delayed, so a fit needs it as a known input; until it is one, {_join(shown)} {verb} here."
+    return (
+        f"{channel} is delayed, so a fit needs it as a known input; until it is one, {join_words(shown)} {verb} here."
+    )
 
 
 def _chosen(facts: Facts) -> list[str]:
     if facts.choice is None:
         return []
     noun = "function was" if facts.free_functions == 1 else "functions were"
-    what = f"to be {_join(facts.choice.texts)}" if facts.choice.texts else "by a matrix"
+    what = f"to be {join_words(facts.choice.texts)}" if facts.choice.texts else "by a matrix"
     zeros = [f"{facts.operator.ring.format(factor)} = 0" for factor in facts.unsuitable_elements]
-    unless = f"; this will not do where {_join(zeros, 'or')}" if zeros else ""
+    unless = f"; this will not do where {join_words(zeros, 'or')}" if zeros else ""
     return [f"The free {noun} chosen {what}{unless}."]
 
 
@@ -60,7 +61,7 @@ def _degeneracies(facts: Facts) -> list[str]:
         ]
     if not zeros:
         return []
-    return [f"This is so for almost all parameter values; the structure changes where {_join(zeros, 'or')}."]
+    return [f"This is so for almost all parameter values; the structure changes where {join_words(zeros, 'or')}."]
 
 
 def _freedom(facts: Facts) -> str:
@@ -83,10 +84,10 @@ def _freedom(facts: Facts) -> str:
         return f"{count} {noun}; which ones was not determined, because the expressions grow too large."
     if free == 1 and len(inputs) > 1:
         word = "either" if len(inputs) == 2 else "any one of"
-        return f"{count} {noun}: {word} {_join([names[0] for names in inputs], 'or')}."
+        return f"{count} {noun}: {word} {join_words([names[0] for names in inputs], 'or')}."
     chosen = inputs[0]
     example = "for example " if len(inputs) > 1 else "namely "
-    return f"{count} {noun}, {example}{_join(list(chosen))}."
+    return f"{count} {noun}, {example}{join_words(list(chosen))}."
 
 
 def _modes(facts: Facts) -> list[str]:
@@ -102,8 +103,8 @@ def _modes(facts: Facts) -> list[str]:
         return []
     phrases = [_mode_phrase(mode, facts) for mode in modes]
     if facts.free_functions:
-        return [f"The system is not controllable: {_join(phrases)}, cannot be influenced."]
-    return [f"The motion is made of {_join(phrases)}."]
+        return [f"The system is not controllable: {join_words(phrases)}, cannot be influenced."]
+    return [f"The motion is made of {join_words(phrases)}."]
 
 
 def _mode_phrase(mode: Mode, facts: Facts) -> str:
@@ -121,15 +122,11 @@ def _forced(facts: Facts) -> list[str]:
     if not zero or len(zero) == len(facts.channels):
         return []
     if facts.is_homogeneous:
-        return [f"{_join(zero)} {'is' if len(zero) == 1 else 'are'} forced to be zero."]
-    return [f"{_join(zero)} {'is' if len(zero) == 1 else 'are'} determined completely by the known functions of time."]
+        return [f"{join_words(zero)} {'is' if len(zero) == 1 else 'are'} forced to be zero."]
+    return [
+        f"{join_words(zero)} {'is' if len(zero) == 1 else 'are'} determined completely by the known functions of time."
+    ]
 
 
 def _count(number: int) -> str:
     return _COUNT.get(number, str(number))
-
-
-def _join(items: Sequence[str], word: str = "and") -> str:
-    if len(items) < 3:
-        return f" {word} ".join(items)
-    return f"{', '.join(items[:-1])} {word} {items[-1]}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flint import fmpz
+
 from lodekit.algebra.finite_field import Element
 from lodekit.algebra.scalars import Scalar
 from lodekit.errors import EquationError, Place
@@ -110,8 +112,8 @@ def _sizes(place: Place, form: LinearForm) -> list[tuple[int, int, int]]:
 
 def _size(element: Element) -> tuple[int, int, int]:
     """Return the number of terms, the degree and the bits of the largest integer of a ring element."""
-    if hasattr(element, "total_degree"):
-        coefficients = element.coeffs()
-        bits = max((int(abs(c)).bit_length() for c in coefficients), default=0)
-        return len(coefficients), max(0, int(element.total_degree())), bits
-    return 1, 0, int(abs(element)).bit_length()
+    if isinstance(element, fmpz):  # a ring without symbols
+        return 1, 0, int(abs(element)).bit_length()
+    coefficients = element.coeffs()
+    bits = max((int(abs(c)).bit_length() for c in coefficients), default=0)
+    return len(coefficients), max(0, int(element.total_degree())), bits

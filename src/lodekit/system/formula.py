@@ -38,6 +38,8 @@ def covariance(parametrization: Parametrization, first: OperatorMatrix, second: 
         ``"se"`` or ``"matern-7/2"`` and the like, for all free functions or for each.
     """
     count = parametrization.free.width
+    if not isinstance(latent, Sequence):
+        raise EquationError(f"expected a covariance such as 'se', or a list of them, got {type(latent).__name__}")
     names = [latent] * count if isinstance(latent, str) else list(latent)
     if len(names) != count:
         raise EquationError(f"expected one covariance for each of the {count} free functions, got {len(names)}")
@@ -48,7 +50,7 @@ def covariance(parametrization: Parametrization, first: OperatorMatrix, second: 
         total += _free_term(symbols, number, _shape_of(name), free[0][number], free[1][number])
     for number, (column, base) in enumerate(_mode_bases(parametrization, symbols)):
         operators = [_coefficients(row @ parametrization.modes[column].column)[0] for row in (first, second)]
-        total += symbols.make("sigma_p", number) ** 2 * _apply(symbols, base, *operators)
+        total += symbols.numbered("sigma_p", number) ** 2 * _apply(symbols, base, *operators)
     return total
 
 
@@ -75,8 +77,9 @@ class _Symbols:
             name += "_"
         return sympy.Symbol(name)
 
-    def make(self, name: str, number: int) -> sympy.Symbol:
-        return self.plain(f"{name}_{number + 1}" if not name.endswith("p") else f"{name}{number + 1}")
+    def numbered(self, name: str, number: int) -> sympy.Symbol:
+        """Return the symbol of a name with a number behind it, counted from one."""
+        return self.plain(f"{name}{number + 1}")
 
     @property
     def times(self) -> tuple[sympy.Symbol, sympy.Symbol]:
@@ -142,7 +145,7 @@ def _free_term(
 ) -> sympy.Expr:
     import sympy
 
-    lag, ell, sigma = sympy.Dummy("lag"), symbols.make("ell", number), symbols.make("sigma", number)
+    lag, ell, sigma = sympy.Dummy("lag"), symbols.numbered("ell_", number), symbols.numbered("sigma_", number)
     total, decay = sympy.S.Zero, sympy.S.Zero
     for a, left in enumerate(first):
         for b, right in enumerate(second):

@@ -21,7 +21,7 @@ def constant_of(call: Call, argument: Scalar) -> Scalar:
     argument : Scalar
     """
     ring = argument.ring
-    if ring.involves_parameters(argument.numerator) or ring.involves_parameters(argument.denominator):
+    if argument.involves_parameters():
         raise EquationError(
             f"{call.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
             call.place,
@@ -67,7 +67,7 @@ def wave_of(call: Call, slope: Scalar, offset: Scalar) -> Signal:
     cosine, sine = Signal.wave(zero, slope), Signal.wave(zero, slope, sine=True)
     if not offset:
         return cosine if call.function == "cos" else sine
-    if ring.involves_parameters(offset.numerator) or ring.involves_parameters(offset.denominator):
+    if offset.involves_parameters():
         raise EquationError(
             "a parameter stands in a phase; write A*sin(w*t) + B*cos(w*t) with two parameters A and B instead",
             call.place,

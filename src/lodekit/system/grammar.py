@@ -40,6 +40,8 @@ __all__ = [
 FUNCTIONS = ("sqrt", "exp", "sin", "cos")
 RESERVED = ("t", "D", "diff", *FUNCTIONS)
 
+#: Bounds on what is read, far beyond what people write, so that no text can make the reading run away. Floats have
+#: exponents up to 324; nesting is bounded because all that reads a tree calls itself.
 MAX_CHARACTERS = 200_000
 MAX_EQUATIONS = 1_000
 MAX_DEPTH = 60
@@ -309,7 +311,9 @@ class _Parser:
         content = self._tokens[self._position : self._position + 2]
         if base.name.lower() in _OTHER_FUNCTIONS:
             tangent = suggest_tangent(base.name, self._line[opening.stop :].partition(")")[0])
-            what = f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if a channel"
+            what = (
+                f"{base.name!r} is not one of the known functions {', '.join(FUNCTIONS)}; rename it if it is a channel"
+            )
             raise self._error(f"{what}.{tangent}" if tangent else what, opening)
         if [token.text for token in content] == ["t", ")"]:
             self._position += 2

@@ -113,6 +113,7 @@ def undetermined_directions(measured: Measured) -> list[dict[str, Fraction | Non
             return []
     (prime, first), (other, second) = found
     if len(first) != len(second):
+        # One of the points is a special one: too rare to look for a third.
         return None
     directions = []
     for one, two in zip(first, second, strict=True):
@@ -158,6 +159,8 @@ class _Jets:
         self.measured, self.field, self.points = measured, field, points
         system, own = measured.system, measured.observables
         self.ring = system.operator.ring
+        #: The known functions of time that occur in `rows`, numbered; filled while these are made.
+        self.waves: dict[Wave, int] = {}
         orders = [_order(system.operator, i) for i in range(len(system.operator.rows))]
         # Elimination multiplies by determinants at most, whose order is bounded by the sum of all orders.
         self.reach = sum(orders) + sum(_order(own, i) for i in range(len(own.rows)))
@@ -208,11 +211,6 @@ class _Jets:
         return matrix
 
     @cached_property
-    def waves(self) -> dict[Wave, int]:
-        """The known functions of time that occur in `rows`, numbered; filled while these are made."""
-        return {}
-
-    @cached_property
     def rows(self) -> list[dict[Column, list[Element]]]:
         """All rows, by columns (kind, minus the order, number): each entry with its derivatives in the parameters."""
         system, measured = self.measured.system, self.measured
@@ -233,7 +231,7 @@ class _Jets:
                 current = signal
                 for k in range(self.depth):
                     row = {(int(j in measured.visible), -(order + k), j): parts for order, j, parts in fixed}
-                    current = current.derivative() if k else signal
+                    current = current.derivative() if k else current
                     for wave, value in current.terms.items():
                         row[2, 0, self.waves.setdefault(wave, len(self.waves))] = self._parts(value)
                     if kind:

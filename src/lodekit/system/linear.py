@@ -42,6 +42,7 @@ __all__ = ["LinearSystem", "Reader", "read_system", "with_constants"]
 
 T = TypeVar("T")
 
+#: Bounds on exponents and on irrational constants, so that exact arithmetic does not run away.
 MAX_EXPONENT = MAX_ORDER
 MAX_CONSTANTS = 12
 #: Each square root, and each sine, doubles the size of exact numbers.
@@ -311,11 +312,11 @@ class Reader:
         return total
 
     def _differentiate(
-        self, node: Expression, operand: Expression, order: int, known: LinearForm | None = None
+        self, node: Expression, operand: Expression, order: int, read: LinearForm | None = None
     ) -> LinearForm:
         if not 0 <= order <= MAX_ORDER:
             raise EquationError(f"expected a derivative of order 0 to {MAX_ORDER}, got {order}", node.place)
-        form = known or self.form(operand)
+        form = self.form(operand) if read is None else read
         mentioned = [part.name for part in walk(operand) if isinstance(part, Name)]
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]

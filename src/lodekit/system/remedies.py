@@ -52,6 +52,7 @@ def suggest_tangent(function: str, argument: str) -> str:
     """
     name, inner = function.lower(), argument.strip()
     if re.search(r"\bt\b", inner):
+        # A function of time has nothing to be linearised in.
         return ""
     plain = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
     ways = []

@@ -40,10 +40,13 @@ def _terms(ring: ScalarRing, values: Sequence[tuple[Scalar, Exponents]]) -> Iter
 
 
 def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
-    """Return what must scale not at all: for any scales, and beside it what must for signs alone."""
+    """Return the terms of all equations and observables, and those of rates, frequencies and delays.
+
+    All must keep their scale: the former beside that of their equation, the latter for themselves.
+    """
     system, ring = measured.system, measured.system.operator.ring
     lines: list[Exponents] = []
-    signs: list[Exponents] = []
+    inside: list[Exponents] = []
     rows = [(system.operator, system.forcing, True), (measured.observables, measured.known, False)]
     for operator, signals, free in rows:
         for i, signal in enumerate(signals):
@@ -55,13 +58,13 @@ def _lines(measured: Measured) -> tuple[list[Exponents], list[Exponents]]:
                 for value in operator.coefficients(i, j)
             ]
             own, more = _signal_terms(ring, signal)
-            signs += more
+            inside += more
             # The scale of a whole equation does not matter; that of a measured observable is one.
             scale = {f"equation {i}": -1} if free else {}
             lines += [{**term, **scale} for term in _terms(ring, [*values, *own])]
     # Like a rate, a delay may not change at all.
-    signs += _terms(ring, [(name.time, {}) for name in system.channels if isinstance(name, Delayed)])
-    return lines, signs
+    inside += _terms(ring, [(name.time, {}) for name in system.channels if isinstance(name, Delayed)])
+    return lines, inside
 
 
 def _signal_terms(ring: ScalarRing, signal: Signal) -> tuple[list[tuple[Scalar, Exponents]], list[Exponents]]:
@@ -102,8 +105,7 @@ def scale_symmetries(measured: Measured) -> list[dict[str, Fraction]]:
     """
     lines, inside = _lines(measured)
     # Frequencies and rates keep their size: the marks of frequencies count as pure numbers here.
-    lines = [*lines, *({n: p for n, p in line.items() if not n.startswith("frequency ")} for line in inside)]
-    lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in lines]
+    lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in (*lines, *inside)]
     equations = sorted({name for line in lines for name in line if name.startswith("equation ")})
     names = [*equations, *measured.hidden, *measured.unknown]
     return [

@@ -10,13 +10,13 @@ from lodekit.system.system import System
 
 __all__ = ["Contents", "format_system_file"]
 
-#: What a file to start from says about the model, about parameters, and about data; {0} and {1} are channels.
+#: What a file to start from says about the model, about parameters, and about data; {0} is a channel.
 _MODEL_LINES = (
     '# noise = "shared"        # learn one level of noise for all channels; without this line, one for each',
     '# latent = "matern-7/2"   # rougher than "se", the default',
     '# basis = ["x"]           # what the free functions are: expressions in the channels, one each',
     '# prior = "channels"      # smooth channels, instead of smooth free functions as in the paper',
-    '# mode_deviation = 1.0     # the prior deviation of every mode, or "open", or "learned"; see the documentation',
+    '# mode_deviation = 1.0    # the prior deviation of every mode, or "open", or "learned"; see the documentation',
     '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
 _PARAMETER_LINES = (

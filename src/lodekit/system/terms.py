@@ -20,6 +20,7 @@ from lodekit.system.writing import primes
 
 __all__ = ["Balance", "Term", "balances", "terms_of"]
 
+#: Bits that irrational numbers are enclosed with: their logarithms are floats, which tell 53.
 _BITS = 128
 
 

@@ -19,7 +19,7 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.compile import ScalarTable, SignalTable
 from lodekit.prior.observables import ObservableReader
 from lodekit.system.delays import Delayed
-from lodekit.system.elimination import eliminate
+from lodekit.system.sides import eliminate
 from lodekit.system.signals import Signal
 from lodekit.system.system import System
 
