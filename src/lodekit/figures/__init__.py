@@ -1,4 +1,8 @@
-"""The figures of a fit; each is returned, and drawn on ``axes`` where these are given."""
+"""The figures of a fit; each is returned, and drawn on ``axes`` where these are given (docs/plots.md).
+
+`requests` reads what is asked for, in one way for all of them; `curves`, `evidence` and `dynamics` ask the fit for
+values, which `lodekit.plotting` draws.
+"""
 
 from lodekit.figures.curves import plot, plot_modes, plot_residual, plot_spectrum
 from lodekit.figures.dynamics import plot_bode, plot_residuals, plot_step
