@@ -18,6 +18,7 @@ from lodekit.data.observations import Observations
 from lodekit.data.sources import read_source
 from lodekit.disturbing import without_disturbances
 from lodekit.errors import EquationError
+from lodekit.figures.requests import read_grid
 from lodekit.fitted import Fit
 from lodekit.fitting import make_fit
 from lodekit.learning.identifiability.verdicts import structural_verdicts
@@ -116,10 +117,12 @@ def test_combinations_without_white_noise_are_found() -> None:
     assert "x' + x - y' - 2*y = 0" in found.sense
 
 
-def unfitted(text: str, kinds: dict[str, str], names: tuple[str, ...] = (), curvature: float = 1.0) -> Fit:
+def unfitted(
+    text: str, kinds: dict[str, str], names: tuple[str, ...] = (), curvature: float = 1.0, measured: str = "x"
+) -> Fit:
     """A fit of x at starting values, with some curvature on the scale of the search: nothing is searched for."""
     t, table = plant(12, 0.4)
-    data = Observations().add(t, "x", table["x"])
+    data = Observations().add(t, measured, table["x"])
     system = lk.System(text, parameters=dict.fromkeys(names, lk.Parameter(positive=True)))
     setup = prepare(system, Arguments(disturbances=kinds), Measurements.of(data))
     size = setup.layout.size
@@ -138,6 +141,18 @@ def test_channels_that_hold_white_noise_are_left_out_of_curves_and_certificates(
     assert "q has no values: x' = -x + q; q = y + w hold integrated" in found.sense
     rough = unfitted("x' = -x + q; q = w'", {"w": "matern-1/2"})
     assert rough.setup.channels == ["x", "w"]
+
+
+@pytest.mark.parametrize(("measured", "first"), [("x", 0.0), ("mean(x, 1)", 1.0)])
+def test_curves_begin_with_the_record(measured: str, first: float) -> None:
+    """Nothing is said of disturbances before: neither at a time nor over an interval that begins there."""
+    fit = unfitted("x' = -x + w", {"w": "white"}, measured=measured)
+    begin, drawn = fit.measurements.window[0], read_grid(fit, None)[0]
+    assert drawn[0] == pytest.approx(begin + first)
+    assert np.isfinite(predict(fit, drawn, measured)).all()
+    for observable, wanted in (("x", begin), ("mean(x, 2)", begin + 2.0)):
+        with pytest.raises(lk.LodekitError, match="from the start of a record on"):
+            predict(fit, [wanted - 0.1], observable)
 
 
 def test_what_sizes_of_disturbances_make_up_for_is_said() -> None:

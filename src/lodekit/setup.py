@@ -91,6 +91,18 @@ class Setup:
         """The channels that have values."""
         return [name for name in self.system.plain_channels if name not in self.infinite]
 
+    @property
+    def surroundings(self) -> tuple[float, float]:
+        """What is shown where nobody says otherwise: the window of the measurements and a tenth more on either side.
+
+        Of disturbances nothing is said before a record begins, nor of averages before their first interval is over.
+        """
+        first, last = self.measurements.surroundings
+        if not self.prior.disturbances:
+            return first, last
+        units, longest = self.prior.units, self.prior.observables.longest_window
+        return self.measurements.known[0] + units.user_lengths(longest), last
+
     @cached_property
     def structure(self) -> Structure:
         """What the equations say about what can be learned from what was measured, or is known."""

@@ -289,7 +289,7 @@ def compute_results(product: Product, *, figures: bool = True, data: Mapping[str
         )
         advance(1, "predictions")
         parts = zip(gp.records_, gp.fit_.parts, strict=True)
-        times = {record: np.linspace(*part.measurements.surroundings, _GRID) for record, part in parts}
+        times = {record: np.linspace(*part.setup.surroundings, _GRID) for record, part in parts}
         contents["predictions.csv"] = format_columns(predict_columns(gp, times))
         if figures:
             advance(1, "figures")

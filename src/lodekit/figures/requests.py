@@ -43,7 +43,7 @@ def read_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, NDArray[np.intp]]:
         Times of the user; None for an even grid over the window and its surroundings.
     """
     if t is None:
-        return np.linspace(*fit.measurements.surroundings, _TIMES), np.arange(_TIMES)
+        return np.linspace(*fit.setup.surroundings, _TIMES), np.arange(_TIMES)
     times = fit.times(t)
     order = np.argsort(times, kind="stable")
     if len(times) < 2 or times[order[0]] == times[order[-1]]:

@@ -78,7 +78,7 @@ def make_report(
     True
     """
     every = {**derive_units(gp.system, units or {}), **(units or {})}
-    subject = Subject(gp, every, source, dict(truth or {}), read_span(span, gp.fit_.measurements.surroundings))
+    subject = Subject(gp, every, source, dict(truth or {}), read_span(span, gp.fit_.setup.surroundings))
     page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
     _add_warnings(page, subject)
     _add_result(page, subject, notes)
@@ -99,7 +99,7 @@ def _add_records(page: Page, subject: Subject, span: tuple[float, float] | None)
             replace(
                 subject,
                 gp=LODEGP.from_fit(part),
-                span=read_span(span, part.measurements.surroundings),
+                span=read_span(span, part.setup.surroundings),
                 record=part.records[0],
             )
             for part in fit.parts[:_MOST]

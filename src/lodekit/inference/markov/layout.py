@@ -343,11 +343,12 @@ class MarkovData(Measured):
 
     def _make(self, length: int, more: Array, sums: Sums | None = None) -> tuple[Layout, Numbers]:
         times, observed, rows = self.table
-        more, added = self._begin(more)
+        sums = sums or self.sums
+        starts = np.zeros(0) if sums is None else sums.starts
+        more, added = self._begin(more, starts)
         width = observed.shape[1]
         kinds = np.where(rows >= 0, np.append(self._kinds, -1)[rows], -1)
-        sums = sums or self.sums
-        starts = np.zeros(0) if sums is None else np.setdiff1d(sums.starts, np.concatenate([times, more]))
+        starts = np.setdiff1d(starts, np.concatenate([times, more]))
         # The state after the last block is that of the last place.
         ends = np.zeros(0) if self.until is None else np.array([self.until])
         empty = np.full((len(more) + len(starts) + len(ends), width), -1, dtype=np.intp)
@@ -360,15 +361,18 @@ class MarkovData(Measured):
         found = cut(every[order], both[0], both[1], both[2], max(1, length // width), self.resolution, begins)
         return found, place[len(times) + added : len(times) + len(more)]
 
-    def _begin(self, more: Array) -> tuple[Array, int]:
-        """Return times with the one at which disturbances begin, where these need it, and how many were added."""
+    def _begin(self, more: Array, starts: Array) -> tuple[Array, int]:
+        """Return times with the one at which disturbances begin, where these need it, and how many were added.
+
+        Raise where other times, or starts of intervals, come before it.
+        """
         if self.prior.observables.disturbed is None or self.goes_on:
             return more, 0
-        first = min(float(part.min(initial=np.inf)) for part in (self.table[0], more))
+        first = min(float(part.min(initial=np.inf)) for part in (self.table[0], more, starts))
         if first < -self.resolution:
             raise LodekitError(
                 "disturbances act from the start of a record on, and nothing is said of them before: ask for times "
-                f"from {self.prior.units.start:.6g} on, or fit all data again"
+                f"from {self.prior.units.start:.6g} on, for intervals that begin then or later, or fit all data again"
             )
         return (more, 0) if first <= 0.0 else (np.concatenate([[0.0], more]), 1)
 
