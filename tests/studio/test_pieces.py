@@ -176,7 +176,7 @@ def test_what_is_known_over_the_held_out_part_is_measured_there(desk: Desk) -> N
     assert desk.possible_given == [("f1",), ("f2",)]
     assert desk.given == ("f2",)
     desk.take_file("odd.csv", b"\x00\x01")
-    assert desk.given == ()
+    assert not desk.given
 
 
 def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ def test_every_record_of_a_file_can_be_shown(desk: Desk) -> None:
 
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
     own = Session(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
-    assert write_shell(own, "out").splitlines() == [
-        "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out out",
-        "lodekit validate out 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
+    assert write_shell(own).splitlines() == [
+        "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out log-fit",
+        "lodekit validate log-fit 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
     ]
 
 

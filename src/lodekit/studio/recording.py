@@ -87,11 +87,14 @@ class Match:
         In words.
     is_changed : bool
         Whether somebody has said so.
+    evidence : str
+        What the file tells for it, as `Guess.reason` has it; empty where somebody has said so, or nothing does.
     """
 
     assignment: Assignment
-    reason: str = ""
+    reason: str
     is_changed: bool = False
+    evidence: str = ""
 
 
 def open_recording(path: Path, dt: float | None = None) -> Recording:
@@ -150,7 +153,8 @@ def match_columns(look: Look, system: System, changed: Sequence[Assignment]) -> 
             found.append(Match(own, reason, is_changed=True))
         elif guess is not None:
             reason = "known, held between samples" if guess.kind else "measured"
-            found.append(Match(Assignment(name, guess.column.name, guess.kind), f"{reason}: it {guess.reason}"))
+            own = Assignment(name, guess.column.name, guess.kind)
+            found.append(Match(own, f"{reason}: it {guess.reason}", evidence=guess.reason))
         else:
             found.append(Match(Assignment(name), "no column is called like it"))
     return found
@@ -169,9 +173,7 @@ def to_guesses(look: Look, matches: Sequence[Match]) -> tuple[list[Guess], dict[
     for item in matches:
         own = item.assignment
         if own.column:
-            guesses.append(
-                Guess(own.channel, there[own.column], own.kind, item.reason.partition(": it ")[2] or "is known")
-            )
+            guesses.append(Guess(own.channel, there[own.column], own.kind, item.evidence or "is known"))
         elif item.is_changed:
             mapping[own.channel] = LEFT_OUT
     return guesses, mapping

@@ -28,6 +28,7 @@ from lodekit.report.curves import draw_curves
 from lodekit.report.subject import Subject
 from lodekit.rereading import read_record
 from lodekit.studio.drawing import add_samples, draw_validation
+from lodekit.studio.troubles import say_trouble
 from lodekit.summary import shown_values
 from lodekit.system.delays import channel_of
 from lodekit.system.files import read_system_file
@@ -40,7 +41,6 @@ Array = NDArray[np.float64]
 REQUEST, RESULT, PROGRESS = "request.json", "result.json", "progress.json"
 #: How many functions are drawn from the posterior, to be shown.
 _SAMPLES = 3
-_UNEXPECTED = "Something unexpected went wrong in this computation; nothing that you typed is lost."
 
 
 def run(folder: Path) -> None:
@@ -55,13 +55,8 @@ def run(folder: Path) -> None:
         wanted = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         with listening(_teller(folder)):
             found = _TASKS[wanted["task"]](folder, wanted)
-    except LodekitError as problem:
-        found = {"trouble": str(problem)}
-    except MemoryError:
-        found = {"trouble": "There is not enough memory for this; take fewer lines, or a shorter window."}
-    except Exception:
-        # Whatever it is: people get a sentence, and no traceback.
-        found = {"trouble": _UNEXPECTED}
+    except Exception as problem:
+        found = {"trouble": say_trouble(problem)}
     write_file(folder / RESULT, json.dumps(found, ensure_ascii=False))
 
 
