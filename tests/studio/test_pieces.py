@@ -144,6 +144,16 @@ def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) ->
     assert open_recording(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
 
 
+def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path: Path) -> None:
+    names = [f"y{k}" for k in range(50)]
+    rows = [",".join([str(t), *(str((t + 1) * k % 7) for k in range(50))]) for t in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join([",".join(["t", *names]), *rows]))
+    found = open_recording(tmp_path / "log.csv")
+    assert "y49" in found.columns
+    assert len(found.points()) < 50
+    assert "of 50 columns are drawn" in "; ".join(found.notes)
+
+
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
     example = EXAMPLES["heating"]
     wish = Wish(count=400, noise=0.05, gaps=0.25, hidden=("u",), seed=3)

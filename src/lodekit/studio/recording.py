@@ -36,7 +36,7 @@ class Recording:
     look : Look
         What its columns hold.
     records : dict of str to dict of str to (times, values)
-        Of each record the points of each column of numbers; one without a name where there is only one.
+        Of each record the points of each column that is drawn; one without a name where there is only one.
     window : (float, float)
         The first and the last time.
     time_unit : str
@@ -61,8 +61,8 @@ class Recording:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that have points."""
-        return tuple(dict.fromkeys(name for own in self.records.values() for name in own))
+        """All columns of numbers beside the time, drawn or not."""
+        return tuple(own.name for own in self.look.columns)
 
     def span(self, record: str = "") -> tuple[float, float]:
         """Return the first and the last time of a record."""
@@ -120,8 +120,10 @@ def open_recording(path: Path, dt: float | None = None) -> Recording:
     window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
     unit = "" if look.time is None else look.time.unit
     origin = "" if found.origin is None else found.origin.isoformat()
-    told = tuple(note for note in found.notes if " is in column " not in note)
-    return Recording(path, look, records, window, unit, origin, told)
+    told = [note for note in found.notes if " is in column " not in note]
+    if len(look.columns) > _MOST:
+        told.append(f"the first {_MOST} of {len(look.columns)} columns are drawn")
+    return Recording(path, look, records, window, unit, origin, tuple(told))
 
 
 def _points(kept: Measurements, names: Mapping[str, str]) -> dict[str, tuple[Array, Array]]:
