@@ -7,7 +7,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import FitError
-from lodekit.prior import gauss, panels
+from lodekit.prior import gauss, lags, panels
 from lodekit.prior.conditioned import Conditioned
 from lodekit.prior.gauss import make_gauss_rule
 from lodekit.prior.lags import Lags
@@ -23,9 +23,9 @@ def point_of(count: int, lengthscale: float) -> Point:
 
 def test_a_window_of_very_many_lengthscales_is_refused() -> None:
     """Of 1/600 of the window, waves at all points of the series would be some fifty million numbers."""
-    lags, noise = Lags(np.linspace(0.0, 1.0, 5)), np.array([1e-4])
-    assert lags.covariance(point_of(1, 0.01), noise) is not None
-    assert lags.covariance(point_of(1, 1 / 600), noise) is None
+    found, noise = Lags(np.linspace(0.0, 1.0, 5)), np.array([1e-4])
+    assert found.covariance(point_of(1, 0.01), noise) is not None
+    assert found.covariance(point_of(1, 1 / 600), noise) is None
 
 
 def test_many_free_functions_take_no_short_lengthscales() -> None:
@@ -47,6 +47,24 @@ def test_a_rule_of_too_many_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert make_gauss_rule(own, found.weights, 1.0, shares, 2000) is not None
     monkeypatch.setattr(gauss, "_NUMBERS", numbers - 1)
     assert make_gauss_rule(own, found.weights, 1.0, shares, 2000) is None
+
+
+def test_bases_of_a_search_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sizes have room here: the one that was not asked for lately goes, and is made again in the same way."""
+    found, count = Lags(np.linspace(0.0, 1.0, 9)), 9 * 9
+    monkeypatch.setattr(lags, "_ALL", 50 * count)
+    ((_, first, _),) = found.pieces(20)
+    ((_, again, _),) = found.pieces(20)
+    assert again is first
+    for size in (24, 26):
+        list(found.pieces(size))
+    ((_, later, _),) = found.pieces(20)
+    assert later is not first
+    monkeypatch.setattr(lags, "_KEPT", 20 * count - 1)
+    parts = list(found.pieces(20))
+    assert len(parts) == 2
+    for each in (later, np.concatenate([even for _, even, _ in parts], axis=1)):
+        np.testing.assert_allclose(each, first, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("engine", ["dense", "spectral"])

@@ -144,6 +144,16 @@ def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) ->
     assert open_recording(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
 
 
+def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path: Path) -> None:
+    names = [f"y{k}" for k in range(50)]
+    rows = [",".join([str(t), *(str((t + 1) * k % 7) for k in range(50))]) for t in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join([",".join(["t", *names]), *rows]))
+    found = open_recording(tmp_path / "log.csv")
+    assert "y49" in found.columns
+    assert len(found.points()) < 50
+    assert "of 50 columns are drawn" in "; ".join(found.notes)
+
+
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
     example = EXAMPLES["heating"]
     wish = Wish(count=400, noise=0.05, gaps=0.25, hidden=("u",), seed=3)
@@ -176,7 +186,7 @@ def test_what_is_known_over_the_held_out_part_is_measured_there(desk: Desk) -> N
     assert desk.possible_given == [("f1",), ("f2",)]
     assert desk.given == ("f2",)
     desk.take_file("odd.csv", b"\x00\x01")
-    assert desk.given == ()
+    assert not desk.given
 
 
 def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) -> None:
@@ -258,9 +268,9 @@ def test_every_record_of_a_file_can_be_shown(desk: Desk) -> None:
 
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
     own = Session(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
-    assert write_shell(own, "out").splitlines() == [
-        "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out out",
-        "lodekit validate out 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
+    assert write_shell(own).splitlines() == [
+        "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out log-fit",
+        "lodekit validate log-fit 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
     ]
 
 

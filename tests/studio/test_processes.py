@@ -7,13 +7,16 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import lodekit as lk
 from lodekit.errors import LodekitError
 from lodekit.studio.companion import LOST, Companion, Company
 from lodekit.studio.shelf import Shelf
 from lodekit.studio.work import Workshop
 from lodekit.studio.worker import RESULT, run
+from lodekit.workflow import MODEL
 from tests.studio.present import Present
 
 
@@ -55,6 +58,19 @@ def test_a_question_that_ends_every_companion_is_answered_in_words(monkeypatch: 
         companion.ask("list_samples")
     assert str(caught.value) == LOST
     companion.dismiss()
+
+
+def test_without_the_equations_delayed_inputs_are_known_and_channels_apart(tmp_path: Path) -> None:
+    """Near a rest, where curves of their own hardly violate the equations; one has the name of a twin."""
+    known = {"a": lk.Parameter(fixed=1.0), "T": lk.Parameter(fixed=0.5)}
+    gp = lk.LODEGP(lk.System("x_' = -a*x_ + delay(u, T); x = 2*x_", parameters=known), inputs={"u": "hold"})
+    t = np.arange(6.0)
+    rest = 1.0 + 1e-3 * np.sin(t)
+    gp.fit(lk.Observations().add(t, "x_", rest).add(t, "x", 2.0 * rest).add(t, "u", np.ones(6)))
+    gp.save(tmp_path / MODEL)
+    (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
+    run(tmp_path)
+    assert json.loads((tmp_path / RESULT).read_text())["violation"] < 0.05
 
 
 def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ class ChannelSpectrum:
         """Return ``W(i w) R`` at `frequencies` w and a `point`."""
         if isinstance(frequencies, GaussFrequencies):
             powers = powers_of(frequencies.values, point.free.shape[-1])
-            on_waves = np.einsum("oqk,fk,qf->of", point.free, powers, frequencies.amplitudes)
+            on_waves = np.einsum("oqk,kf,qf->of", point.free, powers, frequencies.amplitudes)
             return np.asarray(on_waves * point.averages(frequencies.values))
         found = self._conditioned(frequencies, point).coefficients
         return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))

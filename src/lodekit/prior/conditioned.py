@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.prior.latents import CHANNEL_LATENT
-from lodekit.prior.points import Point, Pulled
+from lodekit.prior.points import Point, Pulled, powers_of
 
 __all__ = ["Conditioned", "find_amplitudes"]
 
@@ -36,7 +36,7 @@ class Conditioned:
     def __init__(self, frequencies: Array, point: Point) -> None:
         self.frequencies, self.point = frequencies, point
         channels = point.channels
-        self._powers = _turned_powers(frequencies, max(channels.shape[-1], point.free.shape[-1]))
+        self._powers = powers_of(frequencies, max(channels.shape[-1], point.free.shape[-1]))
         B = self._on_waves(channels)
         sizes = 2.0 * np.log(point.deviations)[:, None]
         self.log_density = CHANNEL_LATENT.log_density(frequencies, point.lengthscales[:, None]) + sizes
@@ -151,17 +151,9 @@ def find_amplitudes(channels: Array, frequencies: Array, seen: ComplexArray, siz
     sizes = np.where(sizes > 0, sizes, 1.0)
     count, width, length = channels.shape
     flat = channels.reshape(-1, length).astype(complex)
-    B = (flat @ _turned_powers(frequencies, length)).reshape(count, width, -1)
+    B = (flat @ powers_of(frequencies, length)).reshape(count, width, -1)
     root, units = _factorize(B / sizes[:, None, None])
     return np.asarray(np.einsum("lqm,cqm,cm->lm", root, np.conj(units), seen / sizes[:, None]))
-
-
-def _turned_powers(frequencies: Array, length: int) -> ComplexArray:
-    """Return ``(i w)^k``, shape (length, f)."""
-    found = np.ones((length, len(frequencies)), dtype=complex)
-    for k in range(1, length):
-        np.multiply(found[k - 1], 1j * frequencies, out=found[k])
-    return found
 
 
 def _squares(values: ComplexArray) -> Array:

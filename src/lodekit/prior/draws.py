@@ -14,9 +14,10 @@ from lodekit.prior.modes import mode_groups
 from lodekit.prior.observables import Observables
 from lodekit.prior.windows import distinct_windows, window_stack
 
-__all__ = ["draw_latent", "draw_solutions", "groups_of", "natural_hyperparameters"]
+__all__ = ["draw_latent", "draw_solutions", "natural_hyperparameters", "windows_of"]
 
 Array = NDArray[np.float64]
+#: More waves than this are refused: their matrices, over all times, take too much memory.
 _MOST_WAVES = 20_000
 #: What waves may leave out of a variance.
 _EPS = 1e-16
@@ -81,21 +82,21 @@ def draw_solutions(
     roots = np.repeat(hyper.mode_deviations, [group.size for group in groups])
     weights = roots[:, None] * generator.standard_normal((len(roots), size))
     total = np.stack([part @ weights for part in basis], axis=1) + np.stack(means, axis=1)[:, :, None]
+    windows = windows_of(values)
+    every = np.tile(scaled, len(windows)), np.repeat([window for window, _ in windows], len(scaled))
     for number, latent in enumerate(latents):
         own = values.free[:, number]
         latent.check_order(2 * (own.shape[-1] - 1))
         ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
-        windows = [window for window, _ in groups_of(values)]
-        rows = np.tile(scaled, len(windows)), np.repeat(windows, len(scaled))
-        stack = draw_latent(latent, rows[0], own.shape[-1], float(ell), float(deviation), size, generator, rows[1])
+        stack = draw_latent(latent, every[0], own.shape[-1], float(ell), float(deviation), size, generator, every[1])
         parts = stack.reshape(own.shape[-1], len(windows), len(scaled), size)
-        for place, (_, which) in enumerate(groups_of(values)):
+        for place, (_, which) in enumerate(windows):
             total[:, which] += np.einsum("oa,ans->nos", own[which], parts[:, place])
     return np.asarray(total.transpose(2, 0, 1)) * observables.units.scales
 
 
-def groups_of(values: Coefficients) -> list[tuple[float, NDArray[np.intp]]]:
-    """Return the different intervals over which observables are averaged, and which ones are: zero for values."""
+def windows_of(values: Coefficients) -> list[tuple[float, NDArray[np.intp]]]:
+    """Return the different intervals over which observables are averaged, zero for values, and which ones are."""
     return distinct_windows(np.zeros(len(values.free)) if values.windows is None else values.windows)
 
 

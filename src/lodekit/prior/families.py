@@ -64,7 +64,7 @@ def registered(family: Family) -> Iterator[None]:
 
 #: What other libraries call them.
 _ELSEWHERE = {
-    **dict.fromkeys(("rbf", "gaussian", "squaredexponential", "expquad", "exponentiatedquadratic"), "se"),
+    **dict.fromkeys(("se", "rbf", "gaussian", "squaredexponential", "expquad", "exponentiatedquadratic"), "se"),
     **{f"matern{p}2": f"matern-{p}/2" for p in (1, 3, 5, 7)},
 }
 
@@ -80,11 +80,15 @@ def read_latent(name: str) -> Latent:
     --------
     >>> read_latent("matern-5/2").name
     'matern-5/2'
+    >>> read_latent("Matern 5/2")
+    Traceback (most recent call last):
+    lodekit.errors.LodekitError: expected latent='se' or 'matern-p/2' with odd p up to 131, such as 'matern-7/2', got
+    'Matern 5/2', which is 'matern-5/2' here
     """
     for family in FAMILIES:
         found = family.read(name) if isinstance(name, str) else None
         if found is not None:
             return found
     expected = " or ".join(family.expected for family in FAMILIES)
-    other = _ELSEWHERE.get(str(name).lower().replace("-", "").replace("_", "").replace(" ", ""))
+    other = _ELSEWHERE.get(str(name).lower().translate(str.maketrans("", "", "-_/ ")))
     raise LodekitError(f"expected latent={expected}, got {name!r}{f', which is {other!r} here' if other else ''}")

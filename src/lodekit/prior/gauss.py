@@ -23,15 +23,15 @@ from lodekit.prior.conditioned import Conditioned
 __all__ = ["GaussRule", "make_gauss_rule"]
 
 Array = NDArray[np.float64]
+ComplexArray = NDArray[np.complex128]
 #: Numbers of all vectors at most, some 300 MB.
 _NUMBERS = 20_000_000
-ComplexArray = NDArray[np.complex128]
 #: What may be missed of waves of the whole window, which gradients ask for, and of channels over half the window:
 #: relative to their size. Covariances ask for waves of half the window, and miss the square of what these lack.
 _SLOPES, _UNSEEN = 1e-6, 1e-6
 #: After so many steps what is left of the waves is looked at: so many at once cost little more than one.
 _LOOK = 4
-#: So many steps without gain are too many.
+#: So many steps without gain are too many; gains count once less than the second share is left of all waves.
 _PATIENCE, _TURNING = 12, 0.05
 #: A direction of less than this is rounding.
 _NOTHING = 1e-14
@@ -90,9 +90,9 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
     # What does not fit into memory is refused, as what needs too many waves is.
     most = min(most, _NUMBERS // len(w))
     store = np.empty((len(w), most + count), dtype=block.dtype, order="F")
-    total, taken, worst, steps, at = 0, 0, np.inf, 0, 0
+    total, taken, worst, steps, gained = 0, 0, np.inf, 0, 0
     # Where rounding keeps the basis from what it must hold, more steps do not help; what is missed tells.
-    while (worst > 1.0 and steps - at < _PATIENCE) or steps < own.point.channels.shape[-1]:
+    while (worst > 1.0 and steps - gained < _PATIENCE) or steps < own.point.channels.shape[-1]:
         found = _orthonormal(block, store[:, :total])
         if found is None:
             break
@@ -108,7 +108,7 @@ def make_gauss_rule(own: Conditioned, weights: Array, length: float, shares: Arr
         ratio = float(np.max(left / allowed))
         # As long as waves turn more than polynomials of the degree can, nothing is gained yet.
         if not ratio > 0.5 * worst or ratio <= 1.0 or left.max() > _TURNING:
-            worst, at = ratio, steps
+            worst, gained = ratio, steps
     basis = store[:, :total]
     left = _left(_without(rest, store[:, taken:total]), len(allowed))
     if not total or not np.isfinite(left).all():

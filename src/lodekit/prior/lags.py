@@ -25,8 +25,9 @@ __all__ = ["LagCovariance", "Lags"]
 Array = NDArray[np.float64]
 #: Numbers of waves at all points of a series at most, some 300 MB.
 _NUMBERS = 40_000_000
-#: So many numbers of the basis over all pairs of times are kept; of larger ones, pieces are made when they are needed.
-_KEPT = 8_000_000
+#: A basis over all pairs of times is kept up to so many numbers; of larger ones, pieces are made when they are needed.
+#: A search comes across a dozen sizes of series: of all bases together so many numbers, 128 MB, are kept.
+_KEPT, _ALL = 8_000_000, 16_000_000
 #: What may be missed where waves serve again: a share of the noise; below a share of the variance all is rounding.
 _TOLERANCE, _LEAST = 1e-7, 1e-14
 
@@ -59,10 +60,13 @@ class Lags:
 
     times: Array
     back: float = 0.0
-    _kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    #: The waves of the last point; none before the first.
+    _last: list[_Waves] = field(default_factory=list, init=False, compare=False, repr=False)
+    #: Even and odd terms of series of some sizes; whatever was asked for last stands last.
+    _bases: dict[int, tuple[Array, Array]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": {}}
+        return {**self.__dict__, "_last": [], "_bases": {}}
 
     @property
     def length(self) -> float:
@@ -79,9 +83,8 @@ class Lags:
         noise : array, shape (o,)
             Variances of the noise of the observables.
         """
-        waves: _Waves | None = self._kept.get("waves")
         allowed = Allowed(noise, _TOLERANCE, _LEAST)
-        if waves is not None:
+        for waves in self._last:
             own = Conditioned(waves.panels.frequencies, point)
             if waves.panels.serves(own, allowed):
                 return LagCovariance(self, own, waves)
@@ -100,8 +103,8 @@ class Lags:
         if size * max(size, len(panels.frequencies)) > _NUMBERS:
             # A window of very many lengthscales does not fit into memory so.
             return None
-        waves = self._kept["waves"] = self._make_waves(panels, size)
-        return LagCovariance(self, own, waves)
+        self._last[:] = [self._make_waves(panels, size)]
+        return LagCovariance(self, own, self._last[0])
 
     def _make_waves(self, panels: Panels, size: int) -> _Waves:
         points, matrix = chebyshev_transform(size)
@@ -123,17 +126,22 @@ class Lags:
         """
         n = len(self.times)
         rows = max(1, int(_KEPT // max(size * n, 1)))
-        for start in range(0, n, rows):
-            part, key = slice(start * n, min(start + rows, n) * n), (size, start)
-            if key not in self._kept:
-                lag = (self.times[start : start + rows, None] - self.times[None, :]).ravel() / self.length
-                basis = chebyshev_basis(np.clip(lag, -1.0, 1.0), size)
-                terms = np.ascontiguousarray(basis[0::2]), np.ascontiguousarray(basis[1::2])
-                if rows < n:
-                    yield part, *terms
-                    continue
-                self._kept[key] = terms
-            yield part, *self._kept[key]
+        if rows < n:
+            for start in range(0, n, rows):
+                stop = min(start + rows, n)
+                yield slice(start * n, stop * n), *self._terms(size, start, stop)
+            return
+        terms = self._bases.pop(size, None) or self._terms(size, 0, n)
+        while self._bases and (sum(self._bases) + size) * n * n > _ALL:
+            self._bases.pop(next(iter(self._bases)))
+        self._bases[size] = terms
+        yield slice(0, n * n), *terms
+
+    def _terms(self, size: int, start: int, stop: int) -> tuple[Array, Array]:
+        """Return the even and odd terms of a series for pairs of some times, from `start` to `stop`, with all."""
+        lag = (self.times[start:stop, None] - self.times[None, :]).ravel() / self.length
+        basis = chebyshev_basis(np.clip(lag, -1.0, 1.0), size)
+        return np.ascontiguousarray(basis[0::2]), np.ascontiguousarray(basis[1::2])
 
 
 @lru_cache(maxsize=64)

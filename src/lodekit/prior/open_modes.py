@@ -79,8 +79,8 @@ class _Columns:
     values : array, shape (n, k)
         At all observables and times, each times the root of its weight.
     first, last : (array, array), shapes (n, k) and (k, k)
-        Their upper triangular factor, with the identity times a little below them, and what makes them of it: that has
-        orthogonal columns however much alike they look. With less than a little for the second.
+        The first n rows of Q, and R, of their QR factorization with a little of the identity below them, so that R has
+        an inverse however much alike they look; with still less of it for the second.
     """
 
     values: Array
@@ -105,7 +105,7 @@ class _Columns:
 
     @property
     def logs(self) -> tuple[float, float]:
-        """The logarithms of the determinants of both products."""
+        """The logarithms of the determinants of both products ``R^T R``."""
         first, second = (2.0 * float(np.sum(np.log(np.abs(np.diag(root))))) for _, root in (self.first, self.last))
         return first, second
 

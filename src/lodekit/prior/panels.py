@@ -29,11 +29,13 @@ Array = NDArray[np.float64]
 _ORDER, _TURN = 16, 4.0
 #: The share of the variance that a panel may miss when it is made, and when it serves again at another point.
 _MADE, _SERVED = 1e-14, 1e-10
-#: Below this share of the variance a panel at the end of the band is left out.
+#: Below the first share of the variance a panel at the end of the band is left out; below the second, nothing is looked
+#: at more closely.
 _NOTHING, _FAR = 1e-17, 1e-28
 #: A panel whose largest value exceeds its median by more than this may hide a narrow peak; so may one where the last
 #: terms of the logarithm of the determinant exceed that. A pole in the panel, on the axis, makes at least the double.
 _HIDDEN, _BENT = 20.0, 0.02
+#: Panels are halved so often at most: more than there are bits between the widest and the narrowest.
 _HALVINGS = 60
 #: No panel is narrower than this, relative to its frequencies.
 _NARROWEST = 1e-13
@@ -49,7 +51,8 @@ _HIGHEST = 1e5
 _FIRST, _LONGEST = 16.0, 1e8
 
 _NODES, _WEIGHTS = legendre.leggauss(_ORDER)
-#: The mean and the last three coefficients of a Legendre series from values on the nodes, shape (order, 4).
+#: From values on the nodes to coefficients of a Legendre series, shape (order, order); of these the mean and the last
+#: three, by which a density is looked at, and the last six, by which the logarithm of the determinant is.
 _TERMS = _WEIGHTS[:, None] * legendre.legvander(_NODES, _ORDER - 1) * (np.arange(_ORDER) + 0.5)
 _SERIES, _BENDS = _TERMS[:, [0, -3, -2, -1]], _TERMS[:, -6:]
 
@@ -70,7 +73,7 @@ class Allowed:
 
     noise: Array
     tolerance: float = _SERVED
-    least: float = 1e-28
+    least: float = _FAR
 
     def share(self, variances: Array) -> float:
         """Return the share of their variance that may be missed, from the variances of the observables."""
@@ -152,7 +155,7 @@ class Panels:
         return Look(energies, tails, alone * (shares @ _WEIGHTS) / np.pi, bound)
 
     def serves(self, own: Conditioned, allowed: Allowed) -> bool:
-        """Return whether the rule is still accurate at another point, and no far wider than that.
+        """Return whether the rule is still accurate at another point, and not far wider than it needs to be there.
 
         Parameters
         ----------

@@ -81,12 +81,20 @@ class Point:
 
 
 def powers_of(frequencies: Array, length: int) -> ComplexArray:
-    """Return ``(i w)^k``, shape (f, length).
+    """Return ``(i w)^k``, shape (length, f): by products, so that even powers are real and odd ones imaginary.
 
     Parameters
     ----------
     frequencies : array, shape (f,)
     length : int
         How many powers, the zeroth included.
+
+    Examples
+    --------
+    >>> powers_of(np.array([0.0, 3.0]), 3).tolist()
+    [[(1+0j), (1+0j)], [0j, 3j], [0j, (-9+0j)]]
     """
-    return np.asarray((1j * frequencies)[:, None] ** np.arange(length))
+    found = np.ones((length, len(frequencies)), dtype=complex)
+    for k in range(1, length):
+        np.multiply(found[k - 1], 1j * frequencies, out=found[k])
+    return found

@@ -138,6 +138,7 @@ def _check_forced_values(prior: Prior, summaries: Sequence[Summary]) -> None:
         known = known or prior.observables.disturbed is not None
         if values.free[o].any() or any(column[o].any() for column in values.columns) or known:
             continue
+        # Noise alone has a mean of zero, give or take its error, which two values do not tell.
         error = item.spread / np.sqrt(item.count)
         if item.exact or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):
             raise DataError(

@@ -171,7 +171,7 @@ class LatentSpectrum:
     def coefficients(self, frequencies: Frequencies, point: Point) -> ComplexArray:
         """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
         powers = powers_of(frequencies.values, point.free.shape[-1])
-        on_waves = np.einsum("ofk,fk->of", point.free[:, frequencies.process], powers)
+        on_waves = np.einsum("ofk,kf->of", point.free[:, frequencies.process], powers)
         return np.asarray(on_waves * self._roots(frequencies, point) * point.averages(frequencies.values))
 
     def pull(self, frequencies: Frequencies, point: Point, slope: ComplexArray) -> Pulled:
@@ -179,12 +179,12 @@ class LatentSpectrum:
         free, w, process, count = point.free, frequencies.values, frequencies.process, len(frequencies.counts)
         powers = powers_of(w, free.shape[-1])
         rooted = np.conj(slope) * self._roots(frequencies, point) * point.averages(w)
-        terms = (rooted[:, :, None] * powers).real
+        terms = (rooted[:, :, None] * powers.T).real
         own = np.zeros_like(free)
         edges = np.concatenate([[0], np.cumsum(frequencies.counts)]).astype(int)
         for number in range(count):
             own[:, number] = terms[:, edges[number] : edges[number + 1]].sum(axis=1)
-        on_waves = np.einsum("ofk,fk->of", free[:, process], powers)
+        on_waves = np.einsum("ofk,kf->of", free[:, process], powers)
         # Half, because the root of the density enters; d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
         parts = [latent.log_density_tilt(own_w, ell) for latent, own_w, ell in self._processes(frequencies, point)]

@@ -66,6 +66,7 @@ def main() -> None:
     desk = Desk(_open(shelf), workshop)
     _begin(desk)
     collect(desk)
+    # The first step compares this with what is typed, and runs the page again where the steps below are out of date.
     desk.room.keep("shown", desk.signature, lambda: desk.signature)
     for step in (show_system, show_data, show_parameters, show_fit, show_comparison, show_files):
         try:

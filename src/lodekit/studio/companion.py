@@ -18,6 +18,7 @@ from queue import Empty, Queue
 from typing import Any
 
 from lodekit.errors import LodekitError
+from lodekit.studio.troubles import say_trouble
 
 __all__ = ["LIMIT", "Companion", "Company"]
 
@@ -216,7 +217,7 @@ class Company:
             self._all = []
 
 
-def answer_all(functions: dict[str, Callable[..., Any]], begin: Callable[[], None]) -> None:
+def answer_all(functions: dict[str, Callable[..., Any]], begin: Callable[[], object]) -> None:
     """Answer questions from standard input on standard output, until there are no more.
 
     Parameters
@@ -224,7 +225,7 @@ def answer_all(functions: dict[str, Callable[..., Any]], begin: Callable[[], Non
     functions : dict of str to function
         What can be asked for.
     begin : function
-        Called before the first question.
+        Called before the first question, to have ready what all of them need.
     """
     # Answers go where standard output went; whatever a library prints goes nowhere.
     answers = os.fdopen(os.dup(1), "wb")
@@ -245,10 +246,5 @@ def answer_all(functions: dict[str, Callable[..., Any]], begin: Callable[[], Non
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
     try:
         return "found", function(*arguments)
-    except LodekitError as problem:
-        return "trouble", str(problem)
-    except MemoryError:
-        return "trouble", "There is not enough memory for this; take fewer lines, or a shorter window."
-    except Exception:
-        # Whatever it is: people get a sentence, and no traceback.
-        return "trouble", "Something unexpected went wrong here; nothing that you typed is lost."
+    except Exception as problem:
+        return "trouble", say_trouble(problem)

@@ -13,7 +13,8 @@ from lodekit.studio.saving import safe_name
 from lodekit.studio.session import Entry, Session
 from lodekit.studio.shelf import Room
 from lodekit.studio.simulating import Wish
-from lodekit.studio.values import Outline, Picture, Sample, Text, Understanding
+from lodekit.studio.troubles import say_trouble
+from lodekit.studio.values import NO_EQUATIONS, Outline, Picture, Sample, Text, Understanding
 from lodekit.studio.windows import keep_apart, make_room
 from lodekit.studio.words import Algebra, Analysis
 from lodekit.studio.work import Workshop, hide_folder
@@ -22,7 +23,6 @@ __all__ = ["Desk"]
 
 #: Seconds that reading a file may take.
 _READING = 120.0
-_NOTHING = LodekitError("expected equations first, such as x' = -a*x + u")
 
 
 class Desk:
@@ -56,9 +56,7 @@ class Desk:
 
     def say(self, raised: Exception) -> str:
         """Return what went wrong, in words without any path of this machine."""
-        if isinstance(raised, LodekitError):
-            return hide_folder(str(raised), self.room.folder)
-        return "Something unexpected went wrong here; nothing that you typed is lost."
+        return hide_folder(say_trouble(raised), self.room.folder)
 
     def ask(self, name: str, *arguments: Any, limit: float = LIMIT) -> Any:
         """Return what a companion answers; raise what went wrong, in words.
@@ -94,7 +92,7 @@ class Desk:
         """The equations that were understood last, with the parameters that were declared; raise without any."""
         understood = self._understood
         if understood is None:
-            raise _NOTHING
+            raise LodekitError(NO_EQUATIONS)
         return understood[0]
 
     @property

@@ -38,6 +38,7 @@ _DARK = {
     SAMPLE_COLOUR: "rgba(0,200,150,0.55)",
     FIT_GROUND: "rgba(86,180,233,0.14)",
     HELD_GROUND: "rgba(230,159,0,0.16)",
+    # Text, grid, axes and dotted lines of the report; the page shines through where the report is white.
     "#1b2733": "#e6edf3",
     "#e6ebef": "#2d343c",
     "#c5ced6": "#4a545f",
@@ -45,7 +46,8 @@ _DARK = {
     "#fff": "rgba(0,0,0,0)",
 }
 _LIGHT = {"#fff": "rgba(0,0,0,0)"}
-_PANEL = 150
+#: Height of a panel; and how many points are drawn small and pale, so that they can be told apart.
+_PANEL, _MANY = 150, 300
 
 
 def on_ground(figure: Mapping[str, Any], *, dark: bool) -> Figure:
@@ -76,7 +78,7 @@ def on_ground(figure: Mapping[str, Any], *, dark: bool) -> Figure:
 
 def _points(name: str, times: Array, values: Array) -> dict[str, Any]:
     chosen = thin(len(times))
-    many = len(chosen) > 300
+    many = len(chosen) > _MANY
     return {
         "name": name,
         "x": plain(times[chosen], 12),

@@ -97,7 +97,9 @@ output { float: right; color: var(--st-primary-color); font-variant-numeric: tab
 input { width: 100%; margin: .45rem 0 .2rem; accent-color: var(--st-primary-color); cursor: pointer; }
 input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 3px; border-radius: 4px; }
 """
-#: Values are sent while a slider moves, but not more often than the page can answer.
+#: Values are sent while a slider moves, but not more often than the page can answer: milliseconds between two of them,
+#: and until a slider has come to rest.
+_EVERY, _STILL = 50, 900
 _SLIDER_JS = """
 export default function ({ parentElement, data, setStateValue }) {
   const box = parentElement.querySelector(".lk-sliders");
@@ -130,13 +132,13 @@ export default function ({ parentElement, data, setStateValue }) {
       box.values[item.name] = Number(input.value);
       box.moved = item.name;
       [box.timer, box.resting].forEach(clearTimeout);
-      box.resting = setTimeout(() => box.rest(), 900);
-      const wait = 50 - (performance.now() - (box.last ?? -1e9));
+      box.resting = setTimeout(() => box.rest(), STILL);
+      const wait = EVERY - (performance.now() - (box.last ?? -1e9));
       if (wait <= 0) box.send(); else box.timer = setTimeout(() => box.send(), wait);
     };
   });
 }
-"""
+""".replace("EVERY", str(_EVERY)).replace("STILL", str(_STILL))
 
 
 @dataclass(frozen=True)

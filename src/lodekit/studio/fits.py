@@ -11,7 +11,7 @@ from lodekit.files import write_file
 from lodekit.studio.desk import Desk
 from lodekit.studio.work import hide_folder, read_result
 from lodekit.studio.worker import RESULT
-from lodekit.studio.writing import SYSTEM, write_shell
+from lodekit.studio.writing import SYSTEM, write_command
 from lodekit.workflow import MODEL
 
 __all__ = ["begin_delivery", "begin_fit", "begin_free", "collect", "forget", "read_fit", "try_fit"]
@@ -45,7 +45,7 @@ def begin_fit(desk: Desk, *, starts: bool = False) -> None:
         "seed": own.choices.seed,
         "options": {name: value for name, value in own.how.items() if name not in ("dt", "window")},
         "session": replace(own, tray=()).to_dict(),
-        "command": write_shell(own).splitlines()[0],
+        "command": write_command(own),
     }
     room.job = desk.workshop.begin(folder, wanted)
 

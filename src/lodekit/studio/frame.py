@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -13,7 +12,7 @@ from PIL import Image
 
 from lodekit.studio.drawing import on_ground
 
-__all__ = ["STEPS", "begin_page", "heading", "is_dark", "notice", "show", "show_table", "text_of"]
+__all__ = ["STEPS", "begin_page", "heading", "is_dark", "notice", "show", "show_table"]
 
 #: The steps, from top to bottom, with what each is for.
 STEPS = {
@@ -205,16 +204,16 @@ def show_table(
     places = [' class="number"' if number in numbers else "" for number in range(len(head))]
     top = "".join(f'<th scope="col"{place}>{escape(name)}</th>' for name, place in zip(head, places, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td{place}{text_of(cell)}</td>" for cell, place in zip(line, places, strict=True)) + "</tr>"
+        "<tr>" + "".join(_show_cell(cell, place) for cell, place in zip(line, places, strict=True)) + "</tr>"
         for line in lines
     )
     label = f' aria-label="{escape(words)}"' if words else ""
     st.html(f'<div class="lk-wide"><table{label}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
 
 
-def text_of(cell: Any) -> str:
-    """Return the end of a tag and its content: a text, with the whole number behind it as its title."""
+def _show_cell(cell: Any, place: str) -> str:
+    """Return a cell of a table: a text, with the whole number that it stands for, where there is one, as its title."""
     if isinstance(cell, tuple):
         shown, whole = cell
-        return f' title="{escape(repr(whole))}">{escape(str(shown))}'
-    return ">" + re.sub("\n", "<br>", escape(str(cell)))
+        return f'<td{place} title="{escape(repr(whole))}">{escape(str(shown))}</td>'
+    return f"<td{place}>{escape(str(cell)).replace(chr(10), '<br>')}</td>"

@@ -36,7 +36,7 @@ class Recording:
     look : Look
         What its columns hold.
     records : dict of str to dict of str to (times, values)
-        Of each record the points of each column of numbers; one without a name where there is only one.
+        Of each record the points of each column that is drawn; one without a name where there is only one.
     window : (float, float)
         The first and the last time.
     time_unit : str
@@ -61,8 +61,8 @@ class Recording:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that have points."""
-        return tuple(dict.fromkeys(name for own in self.records.values() for name in own))
+        """All columns of numbers beside the time, drawn or not."""
+        return tuple(own.name for own in self.look.columns)
 
     def span(self, record: str = "") -> tuple[float, float]:
         """Return the first and the last time of a record."""
@@ -87,11 +87,14 @@ class Match:
         In words.
     is_changed : bool
         Whether somebody has said so.
+    evidence : str
+        What the file tells for it, as `Guess.reason` has it; empty where somebody has said so, or nothing does.
     """
 
     assignment: Assignment
-    reason: str = ""
+    reason: str
     is_changed: bool = False
+    evidence: str = ""
 
 
 def open_recording(path: Path, dt: float | None = None) -> Recording:
@@ -117,8 +120,10 @@ def open_recording(path: Path, dt: float | None = None) -> Recording:
     window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
     unit = "" if look.time is None else look.time.unit
     origin = "" if found.origin is None else found.origin.isoformat()
-    told = tuple(note for note in found.notes if " is in column " not in note)
-    return Recording(path, look, records, window, unit, origin, told)
+    told = [note for note in found.notes if " is in column " not in note]
+    if len(look.columns) > _MOST:
+        told.append(f"the first {_MOST} of {len(look.columns)} columns are drawn")
+    return Recording(path, look, records, window, unit, origin, tuple(told))
 
 
 def _points(kept: Measurements, names: Mapping[str, str]) -> dict[str, tuple[Array, Array]]:
@@ -150,7 +155,8 @@ def match_columns(look: Look, system: System, changed: Sequence[Assignment]) -> 
             found.append(Match(own, reason, is_changed=True))
         elif guess is not None:
             reason = "known, held between samples" if guess.kind else "measured"
-            found.append(Match(Assignment(name, guess.column.name, guess.kind), f"{reason}: it {guess.reason}"))
+            own = Assignment(name, guess.column.name, guess.kind)
+            found.append(Match(own, f"{reason}: it {guess.reason}", evidence=guess.reason))
         else:
             found.append(Match(Assignment(name), "no column is called like it"))
     return found
@@ -169,9 +175,7 @@ def to_guesses(look: Look, matches: Sequence[Match]) -> tuple[list[Guess], dict[
     for item in matches:
         own = item.assignment
         if own.column:
-            guesses.append(
-                Guess(own.channel, there[own.column], own.kind, item.reason.partition(": it ")[2] or "is known")
-            )
+            guesses.append(Guess(own.channel, there[own.column], own.kind, item.evidence or "is known"))
         elif item.is_changed:
             mapping[own.channel] = LEFT_OUT
     return guesses, mapping

@@ -19,7 +19,7 @@ from lodekit.studio.session import Assignment, Session
 from lodekit.studio.simulating import Wish, make_data
 from lodekit.studio.sliders import Warm, warm_up
 from lodekit.studio.svg import draw_curves
-from lodekit.studio.values import Outline, Picture, Sample, Text, Understanding
+from lodekit.studio.values import NO_EQUATIONS, Outline, Picture, Sample, Text, Understanding
 from lodekit.studio.words import Algebra, analyse, exponents_at, prove
 from lodekit.studio.writing import SYSTEM, write_system_file
 from lodekit.system.catalog import Example, examples
@@ -41,7 +41,7 @@ def _read(text: Text) -> Reading:
 def _system(text: Text) -> System:
     found = _read(text).system
     if found is None:
-        raise LodekitError("expected equations first, such as x' = -a*x + u")
+        raise LodekitError(NO_EQUATIONS)
     return found
 
 
@@ -218,7 +218,7 @@ def draw_curve(session: Session, text: Text, path: Path, record: str) -> Picture
     """
     warm = _warm_up(session, text, path, path.parent / "sliders")
     values = session.values(list(_system(text).parameters))
-    curve = warm.curve(values, record=record)
+    curve = warm.curve(values, record)
     part = warm.part(record)
     inputs = part.measurements.inputs
     told = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
@@ -270,7 +270,7 @@ ASKED: dict[str, Any] = {function.__name__: function for function in _FUNCTIONS}
 
 def main() -> None:
     """Answer questions until there are no more."""
-    answer_all(ASKED, begin=lambda: (_catalog(), None)[1])
+    answer_all(ASKED, begin=_catalog)
 
 
 if __name__ == "__main__":

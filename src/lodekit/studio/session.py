@@ -239,18 +239,18 @@ class Session:
         others = tuple(own for own in self.assignments if own.channel != assignment.channel)
         return replace(self, assignments=(*others, assignment))
 
-    def system(self, reading: System, *, starts: bool = False) -> System:
+    def system(self, bare: System, *, starts: bool = False) -> System:
         """Return a system with what is known of its parameters.
 
         Parameters
         ----------
-        reading : System
-            As it was read from the equations.
+        bare : System
+            As it was read from the equations, with nothing known of its parameters.
         starts : bool
             Whether a search begins where the sliders stand.
         """
-        parameters = {name: self.entry(name).parameter(starts=starts) for name in reading.parameters}
-        return System(list(reading.equations), parameters=parameters, channels=reading.plain_channels)
+        parameters = {name: self.entry(name).parameter(starts=starts) for name in bare.parameters}
+        return System(list(bare.equations), parameters=parameters, channels=bare.plain_channels)
 
     def values(self, names: Sequence[str]) -> dict[str, float]:
         """Return where the sliders of some parameters stand, by `names`."""

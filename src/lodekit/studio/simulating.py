@@ -14,10 +14,11 @@ from lodekit.simulation import simulate
 from lodekit.system.catalog import Example
 from lodekit.system.system import System
 
-__all__ = ["Wish", "make_data"]
+__all__ = ["MOST_TIMES", "Wish", "make_data"]
 
 Array = NDArray[np.float64]
-_MOST = 20_000
+#: More times than this are no data that somebody tries things on.
+MOST_TIMES = 20_000
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def make_data(wish: Wish, system: System, values: Mapping[str, float], example: 
     >>> text.splitlines()[0], len(text.splitlines())
     ('t,f1,f2', 4)
     """
-    if not 2 <= wish.count <= _MOST:
-        raise LodekitError(f"expected 2 to {_MOST} times, got {wish.count}")
+    if not 2 <= wish.count <= MOST_TIMES:
+        raise LodekitError(f"expected 2 to {MOST_TIMES} times, got {wish.count}")
     if not wish.start < wish.stop:
         raise LodekitError(f"expected a first time before the last, got {wish.start:g} and {wish.stop:g}")
     shown = [name for name in system.plain_channels if name not in wish.hidden]

@@ -67,11 +67,6 @@ class Warm:
     hyper: Hyperparameters
     units: Mapping[str, str]
 
-    @property
-    def records(self) -> tuple[str, ...]:
-        """The names of the records, where there are several."""
-        return tuple(self.setup.parts)
-
     def part(self, record: str = "") -> Setup:
         """Return what is settled for one record, by its name; for the first one where nothing has that name."""
         parts = self.setup.parts
@@ -81,15 +76,13 @@ class Warm:
         """Return the measurements of a record, by channel."""
         return {item.observable: (item.times, item.values) for item in self.part(record).measurements.shown}
 
-    def curve(self, values: Mapping[str, float], times: Array | None = None, *, record: str = "") -> Curve:
-        """Return the posterior mean at some values.
+    def curve(self, values: Mapping[str, float], record: str = "") -> Curve:
+        """Return the posterior mean at some values, at times that are evenly spaced over the measurements.
 
         Parameters
         ----------
         values : dict of str to float
             Of the parameters; those that are missing are as in the first guess.
-        times : array, shape (n,), optional
-            Evenly spaced over the measurements by default.
         record : str
             Which of several; the evidence is that of all.
         """
@@ -97,7 +90,7 @@ class Warm:
         theta = np.array([values.get(n, own) for n, own in zip(layout.names, self.hyper.theta, strict=True)], float)
         modes = layout.fix_modes(self.hyper.mode_deviations, theta)
         hyper = replace(self.hyper, theta=theta, mode_deviations=modes)
-        at = np.linspace(*setup.measurements.window, _TIMES) if times is None else times
+        at = np.linspace(*setup.measurements.window, _TIMES)
         names = setup.system.plain_channels
         with setup.threads(), np.errstate(all="ignore"):
             mean = setup.posterior(hyper).mean(setup.reader.compile_plain(names, setup.prior.units), at)

@@ -13,7 +13,7 @@ from lodekit.studio.frame import heading, notice, show
 from lodekit.studio.recording import Match, Recording
 from lodekit.studio.saving import LARGEST
 from lodekit.studio.session import Assignment
-from lodekit.studio.simulating import Wish
+from lodekit.studio.simulating import MOST_TIMES, Wish
 
 __all__ = ["show_data"]
 
@@ -79,7 +79,7 @@ def _simulate(desk: Desk) -> None:
         left, right = st.columns(2)
         start = left.number_input("First time", value=0.0, key="sim-start")
         stop = right.number_input("Last time", value=10.0, key="sim-stop")
-        count = left.number_input("How many times", 2, 20_000, 60, key="sim-count")
+        count = left.number_input("How many times", 2, MOST_TIMES, 60, key="sim-count")
         noise = right.number_input("Noise, % of a channel", 0.0, 100.0, 2.0, key="sim-noise")
         gaps = left.number_input("Missing, %", 0.0, 90.0, 0.0, key="sim-gaps")
         seed = right.number_input("Seed", 0, 10**6, 0, key="sim-seed")

@@ -115,7 +115,9 @@ def _show_entry(desk: Desk, name: str) -> bool:
 
 
 def slider_ends(entry: Entry, centre: float) -> tuple[float, float]:
-    """Return from where to where a slider goes: its bounds, or five times either way around a value.
+    """Return from where to where a slider goes: its bounds, or three times a value to either side of it.
+
+    What is positive goes from a tenth of the value to three times as much.
 
     Parameters
     ----------

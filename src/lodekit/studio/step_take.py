@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import streamlit as st
 
@@ -56,7 +57,7 @@ def _offer_fit(desk: Desk) -> None:
         notice(found["trouble"], "warning")
         return
     for file in found["files"]:
-        kind = _KINDS.get(file[file.rindex(".") :], "application/octet-stream")
+        kind = _KINDS.get(Path(file).suffix, "application/octet-stream")
         content = (folder / "files" / file).read_bytes
         st.download_button(file, content, file, kind, key=f"get-{name}-{file}", on_click="ignore")
     for remark in found["remarks"]:
@@ -101,7 +102,7 @@ def _show_lines(desk: Desk) -> None:
         return
     own = desk.settled()
     st.markdown("**The same on the shell**, beside the system file and the data file")
-    st.code(write_shell(own, "log-fit"), language="bash", wrap_lines=True)
+    st.code(write_shell(own), language="bash", wrap_lines=True)
     st.markdown("**The same in Python**")
     st.code(write_python(own), language="python", wrap_lines=True)
     one, two, three = st.columns(3)

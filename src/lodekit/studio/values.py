@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from lodekit.studio.words import Analysis
 from lodekit.system.parameters import Parameter
 
-__all__ = ["Outline", "Picture", "Sample", "Text", "Understanding"]
+__all__ = ["NO_EQUATIONS", "Outline", "Picture", "Sample", "Text", "Understanding"]
 
 #: Equations and declared parameters, as they were typed.
 Text = tuple[str, str]
+#: What is said where something needs a system, and there is none yet.
+NO_EQUATIONS = "expected equations first, such as x' = -a*x + u"
 
 
 @dataclass(frozen=True)

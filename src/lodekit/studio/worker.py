@@ -28,7 +28,9 @@ from lodekit.report.curves import draw_curves
 from lodekit.report.subject import Subject
 from lodekit.rereading import read_record
 from lodekit.studio.drawing import add_samples, draw_validation
+from lodekit.studio.troubles import say_trouble
 from lodekit.summary import shown_values
+from lodekit.system.delays import channel_of
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
 from lodekit.workflow import MODEL, Product, compute_results, describe_fit, fit_file, read_model
@@ -39,7 +41,6 @@ Array = NDArray[np.float64]
 REQUEST, RESULT, PROGRESS = "request.json", "result.json", "progress.json"
 #: How many functions are drawn from the posterior, to be shown.
 _SAMPLES = 3
-_UNEXPECTED = "Something unexpected went wrong in this computation; nothing that you typed is lost."
 
 
 def run(folder: Path) -> None:
@@ -54,13 +55,8 @@ def run(folder: Path) -> None:
         wanted = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         with listening(_teller(folder)):
             found = _TASKS[wanted["task"]](folder, wanted)
-    except LodekitError as problem:
-        found = {"trouble": str(problem)}
-    except MemoryError:
-        found = {"trouble": "There is not enough memory for this; take fewer lines, or a shorter window."}
-    except Exception:
-        # Whatever it is: people get a sentence, and no traceback.
-        found = {"trouble": _UNEXPECTED}
+    except Exception as problem:
+        found = {"trouble": say_trouble(problem)}
     write_file(folder / RESULT, json.dumps(found, ensure_ascii=False))
 
 
@@ -111,7 +107,6 @@ def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
         "validation": None if held is None else _validate(gp, data, wanted),
-        "theta": gp.fit_.hyperparameters.theta.tolist(),
         "seconds": time.monotonic() - began,
     }
 
@@ -161,43 +156,47 @@ def _validate(gp: LODEGP, data: Path, wanted: Mapping[str, Any]) -> dict[str, An
 
 
 def _compare_without_equations(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit each measured channel by a process of its own, and return how badly its curves violate the equations."""
-    began = time.monotonic()
+    """Fit each measured channel by a process of its own, and return how badly its curves violate the equations.
+
+    Of several records it is the first one.
+    """
     gp = read_model(folder / MODEL)
     fit = gp.fit_.parts[0]
-    inputs = fit.measurements.inputs
-    names = [name for name in gp.system.channels if name not in inputs]
+    inputs, driven = fit.measurements.inputs, fit.prior.observables.driven
+    names = [name for name in gp.system.plain_channels if name not in inputs]
+    known = [name for name in gp.system.channels if channel_of(name) in inputs]
     measured = {item.observable: item for item in fit.measurements.shown}
     if absent := [name for name in names if name not in measured]:
         raise LodekitError(
             f"{', '.join(absent)} was not measured, and without the equations nothing is known of it; so there is no "
             "curve to put into them"
         )
-    free = System([f"{name} = {name}_" for name in names], channels=[*names, *(f"{name}_" for name in names)])
+    mark = "_"
+    while any(f"{name}{mark}" in names for name in names):
+        mark += "_"
+    others = [f"{name}{mark}" for name in names]
+    free = System([f"{name} = {other}" for name, other in zip(names, others, strict=True)], channels=[*names, *others])
     rival = LODEGP(free, random_state=wanted["seed"])
     data = Observations()
     for name in names:
         data = data.add(measured[name].times, name, measured[name].values)
     rival.fit(data)
     values = {name: estimate.value for name, estimate in gp.parameters_.items()}
-    written = WrittenEquations(gp.system.written, gp.system.channels, values)
+    written, own = WrittenEquations(gp.system.written, gp.system.channels, values), LODEGP.from_fit(fit)
 
     def curve(at: Array) -> Array:
-        mean = rival.predict(at, names)
-        columns = {name: mean[:, number] for number, name in enumerate(names)}
-        columns |= {name: signal.at(at) for name, signal in inputs.items()}
-        return np.stack([columns[name] for name in gp.system.channels], axis=1)
+        # What is known, also at an earlier time, the fit with the equations knows as well.
+        parts = [rival.predict(at, names), own.predict(at, known) if known else np.zeros((len(at), 0))]
+        order = [*names, *known]
+        return np.concatenate(parts, axis=1)[:, [order.index(name) for name in gp.system.channels]]
 
     times = np.linspace(*fit.measurements.window, 201)
-    breaks = np.unique(np.concatenate([signal.times for signal in inputs.values()])) if inputs else np.zeros(0)
+    breaks = np.zeros(0) if driven is None else driven.corners(fit.hyperparameters.theta)
     found = measure_curve(written, curve, times, fit.prior.units.span, breaks)
     return {
         "log_evidence": float(rival.log_evidence_),
         "violation": found.residual,
-        "equations": [float(each) for each in found.equations],
-        "typical": [float(each) for each in np.sqrt(np.mean(found.left**2, axis=0))],
         "ours": float(gp.certificate(samples=0).residual),
-        "seconds": time.monotonic() - began,
     }
 
 

@@ -15,15 +15,17 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 from lodekit.system.templates import Contents, format_system_file
 
-__all__ = ["SYSTEM", "write_python", "write_shell", "write_system_file"]
+__all__ = ["SYSTEM", "write_command", "write_python", "write_shell", "write_system_file"]
 
 #: What the system file of a fit is called.
 SYSTEM = "system.toml"
+#: Where results go in what is taken away.
+_FOLDER = "log-fit"
 
 
 def write_system_file(
     session: Session,
-    reading: System,
+    bare: System,
     look: Look | None = None,
     guesses: Sequence[Guess] = (),
     *,
@@ -35,8 +37,8 @@ def write_system_file(
     Parameters
     ----------
     session : Session
-    reading : System
-        As it was read from the equations.
+    bare : System
+        As it was read from the equations, with nothing known of its parameters.
     look : Look, optional
         At the data; None where there are none.
     guesses : sequence of Guess
@@ -46,7 +48,7 @@ def write_system_file(
     starts : bool
         Whether a search begins where the sliders stand.
     """
-    system = session.system(reading, starts=starts)
+    system = session.system(bare, starts=starts)
     known = {name: _toml(parameter) for name, parameter in system.parameters.items()}
     names, equations = list(system.parameters), "\n".join(system.equations)
     if look is None:
@@ -79,34 +81,34 @@ def _options(choices: Choices) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value != getattr(default, name)}
 
 
-def write_shell(session: Session, folder: str = "") -> str:
-    """Return the commands that make the same fit, its report and its validation.
-
-    Parameters
-    ----------
-    session : Session
-    folder : str
-        Where results go; by default as the command has it.
-
-    Examples
-    --------
-    >>> print(write_shell(Session(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0)), "log-fit"))
-    lodekit fit system.toml log.csv --from 0.0 --to 5.0 --seed 0 --out log-fit
-    lodekit validate log-fit log.csv --from 5.0 --to 9.0
-    """
+def write_command(session: Session) -> str:
+    """Return the command that makes the same fit, with results where it puts them by itself."""
     words = ["lodekit", "fit", SYSTEM, session.file]
     words += [] if session.dt is None else ["--dt", repr(session.dt)]
     words += _edges(session.window)
     for name, value in _options(session.choices).items():
         words += [f"--{name}", value]
-    words += ["--seed", str(session.choices.seed)]
-    words += ["--out", folder] if folder else []
-    lines = [shlex.join(words)]
+    return shlex.join([*words, "--seed", str(session.choices.seed)])
+
+
+def write_shell(session: Session) -> str:
+    """Return the commands that make the same fit, its report and its validation.
+
+    Parameters
+    ----------
+    session : Session
+
+    Examples
+    --------
+    >>> print(write_shell(Session(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))))
+    lodekit fit system.toml log.csv --from 0.0 --to 5.0 --seed 0 --out log-fit
+    lodekit validate log-fit log.csv --from 5.0 --to 9.0
+    """
+    lines = [f"{write_command(session)} --out {_FOLDER}"]
     if session.held_out is not None:
         more = [] if session.dt is None else ["--dt", repr(session.dt)]
-        place = folder or "log-fit"
         more += ["--given", ",".join(session.given)] if session.given else []
-        lines.append(shlex.join(["lodekit", "validate", place, session.file, *more, *_edges(session.held_out)]))
+        lines.append(shlex.join(["lodekit", "validate", _FOLDER, session.file, *more, *_edges(session.held_out)]))
     return "\n".join(lines)
 
 
@@ -137,7 +139,7 @@ def write_python(session: Session) -> str:
         f"product = fit_file(system, {file}{written})",
         "gp = product.gp",
         "print(gp.summary())",
-        'write_results(product, compute_results(product), "log-fit")  # model, predictions, figures, report',
+        f'write_results(product, compute_results(product), "{_FOLDER}")  # model, predictions, figures, report',
     ]
     if session.held_out is not None:
         step = "" if session.dt is None else f", dt={session.dt!r}"

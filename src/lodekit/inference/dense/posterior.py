@@ -19,7 +19,7 @@ from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.evidence import Factorization
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import Observed, free_variance, prior_block
-from lodekit.prior.draws import draw_latent, groups_of
+from lodekit.prior.draws import draw_latent, windows_of
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import Observables
 from lodekit.prior.windows import window_stack
@@ -172,10 +172,10 @@ class DensePosterior:
         data = self.data
         sides = [(self.state.coefficients, data.times), (values, times)]
         # Each interval of an observable asks for averages at all its times.
-        asked = [(window, at) for own, at in sides for window, _ in groups_of(own)]
+        asked = [(window, at) for own, at in sides for window, _ in windows_of(own)]
         scaled = data.observables.units.scaled_times(np.concatenate([at for _, at in asked]))
         windows = np.concatenate([np.full(len(at), window) for window, at in asked])
-        count, places = len(data.times), len(groups_of(self.state.coefficients))
+        count, places = len(data.times), len(windows_of(self.state.coefficients))
         draws = []
         for number, latent in enumerate(data.latents):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.deviations[number]
@@ -224,9 +224,9 @@ class DensePosterior:
             length = own.shape[-1]
             ell, deviation = hyper.lengthscales[number], hyper.deviations[number]
             latent.check_order(2 * (order - 1))
-            stack = np.zeros((len(groups_of(values)), order, len(times), alpha.shape[1]))
-            for place, (asked, _) in enumerate(groups_of(values)):
-                for window, rows in groups_of(measured):
+            stack = np.zeros((len(windows_of(values)), order, len(times), alpha.shape[1]))
+            for place, (asked, _) in enumerate(windows_of(values)):
+                for window, rows in windows_of(measured):
                     h = window_stack(latent, lag, float(ell), (asked, window), order + length - 2)
                     for b in range(length):
                         folded = (-1.0) ** b * np.tensordot(own[rows, b], scattered[rows], axes=1)
@@ -251,7 +251,7 @@ class DensePosterior:
         total = np.stack([part @ paths.weights for part in basis], axis=1)
         for number, stack in enumerate(paths.stacks):
             own = values.free[:, number]
-            for place, (_, rows) in enumerate(groups_of(values)):
+            for place, (_, rows) in enumerate(windows_of(values)):
                 total[:, rows] += np.einsum("oa,ans->nos", own[rows], stack[place, : own.shape[-1]])
         return np.asarray(total)
 
