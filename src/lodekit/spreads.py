@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from lodekit.data.records import padded
 from lodekit.fitted import Fit
-from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.innovations import is_filtered, runs_of, take_turns
 from lodekit.inference.turns import Lead, Turns, errors_ahead
 from lodekit.learning.bands.uncertainty import Uncertainty
 from lodekit.learning.bands.unsteadiness import AS_SAID, STEADY, Spread, Unsteadiness, find_spread, find_unsteadiness
-from lodekit.learning.diagnosis.examined import runs_of
 from lodekit.prior.hyperparameters import Hyperparameters
 
 __all__ = ["FIRST", "Band", "find_bands", "predict_within"]

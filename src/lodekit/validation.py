@@ -18,9 +18,8 @@ from lodekit.data.records import Pool
 from lodekit.data.sources import read_source
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitted import Fit
-from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.innovations import is_filtered, runs_of, take_turns
 from lodekit.inference.turns import Lead, Turns
-from lodekit.learning.diagnosis.examined import runs_of
 from lodekit.learning.diagnosis.held_out import Errors, find_misses, join_errors
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters

@@ -87,7 +87,7 @@ def kept(engine: str) -> lk.LODEGP:
 
 def test_the_markov_engine_looks_at_the_whole_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than one run of a matrix; an exact value has no innovation; predictions ahead are those of a matrix."""
-    monkeypatch.setattr("lodekit.learning.diagnosis.examined._RUN", 10)
+    monkeypatch.setattr("lodekit.inference.innovations._RUN", 10)
     gp, dense = kept("markov"), kept("dense")
     check = next(check for check in gp.fit_.diagnosis.checks if check.name == "y")
     assert check.whiteness is not None

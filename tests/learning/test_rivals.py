@@ -9,7 +9,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.learning.diagnosis.resolution import is_unresolved, parameters_between
-from lodekit.learning.identifiability.rivals import find_rivals
+from lodekit.learning.guesses.delays import delay_grid
+from lodekit.learning.identifiability.rivals import common_step, find_rivals
 
 STEP, SPEED = 1.0, 2.3
 
@@ -41,6 +42,16 @@ def test_an_oscillation_that_is_a_turn_faster_in_each_step_is_told(coarse: lk.LO
     assert estimate.interval[1] < 1.1 * max(both)
     assert any("multiples of one step" in text for text in coarse.warnings_)
     assert any(f"k = {rival.values['k']:.4g}" in text for text in coarse.warnings_)
+
+
+def test_times_that_differ_by_rounding_are_one() -> None:
+    """As those of three channels, of which one counts steps, one adds them up, and one divides the record."""
+    counted = 0.1 * np.arange(30.0)
+    every = np.concatenate([counted, np.cumsum(np.full(30, 0.1)) - 0.1, np.linspace(0.0, 2.9, 30)])
+    assert np.median(np.diff(np.unique(every))) < 1e-9
+    assert common_step([every]) == pytest.approx(0.1)
+    np.testing.assert_allclose(delay_grid(every), delay_grid(counted))
+    assert is_unresolved(np.array([0.14]), [every])
 
 
 def test_bands_hold_the_curve_of_the_rival_where_it_is_another(coarse: lk.LODEGP) -> None:

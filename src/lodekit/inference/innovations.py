@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from lodekit.data.observations import Series
 from lodekit.inference.dense.data import DenseData
@@ -13,7 +16,10 @@ from lodekit.inference.turns import Turns
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
 
-__all__ = ["is_filtered", "take_turns"]
+__all__ = ["is_filtered", "runs_of", "take_turns"]
+
+#: A matrix takes so many runs of so many measurements at most.
+_RUNS, _RUN = 6, 500
 
 
 def is_filtered(engine: str, prior: Prior) -> bool:
@@ -54,3 +60,24 @@ def take_turns(
     if is_filtered(engine, prior) and not first:
         return MarkovEngine(MarkovData.of(prior, series)).turns(hyper)
     return take_in_turn(DenseData.of(prior, series), hyper, first)
+
+
+def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
+    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        Of each observable.
+    """
+    times = np.sort(np.concatenate([item.times for item in series]))
+    if len(times) <= _RUN:
+        yield series
+        return
+    after = -math.inf
+    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
+        low, high = float(times[first]), float(times[first + _RUN - 1])
+        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
+        after = high
+        if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
+            yield run

@@ -71,7 +71,7 @@ def autocorrelation(coefficients: Array, count: int) -> Array:
     """
     order = len(coefficients)
     if not order:
-        return np.eye(1, count)[0]
+        return np.asarray(np.eye(1, count)[0])
     equations, known = np.eye(order + 1), np.eye(order + 1)[0]
     for lag in range(order + 1):
         for back, value in enumerate(coefficients, 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.observations import Series
 from lodekit.data.records import padded
 from lodekit.inference.engine import Posterior
-from lodekit.inference.innovations import is_filtered, take_turns
+from lodekit.inference.innovations import is_filtered, runs_of, take_turns
 from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.inference.markov.turns import MarkovTurns
@@ -29,12 +29,10 @@ from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
 
-__all__ = ["Examined", "runs_of"]
+__all__ = ["Examined"]
 
 #: Less noise than this share of the spread of the data is none.
 _EXACT = 1e-5
-#: Innovations come from so many runs of so many measurements at most.
-_RUNS, _RUN = 6, 500
 
 
 @dataclass(frozen=True)
@@ -218,24 +216,3 @@ class Examined:
             # What few rows show of an observable is no share of what all of them do.
             return replace(last, count=item.count, explained=explained, expected=math.nan, predicted=math.nan)
         return Check(item.observable, item.count, 0, 1.0, 0.0, explained)
-
-
-def runs_of(series: Sequence[Series]) -> Iterator[Sequence[Series]]:
-    """Yield all measurements, or those in a few runs of neighbouring times where there are many.
-
-    Parameters
-    ----------
-    series : sequence of Series
-        Of each observable.
-    """
-    times = np.sort(np.concatenate([item.times for item in series]))
-    if len(times) <= _RUN:
-        yield series
-        return
-    after = -math.inf
-    for first in np.linspace(0, len(times) - _RUN, _RUNS).astype(int).tolist():
-        low, high = float(times[first]), float(times[first + _RUN - 1])
-        run = [item.take((item.times >= low) & (item.times <= high) & (item.times > after)) for item in series]
-        after = high
-        if all(len(item.times) for item, whole in zip(run, series, strict=True) if len(whole.times)):
-            yield run

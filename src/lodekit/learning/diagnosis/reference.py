@@ -24,7 +24,8 @@ Array = NDArray[np.float64]
 _RUNS, _LENGTH = 3, 20
 #: How many lengthscales there are, from this share of the sampling step to so many spans.
 _LENGTHSCALES, _SHORTEST, _LONGEST = 12, 0.7, 3.0
-#: Levels and deviations in spreads. Deviations are levels, too, so that there are few ratios of the two.
+#: Levels of noise in spreads of the data. Deviations go on by the same step, so that there are few ratios of the two:
+#: those at these places, from about a tenth to thirty spreads.
 _LEVELS = np.geomspace(1e-6, 1.5, 29)
 _STEP, _PLACES = _LEVELS[1] / _LEVELS[0], np.arange(23, 35)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.learning.gaps import gaps_between
 from lodekit.learning.guesses.implied import parameters_in
 from lodekit.system.system import System
 
@@ -35,7 +36,7 @@ def is_unresolved(lengthscales: Array, times: Sequence[Array]) -> bool:
     >>> is_unresolved(np.array([2.0]), [np.arange(0.0, 20.0, 1.8)]), is_unresolved(np.array([2.0]), [np.arange(20.0)])
     (True, False)
     """
-    gaps = np.concatenate([np.zeros(0), *(np.diff(np.unique(each)) for each in times)])
+    gaps = gaps_between(times)
     return bool(len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < _TELLING * float(np.median(gaps)))
 
 

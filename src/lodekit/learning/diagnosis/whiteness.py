@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, kolmogorov, ndtr
 
+from lodekit.data.inputs import InputSignal
+
 __all__ = [
     "FEW",
     "LAGS",
@@ -212,7 +214,7 @@ def judge_whiteness(
     values: Array,
     *,
     innovations: bool = False,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, InputSignal] | None = None,
     level: float = LEVEL,
 ) -> Whiteness | None:
     """Return what speaks for or against independent residuals; None where there are too few of them.
@@ -258,7 +260,7 @@ def judge_whiteness(
     )
 
 
-def _link(times: Array, values: Array, known: Any, step: float, lags: Array) -> Link | None:
+def _link(times: Array, values: Array, known: InputSignal, step: float, lags: Array) -> Link | None:
     """Return the correlation with an input that is farthest from zero, over delays of up to some steps."""
     best, delay, count, now = 0.0, 0.0, len(lags) + 1, known.at(times)
     own = values - values.mean()
@@ -282,7 +284,7 @@ def _link(times: Array, values: Array, known: Any, step: float, lags: Array) -> 
     return Link(best, delay, min(1.0, count * chance), _is_restless(known, times, step))
 
 
-def _is_restless(known: Any, times: Array, step: float) -> bool:
+def _is_restless(known: InputSignal, times: Array, step: float) -> bool:
     """Return whether an input is held and changes at nearly every sample, as often as residuals are there."""
     own = known.between(float(times[0]), float(times[-1]))
     if own.kind != "hold" or len(own.times) < FEW:

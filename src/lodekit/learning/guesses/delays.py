@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.learning.gaps import gaps_between
 from lodekit.learning.guesses.implied import ImpliedEquations, parameters_in
 from lodekit.learning.guesses.weak import Integrals, weak_guesses
 from lodekit.learning.transforms import Layout
@@ -53,10 +54,10 @@ def delay_grid(times: Array) -> Array:
     >>> delay_grid(np.arange(11.0)).round(2).tolist()
     [0.5, 0.75, 1.12, 1.69, 2.53]
     """
-    distinct = np.unique(times)
-    if len(distinct) < 3:
+    gaps = gaps_between([times])
+    if len(gaps) < 2:
         return np.zeros(0)
-    shortest, longest = 0.5 * float(np.median(np.diff(distinct))), _LONGEST * float(np.ptp(distinct))
+    shortest, longest = 0.5 * float(np.median(gaps)), _LONGEST * float(np.ptp(times))
     count = int(np.floor(np.log(max(longest / shortest, 1.0)) / np.log(_FACTOR))) + 1
     return np.asarray(shortest * _FACTOR ** np.arange(count))
 

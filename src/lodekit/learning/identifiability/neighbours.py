@@ -36,7 +36,7 @@ def reach_beside_bounds(
     of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
     anew, until the evidence falls; on the way, each other parameter has the interval that the rest of the fall leaves.
     The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
-    scale of the search they are flat there, and nothing follows. The list is empty where there are none of either.
+    scale of the search they are flat there, and nothing follows. Empty where there are none of either.
 
     Parameters
     ----------

@@ -66,8 +66,8 @@ class Profile:
 def profile(objective: Objective, optimum: Optimum, curvature: Array, position: int) -> Profile:
     """Return how far one parameter can move, with all else learned anew at each step.
 
-    Where the evidence falls on both sides already at the first step, the nearer of the two places is looked for on one
-    side alone.
+    Where the evidence falls on both sides already at the first step, the place is looked for below the estimate alone,
+    and taken to be as far above it.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.curvature import covariance_from_curvature, curvature_at
+from lodekit.learning.gaps import gaps_between
 from lodekit.learning.guesses.decays import root_factors, values_with_roots
 from lodekit.learning.identifiability.structure import Structure
 from lodekit.learning.identifiability.twins import find_twins
@@ -198,7 +199,7 @@ def common_step(times: Sequence[Array]) -> float:
     >>> common_step([np.array([0.0, 0.5, 1.5]), np.array([7.1, 8.1])]), common_step([np.array([0.0, 1.0, 2.3])])
     (0.5, nan)
     """
-    gaps = np.concatenate([np.zeros(0), *(np.diff(np.unique(each)) for each in times)])
+    gaps = gaps_between(times)
     if not len(gaps):
         return math.nan
     step = float(gaps.min())

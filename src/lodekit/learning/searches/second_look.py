@@ -17,7 +17,8 @@ __all__ = ["look_again"]
 Array = NDArray[np.float64]
 #: Lengthscales are tried at these factors of what was found, where neighbours can hide behind a low pass.
 _FACTORS = 1.08 ** np.arange(-9.0, 9.0)
-#: Where a window holds many lengthscales, two of these are followed in any case: the scan cannot tell them apart.
+#: Where a window holds many lengthscales, those two steps to either side are followed in any case: the scan cannot tell
+#: them apart.
 _NEIGHBOURS, _SHORT = _FACTORS[[7, 11]], 0.1
 #: Where it holds hardly any there is nothing to confuse, nor where processes of all channels share the work.
 _LONG = 0.2
