@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lodekit.arguments import check_parameters
-from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
+from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_system
 from lodekit.cli.inputs import deliver, read_numbers, read_times
 from lodekit.columns import (
     add_columns,
@@ -189,7 +189,7 @@ def simulate(
     generator, numbers = np.random.default_rng(seed), read_numbers(values or [], "--set")
     example = examples.find_example(source)
     if example is None:
-        system = read_source(source, read_names(param), [])
+        system = read_system(source, read_names(param), [])
         table = _draw(system, times, numbers, lengthscale, seed)
     elif numbers or lengthscale is not None or param:
         raise LodekitError(f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale")
