@@ -240,7 +240,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
         theta[names.index(name)] = value
     fit.need_whole_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
-    # Open modes cost what they cost, at these values as at others.
+    # What open modes cost less than in the search is the same at all values.
     value = found.value + (fit.log_evidence - fit.posterior.value)
     if return_gradient:
         return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
