@@ -84,9 +84,14 @@ def ahead_columns(
 
 
 def _stack_records(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the tables of several records as one, below each other, with a column of their names."""
+    """Return the tables of several records as one, below each other, with a column of their names.
+
+    Cells of a column that a record does not have are None, and empty in CSV.
+    """
     columns: dict[str, Any] = {"record": [record for record, own in parts for _ in own["t"]]}
-    add_columns(columns, {name: [cell for _, own in parts for cell in own[name]] for name in parts[0][1]})
+    for name in dict.fromkeys(name for _, own in parts for name in own):
+        lists = (own.get(name, [None] * len(own["t"])) for _, own in parts)
+        add_columns(columns, {name: [cell for cells in lists for cell in cells]})
     return columns
 
 
