@@ -82,11 +82,13 @@ def test_records_without_measurements_and_steps_that_are_none_are_refused(gp: lk
     times, data = record(2, 3.0)
     with pytest.raises(lk.LodekitError, match="beside those of known inputs"):
         gp.score(times, {"u": record(1, 0.5)[1]["u"]})
-    for ahead in (None, 1.5, [1.5]):
-        with pytest.raises(lk.LodekitError, match="expected ahead as"):
-            gp.validate(times, data, ahead=ahead)
+    for ahead, said in ((None, "ahead as"), (1.5, "ahead as"), ([1.5], "ahead as"), ("1e999", "a time ahead")):
+        with pytest.raises(lk.LodekitError, match=f"expected {said}"):
+            gp.validate(times, data, ahead=ahead)  # type: ignore[arg-type]
+    with pytest.raises(lk.LodekitError, match="expected given= among what the record holds"):
+        gp.validate(times, data, given=3)  # type: ignore[arg-type]
     with pytest.raises(lk.LodekitError, match="expected start='all'"):
-        gp.validate(times, data, start=np.array([1, 2]))
+        gp.validate(times, data, start=np.array([1, 2]))  # type: ignore[arg-type]
 
 
 def test_bands_ahead_count_what_is_unknown_of_the_parameters(gp: lk.LODEGP) -> None:

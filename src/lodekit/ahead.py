@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from lodekit.errors import LodekitError
 from lodekit.fitted import Fit
 from lodekit.inference.innovations import is_filtered, take_turns
 from lodekit.inference.turns import Lead
-from lodekit.quantities import find_conversion
+from lodekit.quantities import Conversion, find_conversion
 from lodekit.spreads import Band, find_bands, predict_within
 
 __all__ = ["answer_ahead", "predict_ahead", "read_ahead", "read_time_ahead"]
@@ -63,15 +64,16 @@ def read_time_ahead(text: str, unit: str) -> float:
         That of the time of the fit; empty where it is not known.
     """
     found = _TIME.fullmatch(text)
-    if found is None or not float(found["number"]) > 0:
-        raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")
-    if not found["unit"]:
-        return float(found["number"])
-    conversion = find_conversion(found["unit"], unit) if unit else None
+    conversion: Conversion | None = Conversion()
+    if found is not None and found["unit"]:
+        conversion = find_conversion(found["unit"], unit) if unit else None
     if conversion is None:
         known = f"the unit of the time is {unit}" if unit else "the unit of the time is not known: say label(units=)"
         raise LodekitError(f"expected a time ahead without a unit, or with one that fits, got {text!r}; {known}")
-    return float(conversion.apply(np.array([float(found["number"])]))[0])
+    time = 0.0 if found is None else float(found["number"]) * conversion.times / conversion.over
+    if not 0.0 < time < math.inf:
+        raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")
+    return time
 
 
 def answer_ahead(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +20,6 @@ from lodekit.prior.observables import Observables
 
 __all__ = [
     "log_evidence",
-    "method_of_fit",
     "predict",
     "read_observables",
     "sample",
@@ -30,27 +27,6 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def method_of_fit(function: Callable[Concatenate[Fit, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments.
-
-    Parameters
-    ----------
-    function : callable
-        Its first argument is ``fit: Fit``; the method takes `fit_` for it, so no docstring need describe it.
-    """
-
-    @wraps(function)
-    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(self.fit_, *args, **kwargs)
-
-    signature = inspect.signature(function)
-    first, *others = signature.parameters.values()
-    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
-    return method
 
 
 def predict(
@@ -264,7 +240,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
         theta[names.index(name)] = value
     fit.need_whole_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
-    # Open modes cost what they cost, at these values as at others.
+    # What open modes cost less than in the search is the same at all values.
     value = found.value + (fit.log_evidence - fit.posterior.value)
     if return_gradient:
         return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -79,17 +79,19 @@ def ahead_columns(
         fit = gp.fit_.part(own)
         texts = list(names or fit.measurements.names)
         times, mean, std = predict_ahead(fit, texts, read_ahead(ahead, fit.clock.unit))
-        columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
-        for number, name in enumerate(texts):
-            add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
-        parts.append((own, columns))
+        parts.append((own, _curve_columns(gp, times, texts, mean, std)))
     return _stack_records(parts) if len(gp.records_) > 1 else parts[0][1]
 
 
 def _stack_records(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the tables of several records as one, below each other, with a column of their names."""
+    """Return the tables of several records as one, below each other, with a column of their names.
+
+    Cells of a column that a record does not have are None, and empty in CSV.
+    """
     columns: dict[str, Any] = {"record": [record for record, own in parts for _ in own["t"]]}
-    add_columns(columns, {name: [cell for _, own in parts for cell in own[name]] for name in parts[0][1]})
+    for name in dict.fromkeys(name for _, own in parts for name in own):
+        lists = (own.get(name, [None] * len(own["t"])) for _, own in parts)
+        add_columns(columns, {name: [cell for cells in lists for cell in cells]})
     return columns
 
 
@@ -98,7 +100,6 @@ def _predict(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None
     import numpy as np
 
     names = gp.fit_.setup.channels if names is None else names
-    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     # In blocks, so that memory does not grow with the number of times.
     blocks = np.split(times, range(_BLOCK, len(times), _BLOCK))
     with waiting("predicting", len(blocks)) as advance:
@@ -107,8 +108,22 @@ def _predict(gp: LODEGP, times: NDArray[np.float64], names: Sequence[str] | None
             parts.append(gp.predict(block, names, return_std=True, record=record))
             advance()
     mean, std = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _curve_columns(gp, times, names, mean, std)
+
+
+def _curve_columns(
+    gp: LODEGP,
+    times: NDArray[np.float64],
+    names: Sequence[str],
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    known: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return times, dates where there are any, means and standard deviations, as columns; what is known has no std."""
+    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     for number, name in enumerate(names):
-        add_columns(columns, {name: mean[:, number].tolist(), f"std({name})": std[:, number].tolist()})
+        own = {name: mean[:, number].tolist()}
+        add_columns(columns, own if name in known else {**own, f"std({name})": std[:, number].tolist()})
     return columns
 
 
@@ -183,11 +198,7 @@ def simulate_columns(
     """
     names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, inputs, start, names, return_std=True, record=record)
-    columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
-    for number, name in enumerate(names):
-        own = {name: mean[:, number].tolist()}
-        add_columns(columns, own if name in inputs else {**own, f"std({name})": std[:, number].tolist()})
-    return columns
+    return _curve_columns(gp, times, names, mean, std, known=inputs)
 
 
 def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:

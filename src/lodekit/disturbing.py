@@ -115,18 +115,18 @@ def find_disturbed(
     found = settle_disturbances(objective, found)
     if first is not None and len(setup.reader.disturbances) == 1:
         return found, dict.fromkeys(setup.reader.disturbances, first.value)
-    needs, best = {}, layout.unpack(found.x)
+    without, best = {}, layout.unpack(found.x)
     for name in setup.reader.disturbances:
         if piece is not None and piece.gains.get(name, 0.0) > _CERTAIN:
             # What a piece needs, the whole does: it is not looked at again without.
-            needs[name] = found.value - piece.gains[name]
+            without[name] = found.value - piece.gains[name]
             continue
         others = without_disturbances(setup, [name])
         start = others.layout.pack(_without(setup.prior, best, name))
         # Rows on disk take long to look at, and are so many that a nat is next to nothing.
         least = _READ if setup.case.on_disk else _LOOKED
-        needs[name] = search(others.objective, start, tolerance=least, trusted=True).value
-    return found, needs
+        without[name] = search(others.objective, start, tolerance=least, trusted=True).value
+    return found, without
 
 
 def _go_on(objective: Objective, piece: PieceLearned) -> Optimum:

@@ -62,11 +62,11 @@ class Place:
         shown = self.line[left : left + _WIDTH].expandtabs(1)
         head = "..." if left else ""
         tail = "..." if left + _WIDTH < len(self.line) else ""
-        carets = max(1, min(self.stop, left + _WIDTH) - self.start)
         where = f"in equation {self.equation}:" if self.equation else "in:"
         pad = " " * (len(head) + _columns(self.line[left : self.start]))
-        carets = max(1, _columns(self.line[self.start : self.start + carets]))
-        return f"  {where}\n      {head}{shown}{tail}\n      {pad}{'^' * carets}"
+        stretch = self.line[self.start : max(self.start + 1, min(self.stop, left + _WIDTH))]
+        carets = "^" * max(1, _columns(stretch))
+        return f"  {where}\n      {head}{shown}{tail}\n      {pad}{carets}"
 
 
 def _columns(text: str) -> int:

@@ -1,15 +1,41 @@
-"""What scikit-learn expects of an estimator: arguments by name, and tags; scikit-learn itself is not needed."""
+"""The manners of an estimator: methods that are functions over its fit, and what scikit-learn expects of one.
+
+That is arguments by name, and tags; scikit-learn itself is not needed.
+"""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lodekit.errors import LodekitError
 
-__all__ = ["get_params", "set_params", "show_arguments", "sklearn_tags"]
+__all__ = ["get_params", "method_of_fit", "set_params", "show_arguments", "sklearn_tags"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def method_of_fit(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments.
+
+    Parameters
+    ----------
+    function : callable
+        Its first argument is a `lodekit.fitted.Fit`; the method takes `fit_` for it, so no docstring need describe it.
+    """
+
+    @wraps(function)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.fit_, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    first, *others = signature.parameters.values()
+    vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
+    return method
 
 
 def get_params(self: Any, deep: bool = True) -> dict[str, Any]:

@@ -21,6 +21,7 @@ __all__ = ["MODEL", "check_folder", "make_folder", "set_aside", "write_file"]
 #: What a fitted model is called in the folder of its fit.
 MODEL = "model.lodekit"
 
+#: Names that are tried for a new file; another writer has to take each of them away.
 _ATTEMPTS = 100
 
 

@@ -230,7 +230,11 @@ class Fit:
 
     @cached_property
     def log_evidence(self) -> float:
-        """The log evidence at the optimum, in the user's units; open modes cost what they cost Schwarz."""
+        """The log evidence at the optimum, in the user's units.
+
+        Modes that are left open count with a prior that knows as much as one measurement does, and not with the width
+        that stands for infinity in the search (`lodekit.prior.open_modes`).
+        """
         return self.posterior.value + sum(part.examined.allowance for part in self.parts)
 
     @cached_property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -70,13 +72,18 @@ def residual(
         mean: Array = np.asarray(predict(fit, times, equations.observables))[None]
         left: Array = equations.residual(fit.hyperparameters.theta, times, mean, relative=relative)[0]
         return left
-    values, own = sample(fit, times, samples, random_state, equations.observables, return_parameters=True)
-    theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
+    values, theta = _sample(fit, times, samples, random_state, equations.observables)
     parts = [
         equations.residual(each, times, value[None], relative=relative)
         for each, value in zip(theta, values, strict=True)
     ]
     return np.asarray(np.concatenate(parts))
+
+
+def _sample(fit: Fit, times: Array, size: int, seed: int | None, texts: Sequence[str]) -> tuple[Array, Array]:
+    """Return drawn functions, shape (size, n, o), and the parameters of each, (size, p)."""
+    values, own = sample(fit, times, size, seed, texts, return_parameters=True)
+    return values, np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((size, 0))
 
 
 def _with_white_noise(
@@ -94,8 +101,7 @@ def _with_white_noise(
     texts = [text if zero else f"({text.split('=')[0]}) - ({text.split('=')[1]})" for text, zero in sides]
     asked = [*texts, *(equations.observables[number] for number in exist)]
     if samples:
-        values, own = sample(fit, times, samples, seed, asked, return_parameters=True)
-        theta = np.stack([own[name] for name in fit.layout.names], axis=1) if own else np.zeros((samples, 0))
+        values, theta = _sample(fit, times, samples, seed, asked)
     else:
         values, theta = np.asarray(predict(fit, times, asked))[None], fit.hyperparameters.theta[None]
     left = values[:, :, : len(texts)]

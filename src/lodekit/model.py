@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lodekit import answers, figures, leftover, plans, plant, storage
-from lodekit.answers import method_of_fit
 from lodekit.certificate.certify import Certificate, certificate
 from lodekit.data.sources import Source, read_source
 from lodekit.errors import DataError, LodekitError, NotFittedError
-from lodekit.estimator import get_params, set_params, show_arguments, sklearn_tags
+from lodekit.estimator import get_params, method_of_fit, set_params, show_arguments, sklearn_tags
 from lodekit.fitted import Fit
 from lodekit.fitting import extend, fit_record
 from lodekit.labels import Labels

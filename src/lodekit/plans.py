@@ -86,7 +86,7 @@ def plan_experiment(
     arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
     assumed = read_parameter_values(system.parameters, values)
     units, hyper = _assume_values(reader, arguments, assumed, times, levels, lengthscale, amplitude)
-    return _assume(reader, arguments, hyper, units, levels, times, start, draws, random_state)
+    return _plan(reader, arguments, hyper, units, levels, times, start, draws, random_state)
 
 
 def _assume_values(
@@ -150,7 +150,7 @@ def plan_next(
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     reader, times, known = _read_question(fit.system, t, known, inputs, kinds, fit.times)
     units = replace(fit.prior.units.plain(len(known)), start=min(float(own.min()) for own in times.values()))
-    return _assume(reader, fit.arguments, fit.hyperparameters, units, known, times, start, draws, random_state)
+    return _plan(reader, fit.arguments, fit.hyperparameters, units, known, times, start, draws, random_state)
 
 
 def _read_question(
@@ -184,7 +184,7 @@ def _read_question(
     return ObservableReader(system, signals), times, levels
 
 
-def _assume(
+def _plan(
     reader: ObservableReader,
     arguments: Arguments,
     hyper: Hyperparameters,
@@ -195,7 +195,7 @@ def _assume(
     draws: int,
     random_state: int,
 ) -> Experiment:
-    """Return the experiment with what would be measured in it."""
+    """Return an experiment, once it is known what would be measured in it."""
     check_count("draws", draws)
     check_seed(random_state)
     latents = arguments.latents(reader.reduced)

@@ -97,7 +97,7 @@ def _reduced(reader: ObservableReader, kinds: Mapping[str, str]) -> System:
         return reader.reduced
     except EquationError:
         if reader.disturbances:
-            # What is unknown is no input: the same is said of it by its own name.
+            # That calls disturbances inputs; this raises the same of them by their own name.
             reader.system.state_space(kinds, disturbances=tuple(reader.disturbances))
         raise
 

@@ -9,7 +9,9 @@ from threading import Timer
 
 __all__ = ["listening", "waiting"]
 
+#: Seconds before a bar is shown.
 _PATIENCE = 1.0
+#: The bar that is there, or about to be; never two.
 _shown: list[object] = []
 #: Who wants to hear of every step; the last one does.
 _listeners: list[Callable[[str, int, int | None], None]] = []

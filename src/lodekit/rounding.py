@@ -6,6 +6,9 @@ import math
 
 __all__ = ["digits", "format_like", "format_number", "format_uncertain"]
 
+#: Digits of a number whose error says nothing.
+_LEAST = 4
+
 
 def digits(value: float, step: float, least: int) -> int:
     """Return how many significant digits of a value show steps with two digits.
@@ -55,26 +58,21 @@ def format_like(value: float, error: float) -> str:
     >>> format_like(53.3982, 8.18), format_like(2.8891, 0.0421), format_like(1.4587e-9, 2.1e-11)
     ('53.4', '2.889', '1.459e-09')
     """
-    if not (value and error > 0 and math.isfinite(value) and math.isfinite(error)):
-        return f"{value:.4g}"
-    kept = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 2
-    return f"{value:.{min(max(kept, 1), 17)}g}"
+    return f"{value:.{digits(value, error, 1 if 0.0 < error < math.inf else _LEAST)}g}"
 
 
-def format_number(value: float, step: float, least: int = 4) -> str:
-    """Return a value with as many digits as show its error with two, and some at least.
+def format_number(value: float, error: float) -> str:
+    """Return a value with as many digits as show its error with two, and four at least.
 
     Parameters
     ----------
     value : float
-    step : float
-        Its error; zero or infinite where none is known.
-    least : int
-        How many digits are shown at least.
+    error : float
+        Zero or infinite where none is known.
 
     Examples
     --------
     >>> format_number(2.971612345, 0.0421), format_number(3.0, 0.0), format_number(1.00000123456, 6e-8)
     ('2.972', '3', '1.000001235')
     """
-    return f"{value:.{digits(value, step, least)}g}"
+    return f"{value:.{digits(value, error, _LEAST)}g}"

@@ -119,7 +119,9 @@ def _go_on(
     fit: Fit, texts: Sequence[str], times: Array, new: Mapping[str, InputSignal], start: str, *, uncertain: bool
 ) -> tuple[Array, Array]:
     """Return means and variances, (n, o), of a system that starts as the record began, or ended."""
-    signals = {name: _spliced(fit, name, signal, new.get(name), start) for name, signal in _old(fit).items()}
+    signals = {
+        name: _spliced(fit, name, signal, new.get(name), start) for name, signal in fit.measurements.inputs.items()
+    }
     observables = replace(fit.setup.reader, inputs=signals).compile_plain(texts, fit.prior.units)
     mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
     if uncertain:
@@ -131,7 +133,7 @@ def _start_anew(
     fit: Fit, texts: Sequence[str], times: Array, new: Mapping[str, InputSignal], start: Any, *, uncertain: bool
 ) -> tuple[Array, Array]:
     """Return means and variances, (n, o), of a system that starts from rest, or from values."""
-    missing = [name for name in _old(fit) if name not in new]
+    missing = [name for name in fit.measurements.inputs if name not in new]
     if missing:
         raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; add inputs={{'{missing[0]}': ...}}")
     # A constant has one sample, of all times.
@@ -152,23 +154,18 @@ def _start_anew(
 
 def _read_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]:
     """Return new inputs by name, from what the user gave."""
+    known = fit.measurements.inputs
     if not isinstance(inputs, Mapping):
         got = "none" if inputs is None else type(inputs).__name__
         raise LodekitError(
-            f"expected inputs as a dict of channels, such as inputs={{'{next(iter(_old(fit)))}': 1.0}}, got {got}"
+            f"expected inputs as a dict of channels, such as inputs={{'{next(iter(known))}': 1.0}}, got {got}"
         )
-    return {name: _signal(fit, name, given, times) for name, given in inputs.items()}
-
-
-def _old(fit: Fit) -> Mapping[str, InputSignal]:
-    return fit.measurements.inputs
-
-
-def _signal(fit: Fit, name: str, given: Any, asked: Array) -> InputSignal:
-    """Return a new input from what the user gave."""
-    if name not in _old(fit):
-        raise LodekitError(f"{name!r} is no input of this fit; expected some of {', '.join(_old(fit))}")
-    return read_signal(name, given, _old(fit)[name].kind, asked, fit.times, fit.measurements.window[0])
+    found = {}
+    for name, given in inputs.items():
+        if name not in known:
+            raise LodekitError(f"{name!r} is no input of this fit; expected some of {', '.join(known)}")
+        found[name] = read_signal(name, given, known[name].kind, times, fit.times, fit.measurements.window[0])
+    return found
 
 
 def _spliced(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: str) -> InputSignal:

@@ -41,9 +41,10 @@ _GAIN = 1e-4
 #: How much less likely, in nat for each measurement, a whole record may be under what was learned from a piece of it.
 _AS_GOOD = 0.05
 #: Of a record with more rows than this, in which something forgets its values within this share of the window, a piece
-#: is learned from first, of so many rows at least, in which it does so that often: it tells the same, and each look at
-#: all of the record takes long.
-_ROWS, _FAST, _PIECE, _OFTEN = 500, 0.002, 150, 40
+#: is learned from first: it tells the same, and each look at all of the record takes long.
+_ROWS, _FAST = 500, 0.002
+#: So many rows a piece has at least; and what forgets its values does so that often in it.
+_PIECE, _OFTEN = 150, 40
 #: Ends of searches that are less than the best by so much, in nat, are followed; of fewer measurements than that.
 _NEAR, _FEW = 0.5, 2000
 #: A step that ends so close to an optimum, in nat, leads to it.
@@ -62,9 +63,9 @@ def find_optimum(setup: Setup, known: Array | None = None) -> tuple[Optimum, Arr
     if not setup.layout.disturbances:
         return *_polished(setup.objective, _search_all(setup, known)), {}
     piece = _learn_from_rows(setup) if known is None and _is_read(setup) else None
-    found, needs = find_disturbed(setup, known, _search_all, piece)
+    found, without = find_disturbed(setup, known, _search_all, piece)
     optimum, curvature = _polished(setup.objective, found)
-    return optimum, curvature, {name: optimum.value - value for name, value in needs.items()}
+    return optimum, curvature, {name: optimum.value - value for name, value in without.items()}
 
 
 def take_rival(setup: Setup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:

@@ -225,11 +225,14 @@ class Validation:
         return figure
 
     def _date(self, time: float) -> str:
-        """Return the date of a time in words; nothing where its unit is none of time."""
+        """Return the date of a time in words; nothing where its unit is none of time, or where calendars end."""
         conversion = find_conversion(self.units.get("t", "s"), "s")
         if conversion is None:
             return ""
-        date = datetime.fromisoformat(self.origin) + timedelta(seconds=float(conversion.apply(np.array([time]))[0]))
+        try:
+            date = datetime.fromisoformat(self.origin) + timedelta(seconds=time * conversion.times / conversion.over)
+        except OverflowError:
+            return ""
         return f" since {date.isoformat(' ', 'seconds')}"
 
 

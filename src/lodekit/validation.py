@@ -145,7 +145,7 @@ def _read_given(fit: Fit, record: Measurements, given: str | Iterable[str] | Non
     """Return the channels that are conditioned on."""
     names = [item.observable for item in record.series]
     if given is not None:
-        found = (given,) if isinstance(given, str) else tuple(given)
+        found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
         for name in found:
             if name not in names:
                 raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")

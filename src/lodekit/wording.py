@@ -9,7 +9,7 @@ __all__ = ["count", "join_words", "sentence", "show_share"]
 
 
 def count(number: int, noun: str) -> str:
-    """Return a `number` with a `noun`, in the plural unless it is one: "3 channels"."""
+    """Return a `number` with a `noun`, in the plural unless it is one: "3 channels"; thousands stand apart."""
     return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
 
 

@@ -59,6 +59,8 @@ def test_what_is_no_input_is_refused(folder: Path) -> None:
         done = run("fit", "plant.toml", "log.csv", "--input", option, cwd=folder)
         assert done.returncode == 2
         assert text in done.stderr
+    done = run("fit", "plant.toml", "log.csv", "--disturbance", "w", cwd=folder)
+    assert (done.returncode, "expected --disturbance CHANNEL=white" in done.stderr) == (2, True)
     (folder / "wrong.toml").write_text(SYSTEM + '[inputs]\nv = "hold"\n')
     with pytest.raises(SystemFileError, match=r"\[inputs\] names v; expected some of y, u"):
         read_system_file(folder / "wrong.toml")

@@ -101,7 +101,7 @@ def test_mistakes_and_warnings_are_shown_as_a_process_shows_them(monkeypatch: py
         warnings.warn("this is odd", stacklevel=2)
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr(systems, "read_source", warned)
+    monkeypatch.setattr(systems, "read_system", warned)
     done = run("inspect", "x' = u")
     assert (done.returncode, done.stdout) == (1, "")
     assert "UserWarning: this is odd" in done.stderr

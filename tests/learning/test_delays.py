@@ -37,7 +37,8 @@ def test_a_dead_time_between_samples_is_found_without_a_start(seed: int) -> None
         found = gp.parameters_[name]
         assert abs(found.value - truth) < 3 * found.std_error
     assert gp.parameters_["T"].std_error < 0.1
-    certificate = gp.certificate(np.linspace(3.0, 190.0, 41) + 0.0123)
+    # Also with no seed: corners of curves are where the delays of the same draws have them.
+    certificate = gp.certificate(np.linspace(3.0, 190.0, 41) + 0.0123, random_state=[0, None][seed])
     assert certificate.is_strict
     assert certificate.samples is not None
     assert certificate.samples.residual < 1e-6

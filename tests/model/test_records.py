@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
+from lodekit.columns import ahead_columns
 from lodekit.errors import DataError, LodekitError
 from lodekit.report import make_report
 from lodekit.summary import plain_values
@@ -207,6 +208,9 @@ def test_records_may_measure_different_channels() -> None:
     assert np.mean(np.abs(mean - solve(s, "1")[:, 1]) < 2.5 * std) > 0.9
     assert gp.fit_.part(1).measurements.names == ("y",)
     assert gp.parameters_["tau"].value == pytest.approx(TAU, rel=0.1)
+    columns = ahead_columns(gp, 1)
+    assert {len(cells) for cells in columns.values()} == {len(t) + len(s)}
+    assert [cell is None for cell in columns["std(u)"]] == [name == "1" for name in columns["record"]]
 
 
 def test_one_record_tells_what_another_leaves_open() -> None:

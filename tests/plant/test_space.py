@@ -173,7 +173,9 @@ def test_a_fit_gives_its_state_space_with_the_errors_of_its_parameters() -> None
 
 def test_poles_are_in_order_in_any_unit_of_time() -> None:
     """Rounding to so many places, and not digits, once left those of slow systems in any order."""
-    found = order_roots(np.array([-3e-14, -1e-14 - 2e-14j, -1e-14 + 2e-14j]), np.zeros((1, 3)), np.eye(1))
+    found = order_roots(
+        np.array([-3e-14, -1e-14 - 2e-14j, -1e-14 + 2e-14j]), np.zeros((1, 3), dtype=complex), np.eye(1)
+    )
     assert [each.value for each in found] == [-1e-14 + 2e-14j, -1e-14 - 2e-14j, -3e-14]
 
 

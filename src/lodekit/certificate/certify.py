@@ -151,17 +151,17 @@ def certificate(
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 0:
         raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
     check_seed(random_state)
+    # The same functions are asked for several times.
+    seed = random_state if isinstance(random_state, int) else int(np.random.default_rng(random_state).integers(2**62))
     if len(fit.parts) > 1 and record is None:
-        return join_certificates(
-            [certificate(part, t, samples=samples, random_state=random_state) for part in fit.parts]
-        )
+        return join_certificates([certificate(part, t, samples=samples, random_state=seed) for part in fit.parts])
     fit = fit.part(record)
     mean = measure_mean(fit, t)
     identities, sense = prove(fit), sense_of(fit)
     if not samples or not mean.left.shape[1]:
         return Certificate(identities, mean, sense=sense)
     try:
-        drawn = _measure_samples(fit, mean, int(samples), random_state)
+        drawn = _measure_samples(fit, mean, int(samples), seed)
     except LodekitError as problem:
         return Certificate(identities, mean, why=str(problem), sense=sense)
     return Certificate(identities, mean, drawn, int(samples), own=bool(fit.layout.learned), sense=sense)
@@ -203,7 +203,7 @@ def measure_mean(fit: Fit, t: ArrayLike | None = None) -> Measured:
     return measure_curve(written, lambda at: predict(fit, at, names), times, fit.prior.units.span, _breaks(fit))
 
 
-def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> Measured:
+def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int) -> Measured:
     """Return what drawn functions leave of the equations, on pieces about as long as those of the mean."""
     times, lengths = mean.times, [mean.length * factor for factor in (1.0, 0.5, 0.25)]
     if _is_rough(fit):
@@ -223,7 +223,7 @@ def _measure_samples(fit: Fit, mean: Measured, size: int, seed: int | None) -> M
     return measure_draws(draw, times, lengths, np.unique(np.concatenate(breaks)))
 
 
-def _measure_rough(fit: Fit, times: Array, size: int, seed: int | None) -> Measured:
+def _measure_rough(fit: Fit, times: Array, size: int, seed: int) -> Measured:
     """Return what drawn functions leave of the equations where values do not tell derivatives: these are drawn, too."""
     times = times[np.linspace(0, len(times) - 1, min(len(times), _ROUGH_TIMES) + 2).round().astype(int)][1:-1]
     written = _written(fit)

@@ -34,7 +34,7 @@ __all__ = [
     "read_drivers",
     "read_names",
     "read_roles",
-    "read_source",
+    "read_system",
     "run",
     "say",
 ]
@@ -81,7 +81,7 @@ def _options(
     """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
 
 
-def read_source(
+def read_system(
     source: str, parameters: list[str] | dict[str, Parameter], channels: list[str], basis: list[str] | None = None
 ) -> System:
     """Return a system from a system file, or from equations as text.

@@ -79,7 +79,8 @@ DeviationOption = Annotated[
     typer.Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned."),
 ]
 
-
+#: What follows options, for messages.
+_INPUT, _DISTURBANCE = "CHANNEL=hold, or =linear, or =auto", "CHANNEL=white, or =matern-3/2 and the like"
 #: What files of measurements are called.
 _DATA = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
 
@@ -130,7 +131,7 @@ def fit(
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    file = _read_file(_read_system(system, data, param, positive), values, start, basis)
+    file = _change_system(_read_system(system, data, param, positive), values, start, basis)
     check_folder(folder := _folder(data[0]) if out is None else out)
     product = fit_file(
         file,
@@ -157,8 +158,8 @@ def fit(
 def _read_drivers(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:
     """Return known inputs and disturbances: what options say goes before what a system file does."""
     return {
-        "inputs": {**file.inputs, **read_pairs(given or [], "--input")} or None,
-        "disturbances": {**file.disturbances, **read_pairs(disturbance or [], "--disturbance")} or None,
+        "inputs": {**file.inputs, **read_pairs(given or [], "--input", _INPUT)} or None,
+        "disturbances": {**file.disturbances, **read_pairs(disturbance or [], "--disturbance", _DISTURBANCE)} or None,
     }
 
 
@@ -197,7 +198,7 @@ def _find_constants(equations: str, data: str) -> list[str]:
     return [name for name in every if name not in moved and name not in measured]
 
 
-def _read_file(
+def _change_system(
     file: SystemFile, values: list[str] | None, start: list[str] | None, basis: list[str] | None
 ) -> SystemFile:
     """Return a system file with what options say about its parameters and its free functions."""

@@ -30,21 +30,17 @@ def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
         The option, for messages.
     """
     found: dict[str, float] = {}
-    for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
-        name, separator, value = (part.strip() for part in text.partition("="))
+    for name, value in read_pairs(options, what, f"NAME=NUMBER, such as {what} tau=10").items():
         try:
-            number = float(value)
+            found[name] = float(value)
         except ValueError:
-            number = math.nan
-        if not separator or not name or not math.isfinite(number):
-            raise LodekitError(f"expected {what} NAME=NUMBER, such as {what} tau=10, got {text!r}")
-        if name in found:
-            raise LodekitError(f"{what} sets {name!r} twice")
-        found[name] = number
+            found[name] = math.nan
+        if not math.isfinite(found[name]):
+            raise LodekitError(f"expected {what} NAME=NUMBER, such as {what} tau=10, got '{name}={value}'")
     return found
 
 
-def read_pairs(options: Sequence[str], what: str) -> dict[str, str]:
+def read_pairs(options: Sequence[str], what: str, expected: str) -> dict[str, str]:
     """Return words by name from texts such as ``u=hold``, several in one text separated by commas.
 
     Parameters
@@ -52,12 +48,14 @@ def read_pairs(options: Sequence[str], what: str) -> dict[str, str]:
     options : sequence of str
     what : str
         The option, for messages.
+    expected : str
+        What follows the option, for messages.
     """
     found: dict[str, str] = {}
     for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
-        name, separator, word = (part.strip() for part in text.partition("="))
-        if not separator or not name or not word:
-            raise LodekitError(f"expected {what} CHANNEL=hold, or =linear, or =auto, got {text!r}")
+        name, _, word = (part.strip() for part in text.partition("="))
+        if not name or not word:
+            raise LodekitError(f"expected {what} {expected}, got {text!r}")
         if name in found:
             raise LodekitError(f"{what} names {name!r} twice")
         found[name] = word

@@ -19,7 +19,7 @@ from lodekit.cli.app import (
     read_drivers,
     read_names,
     read_roles,
-    read_source,
+    read_system,
 )
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.system import catalog as examples
@@ -46,7 +46,7 @@ def inspect(
     """
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
-    system = read_source(source, read_roles(source, param, positive), read_names(channel), read_names(basis))
+    system = read_system(source, read_roles(source, param, positive), read_names(channel), read_names(basis))
     inputs, disturbances = read_drivers(source)
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))

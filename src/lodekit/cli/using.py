@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lodekit.arguments import check_parameters
-from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_source
+from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_system
 from lodekit.cli.inputs import deliver, read_numbers, read_times
 from lodekit.columns import (
     add_columns,
@@ -174,7 +174,7 @@ def simulate(
             raise LodekitError(
                 "a fitted model has learned its values; expected no --noise, --set, --lengthscale, --param"
             )
-        deliver(format_columns(_respond(source, inputs, (state, record), (start, stop, count))), out)
+        deliver(format_columns(_respond(source, inputs, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
         raise LodekitError(
@@ -189,7 +189,7 @@ def simulate(
     generator, numbers = np.random.default_rng(seed), read_numbers(values or [], "--set")
     example = examples.find_example(source)
     if example is None:
-        system = read_source(source, read_names(param), [])
+        system = read_system(source, read_names(param), [])
         table = _draw(system, times, numbers, lengthscale, seed)
     elif numbers or lengthscale is not None or param:
         raise LodekitError(f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale")
@@ -216,20 +216,18 @@ def _draw(
 
 
 def _respond(
-    model: str, path: Path, begin: tuple[str, str | None], grid: tuple[float | None, float | None, int]
+    model: str, path: Path, state: str, record: str | None, first: float | None, last: float | None, count: int
 ) -> dict[str, Any]:
-    """Return what a model does under the inputs of a file, as columns."""
+    """Return what a model does under the inputs of a file, as columns; at the times of the file, or between two."""
     import numpy as np
 
     from lodekit.rereading import read_inputs
 
     gp = read_model(model)
-    state, record = begin
     if state in ("begin", "end") and record is None and len(gp.records_) > 1:
         raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has a state of its own")
     start: str | dict[str, float] = read_numbers([state], "--start") if "=" in state else state
     signals = read_inputs(gp, path)
-    first, last, count = grid
     if first is None and last is None:
         times = np.unique(np.concatenate([times for times, _ in signals.values()]))
     else:

@@ -109,16 +109,14 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
             return
         low, high = parameter.interval
         constraint: Any = None
-        initial = parameter.start if parameter.start is not None else 1.0
+        usual = 1.0
         if np.isfinite(low) and np.isfinite(high):
-            constraint = Interval(low, high)
-            initial = parameter.start if parameter.start is not None else 0.5 * (low + high)
+            constraint, usual = Interval(low, high), 0.5 * (low + high)
         elif np.isfinite(low):
-            constraint = Positive() if low == 0 else GreaterThan(low)
-            initial = parameter.start if parameter.start is not None else low + 1.0
+            constraint, usual = Positive() if low == 0 else GreaterThan(low), low + 1.0
         elif np.isfinite(high):
-            constraint = LessThan(high)
-            initial = parameter.start if parameter.start is not None else high - 1.0
+            constraint, usual = LessThan(high), high - 1.0
+        initial = usual if parameter.start is None else parameter.start
         self._add(name, torch.full((*self.batch_shape, 1), float(initial), dtype=_DTYPE), constraint)
         prior = parameter.prior
         if prior is not None:

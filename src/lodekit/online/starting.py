@@ -94,7 +94,7 @@ def _begin(fit: Fit, resume: str | Path | None, asked: Mapping[str, float], *, f
         sizes = space.size, 0 if plant is None else plant.size, len(prior.noise.observables)
         moment, usual = load_moment(fit, resume, sizes, plant)
     else:
-        moment = _new_record(fit, space, plant) if fresh else _end(fit, plant)
+        moment = _new_record(fit, space, plant) if fresh else _end_of_record(fit, plant)
     alarms = {**usual, **asked}
     check_rate(**alarms)
     if not all(np.isfinite(part).all() for part in (moment.mean, moment.root, moment.response)):
@@ -131,10 +131,10 @@ def _new_record(fit: Fit, space: Space, plant: Plant | None) -> Moment:
     return Moment(None, np.zeros(space.size), space.root_at(0.0), response, samples, _no_sums(fit))
 
 
-def _end(fit: Fit, plant: Plant | None) -> Moment:
+def _end_of_record(fit: Fit, plant: Plant | None) -> Moment:
     """Return the end of the record of the fit."""
     with fit.setup.threads():
-        end = _ending(fit)
+        end = _states_at_end(fit)
     samples: dict[str, Samples] = {}
     response = np.zeros(0)
     if plant is not None:
@@ -142,7 +142,7 @@ def _end(fit: Fit, plant: Plant | None) -> Moment:
     return Moment(end.time, end.mean, end.root, response, samples, _no_sums(fit))
 
 
-def _ending(fit: Fit) -> Ending:
+def _states_at_end(fit: Fit) -> Ending:
     """Return the states at the end of the record."""
     if isinstance(fit.posterior, PiecesPosterior):
         return end_of_pieces(fit.posterior)
