@@ -71,7 +71,7 @@ def test_a_slip_in_a_name_is_noticed() -> None:
         ("d^2x/dt^2 = -x", "write a derivative as x'' or D(x, 2), not as d^2x/dt^2"),
         ("\u1e8d = -x", "write x''"),
         ("x_dot = -x", "write x' for the derivative, or add the equation x_dot = x'"),
-        ("x'' = -y; yddot = x", ""),
+        ("x'' = -y; yddot = x", "write y'' for the derivative, or add the equation yddot = y''"),
     ],
 )
 def test_other_notations_of_derivatives_are_told_ours(equation: str, said: str) -> None:

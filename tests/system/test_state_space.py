@@ -1,8 +1,10 @@
 """The state space of a system with known inputs: exact, complete, and refused in words where there is none."""
 
 import pickle
+import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import sympy
 
@@ -142,6 +144,38 @@ def test_refusals_name_what_is_wrong_and_what_to_do(text: str, inputs: object, w
         lk.System(text).state_space(inputs)  # type: ignore[arg-type]
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "3 - k", "sqrt(2)"])
+def test_the_transfer_function_of_many_states_is_that_of_the_matrices(text: str) -> None:
+    generator = random.Random(1)
+    rows = [[str(generator.randint(-9, 9)) for _ in range(8)] for _ in range(8)]
+    rows[3][4] = text
+    system = lk.System.from_state_space(rows, [["1"]] * 8, parameters=["k"] if "k" in text else [])
+    plant = system.state_space({"u1": "linear"})
+    numbers = {"k": sympy.Rational(2, 7), "s": sympy.Rational(3, 2)}
+    F, G = (np.array(matrix.subs(numbers), dtype=float) for matrix in (plant.F, plant.G))
+    expected = np.linalg.solve(1.5 * np.eye(8) - F, G)[2, 0]
+    # Digits are lost where the matrix is close to a singular one; this one is not.
+    assert complex(plant.transfer_function("x3", "u1").subs(numbers)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("y' + y = 2*u' + 5*u", "(2*s + 5)/(s + 1)"),
+        ("y' + a*y = 3*u'' + u", "(3*s**2 + 1)/(a + s)"),
+        ("y = 3*u' - u/2", "3*s - 1/2"),
+        ("2*y' + 2*y = u' + u", "1/2"),
+        ("y' = w; w' = -w", "0"),
+    ],
+)
+def test_transfer_functions_hold_what_passes_at_once_and_are_in_lowest_terms(text: str, shown: str) -> None:
+    system = lk.System(text, channels=["y", "w", "u"] if "w" in text else None, parameters=["a"] if "a" in text else [])
+    found = system.state_space({"u": "linear"}).transfer_function("y", "u")
+    assert sympy.simplify(found - sympy.sympify(shown)) == 0
+    below = [sympy.fraction(sympy.together(each))[1] for each in (found, sympy.sympify(shown))]
+    assert below[0] == below[1]
 
 
 def test_names_of_states_and_of_s_are_found_whatever_is_taken() -> None:

@@ -2,13 +2,14 @@
 
 import json
 import pickle
+from itertools import combinations
 
 import pytest
 import sympy
 
 import lodekit as lk
 from lodekit.errors import EquationError, InconsistentSystemError, ParameterError
-from lodekit.system.display import sections
+from lodekit.system.display import latent_names, sections
 
 t = sympy.Symbol("t")
 
@@ -62,8 +63,6 @@ def test_possible_inputs_are_the_independent_sets(text: str, expected: set[tuple
 def test_can_choose_agrees_with_ranks_by_sympy() -> None:
     system = lk.catalog.three_tank().system
     B = system.parametrization.free_columns
-    from itertools import combinations
-
     for size in (1, 2, 3):
         for chosen in combinations(range(5), size):
             expected = sympy.Matrix(B[list(chosen), :]).rank() == size
@@ -222,10 +221,18 @@ def test_the_printed_solution_satisfies_the_equations() -> None:
     assert together.is_controllable
 
 
-def test_latent_names_do_not_collide_with_channels() -> None:
-    text = str(lk.System("z' = p; w' = q + z"))
-    assert "is any smooth function" in text or "are any smooth functions" in text
-    assert "z  = z" not in text
+@pytest.mark.parametrize(
+    ("text", "free", "modes"),
+    [
+        ("x' = u; y' = -y", ["z"], ["p"]),
+        ("z' = p; y' = -y", ["w"], ["q"]),
+        ("z' = w; v' = p; y1' = q - m; y2' = -y2; y3' = y3", ["z1", "z2", "z3", "z4"], ["p1", "p2"]),
+        ("z + w + z1 = v; v_ + p + q + m + m_ = 0; y' = -y", ["w1", "w2", "w3", "w4", "w5", "w6", "w7"], ["m__"]),
+        ("z' = w; v' = -v", ["v_"], ["p"]),
+    ],
+)
+def test_latent_names_do_not_collide_with_channels(text: str, free: list[str], modes: list[str]) -> None:
+    assert latent_names(lk.System(text)) == (free, modes)
 
 
 def test_equal_systems_are_equal_and_others_are_not() -> None:

@@ -11,8 +11,6 @@ import sympy
 import lodekit as lk
 from lodekit.system.state_space import StateSpace
 
-s = sympy.Symbol("s")
-
 
 def rational(value: Fraction | int) -> sympy.Rational:
     exact = Fraction(value)

@@ -24,6 +24,7 @@ __all__ = [
     "format_polynomial",
     "from_multivariate",
     "gcd",
+    "lowest_terms",
     "multiply",
     "primitive",
     "pseudo_divide",
@@ -223,6 +224,31 @@ def from_multivariate(ring: ScalarRing, element: Element) -> Polynomial:
     for exponents, value in element.to_dict().items():
         powers[int(exponents[0])][tuple(int(e) for e in exponents[1:])] = int(value)
     return [ring.from_terms(power) for power in powers]
+
+
+def lowest_terms(
+    ring: ScalarRing, top: Sequence[Scalar], bottom: Sequence[Scalar]
+) -> tuple[list[Scalar], list[Scalar]]:
+    """Return two polynomials in d without a common factor, whole numbers included, in the ratio of `top` and `bottom`.
+
+    Where square roots or sines occur in `ring`, denominators are cleared and common factors stay.
+
+    Examples
+    --------
+    >>> ring = ScalarRing(("a",))
+    >>> one, a = ring.rational(1), ring.parameter("a")
+    >>> lowest_terms(ring, [a, one], [a / a, one / a])
+    ([Scalar(a)], [Scalar(1)])
+    """
+    common = ring.common_multiple(value.denominator for value in (*top, *bottom))
+    above, below = (
+        trim([value.numerator * ring.divide(common, value.denominator) for value in part]) for part in (top, bottom)
+    )
+    if not ring.has_relations:
+        pair = [to_multivariate(ring, part) for part in (above, below)]
+        divisor = pair[0].gcd(pair[1])
+        above, below = (from_multivariate(ring, part // divisor) for part in pair)
+    return [Scalar(ring, value) for value in above], [Scalar(ring, value) for value in below]
 
 
 def roots_modulo(prime: int, polynomial: Sequence[int]) -> list[int]:

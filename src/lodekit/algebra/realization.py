@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.reduction import Vector, popov_basis
 from lodekit.algebra.scalars import Scalar, ScalarRing
 
-__all__ = ["DrivenRows", "Realization", "reduce_driven"]
+__all__ = ["DrivenRows", "Realization", "reduce_driven", "resolve"]
 
 Rows = list[list[Scalar]]
 
@@ -168,6 +169,47 @@ class DrivenRows:
             for column in kept:
                 current[column] = [self._coefficient(pivot, column, k), *current[column]]
         return [[_trimmed(entry) for entry in row] for row in found]
+
+
+def resolve(
+    F: Sequence[Sequence[Scalar]], row: Sequence[Scalar], column: Sequence[Scalar]
+) -> tuple[list[Scalar], list[Scalar]]:
+    """Return N and D, lowest powers first, with ``row (d - F)^-1 column = N(d)/D(d)``; they may share factors.
+
+    Leverrier's algorithm: ``adj(d - F) = sum_k M_k d^(n-k)`` with ``M_1 = 1``, ``M_(k+1) = F M_k + c_(n-k)`` and the
+    coefficients ``c_(n-k) = -tr(F M_k)/k`` of D, which is monic.
+
+    Parameters
+    ----------
+    F : list of lists of Scalar
+        n x n, with n above zero.
+    row, column : sequence of Scalar
+        n each.
+
+    Examples
+    --------
+    >>> ring = ScalarRing(("a",))
+    >>> one, a = ring.rational(1), ring.parameter("a")
+    >>> resolve([[-a]], [one], [a])
+    ([Scalar(a)], [Scalar(a), Scalar(1)])
+    """
+    size, ring = len(F), row[0].ring
+    zero, one = ring.rational(0), ring.rational(1)
+
+    def dot(first: Sequence[Scalar], second: Sequence[Scalar]) -> Scalar:
+        return sum((a * b for a, b in zip(first, second, strict=True) if a and b), zero)
+
+    top, bottom = [], [one]
+    # The columns of M_k.
+    current = [[one if i == j else zero for i in range(size)] for j in range(size)]
+    for k in range(1, size + 1):
+        top.append(dot(row, [dot(entries, column) for entries in zip(*current, strict=True)]))
+        current = [[dot(line, entries) for line in F] for entries in current]
+        value = sum((current[i][i] for i in range(size)), zero) * ring.rational(Fraction(-1, k))
+        for i in range(size):
+            current[i][i] = current[i][i] + value
+        bottom.append(value)
+    return top[::-1], bottom[::-1]
 
 
 def _trimmed(coefficients: list[Scalar]) -> list[Scalar]:

@@ -292,6 +292,9 @@ class Reader:
             if node.grouped and isinstance(node.exponent, Number) and number is not None and number.denominator == 1:
                 return self._differentiate(node, node.base, int(number), base)
             name = next(iter(base.channels))
+            if number == 1:
+                ways = f"write {name} for the channel itself, or {name}' for its derivative"
+                raise EquationError(f"a channel to the power of one can be read in two ways; {ways}", node.place)
             whole = number is not None and number > 0 and number.denominator == 1
             hint = f"; for a derivative write {name}^({number}){suggest_power(name, int(number or 0))}" if whole else ""
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)

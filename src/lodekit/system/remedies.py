@@ -89,13 +89,14 @@ def suggest_power(name: str, exponent: int) -> str:
     name : str
         The channel.
     exponent : int
+        Above one.
 
     Examples
     --------
     >>> print(suggest_power("x", 2))
     ; or linearise it: near a value c write c^2 + 2*c*(x - c) with a number for c
     """
-    slope = "" if exponent == 1 else f"*c^{exponent - 1}" if exponent > 2 else "*c"
+    slope = f"*c^{exponent - 1}" if exponent > 2 else "*c"
     return f"; or linearise it: near a value c write c^{exponent} + {exponent}{slope}*({name} - c) {_HOW}"
 
 

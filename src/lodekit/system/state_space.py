@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lodekit.algebra.operators import OperatorMatrix, scalar_to_sympy
-from lodekit.algebra.realization import DrivenRows, reduce_driven
+from lodekit.algebra.operators import OperatorMatrix, polynomial_to_sympy, scalar_to_sympy
+from lodekit.algebra.polynomials import lowest_terms
+from lodekit.algebra.realization import DrivenRows, reduce_driven, resolve
 from lodekit.algebra.scalars import Scalar, ScalarRing, join_terms
 from lodekit.errors import EquationError
 from lodekit.system.delays import Delayed, channel_of, need_inputs
@@ -152,15 +153,26 @@ class StateSpace:
         row = self.outputs.index(_only(output, self.outputs, "output"))
         channel = _only(input, tuple(dict.fromkeys(self.channels)), "input")
         letter = next(name for name in spare_names("s", "S", "s_") if name not in self.ring.parameters)
-        s = sympy.Symbol(letter)
-        inverse = (s * sympy.eye(len(self.states)) - self.F).inv(method="ADJ") if self.states else sympy.zeros(0)
         total = sympy.Integer(0)
         for column, (name, delay) in enumerate(zip(self.channels, self.delays, strict=True)):
             if name == channel:
-                direct = self.D[row, column] + s * self.D1[row, column]
-                through = (self.H[row, :] * inverse * self.G[:, column])[0, 0] if self.states else 0
-                total += sympy.cancel(through + direct) * sympy.exp(-s * scalar_to_sympy(delay))
+                top, bottom = (sympy.expand(polynomial_to_sympy(part, letter)) for part in self._ratio(row, column))
+                # What is left to cancel are factors that hide behind square roots.
+                ratio = sympy.cancel(top / bottom) if self.ring.has_relations else top / bottom
+                total += ratio * sympy.exp(-sympy.Symbol(letter) * scalar_to_sympy(delay))
         return total
+
+    def _ratio(self, row: int, column: int) -> tuple[list[Scalar], list[Scalar]]:
+        """Return the response of an output to a column of inputs as two polynomials in s, in lowest terms."""
+        top, bottom = [self.ring.rational(0)], [self.ring.rational(1)]
+        if self.states:
+            through = [values[column] for values in self.exact["G"]]
+            top, bottom = resolve(self.exact["F"], self.exact["H"][row], through)
+        total = [*top, *[self.ring.rational(0)] * (len(bottom) + 1 - len(top))]
+        for power, value in enumerate(bottom):
+            for more, name in enumerate(("D", "D1")):
+                total[power + more] = total[power + more] + self.exact[name][row][column] * value
+        return lowest_terms(self.ring, total, bottom)
 
     def __str__(self) -> str:
         names = _state_names(len(self.states), {*self.outputs, *self.inputs, *self.ring.parameters})
