@@ -34,6 +34,7 @@ def draw_channel(
     window: tuple[float, float] | None = None,
     label: str = "",
     unit: str = "",
+    note: str = "",
     data_label: str = "data",
     is_known: bool = False,
 ) -> None:
@@ -54,8 +55,10 @@ def draw_channel(
         Functions drawn from the posterior.
     window : (first, last), optional
         Times of the first and the last measurement; what lies outside is shaded as extrapolation.
-    label, unit, data_label : str
-        Of the vertical axis; what the points are called in a legend.
+    label, unit, note : str
+        Of the vertical axis: what is drawn, and what is said of it on a line below.
+    data_label : str
+        What the points are called in a legend.
     is_known : bool
         Whether it is a known input, which has a colour of its own.
 
@@ -81,7 +84,7 @@ def draw_channel(
         ax.plot(times, np.asarray(truth, dtype=float), label="truth", **style)
     ax.margins(x=0)
     if label:
-        ax.set_ylabel(name_with_unit(label, unit))
+        ax.set_ylabel(name_with_unit(label, unit) + (f"\n{note}" if note else ""))
 
 
 def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True, label: str = "") -> None:
