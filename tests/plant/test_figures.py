@@ -65,7 +65,7 @@ def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
     with pytest.raises(lk.LodekitError, match="unknown input 'y'"):
         gp.plot_bode("y", "y")
     with pytest.raises(lk.LodekitError, match="expected channels that respond as a text or a list of texts, got 5"):
-        gp.plot_step(5)
+        gp.plot_step(5)  # type: ignore[arg-type]
 
 
 def test_few_residuals_are_drawn_without_tests() -> None:
