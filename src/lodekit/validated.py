@@ -210,9 +210,9 @@ class Validation:
         # A record of another day is far from the origin of the fit: it is drawn from its own beginning, with its date.
         begin, since = (first, self._date(first)) if new and self.origin else (0.0, "")
         for item, panel in zip(self.channels, panels, strict=False):
-            text = f"{plotting.name_with_unit(item.name, self.units.get(item.name, ''))}\nfit {item.fit_percent:.1f} %"
             data = (item.times - begin, item.values)
-            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=text)
+            unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
+            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=item.name, unit=unit, note=note)
         for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
             own = signal.times[(signal.times > first) & (signal.times < last)]
             times = np.concatenate([[first], own, [last]])

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lodekit.data.observations import Series
 from lodekit.data.sources import Source, read_source
 from lodekit.data.statistics import Statistics
 from lodekit.data.streams import is_dask
 from lodekit.errors import DataError
+from tests.data.sums import assert_same, in_memory
 
 pandas = pytest.importorskip("pandas")
 frames = pytest.importorskip("dask.dataframe")
@@ -47,24 +47,6 @@ def read_sums(frame: Any, **options: Any) -> Statistics:
     return found
 
 
-def assert_same_as_in_memory(found: Statistics, table: Mapping[str, Array], std: Mapping[str, Array]) -> None:
-    nothing = np.full(len(table["t"]), np.nan)
-    series = []
-    for name in CHANNELS:
-        kept = ~np.isnan(table[name])
-        series.append(Series(name, table["t"][kept], table[name][kept], std.get(name, nothing)[kept]))
-    expected = Statistics.of(float(table["t"].min()), float(table["t"].max()), series)
-    assert (found.start, found.stop) == (expected.start, expected.stop)
-    assert set(found.cells) == set(expected.cells)
-    for key, cell in expected.cells.items():
-        assert found.cells[key].count == cell.count
-        # The transforms are exact to about 1e-14 of the weight of all measurements, whatever the partitions.
-        scale = 1e-10 * max(cell.count, float(cell.moments[0]))
-        for name in ("moments", "products", "bins", "square", "log_weights"):
-            other = getattr(found.cells[key].about(cell.reference), name)
-            np.testing.assert_allclose(other, getattr(cell, name), rtol=1e-10, atol=scale)
-
-
 def test_no_cluster_is_needed_and_empty_partitions_do_no_harm() -> None:
     import dask
 
@@ -74,7 +56,7 @@ def test_no_cluster_is_needed_and_empty_partitions_do_no_harm() -> None:
     kept = {name: values[np.arange(3000) // 1000 != 1] for name, values in table.items()}
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):
-            assert_same_as_in_memory(read_sums(frame), kept, {})
+            assert_same(read_sums(frame), in_memory(kept))
 
 
 def test_a_dask_frame_is_one_and_its_columns_are_not() -> None:
@@ -95,7 +77,7 @@ def test_columns_dates_and_texts_are_read_by_the_rules_of_files() -> None:
             found: Source = read_source(make_frame(table, 3), channels=CHANNELS, columns={"y": "other"})
         assert found.measurements.sums is not None
         plain = {"t": 90.0 * np.arange(40), "x": numbers, "y": numbers}
-        assert_same_as_in_memory(found.measurements.sums, plain, {})
+        assert_same(found.measurements.sums, in_memory(plain))
         assert found.labels["origin"] == "2026-03-01T12:00:00"
         assert "x is in column X [m]" in found.notes
 
@@ -146,7 +128,7 @@ def test_a_cluster_gives_the_same_sums(client: Any) -> None:
     table = make_table()
     # More partitions than one knot of the tree joins.
     found = read_sums(make_frame(table, 20), noise_std={"x": "sx"})
-    assert_same_as_in_memory(found, table, {"x": table["sx"]})
+    assert_same(found, in_memory(table, {"x": table["sx"]}))
     assert len(client.scheduler_info()["workers"]) == 2
 
 
@@ -174,4 +156,4 @@ def test_a_worker_that_is_killed_changes_nothing(client: Any, tmp_path: Path) ->
     assert victim in before
     assert victim not in client.run(os.getpid).values()
     whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    assert_same_as_in_memory(found, whole, {})
+    assert_same(found, in_memory(whole))

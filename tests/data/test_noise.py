@@ -87,3 +87,10 @@ def test_levels_are_carried_over_by_name_and_new_ones_start_at_a_tenth() -> None
     assert new.carried_over(old, np.array([0.7, 0.2])).tolist() == pytest.approx([0.2, 0.3, 0.7])
     shared = Noise(True, ("x", "z"), (True, True), np.array([2.0, 3.0]))
     assert shared.carried_over(old, np.array([0.7, 0.2])).tolist() == [0.2]
+
+
+def test_some_of_the_observables_keep_what_is_known_of_their_noise() -> None:
+    some = Noise(False, ("x", "y", "z"), (True, False, True), np.array([2.0, 3.0, 0.5]), ("z",)).of_some(["z", "x"])
+    assert (some.observables, some.learned, some.scales.tolist()) == (("z", "x"), (True, True), [0.5, 2.0])
+    # What is zero throughout is not searched for levels below a hundredth.
+    assert some.floors.tolist() == pytest.approx([0.5e-2, 2e-6])

@@ -53,13 +53,19 @@ def test_bode_and_step_show_gain_and_time_constant_with_bands(gp: lk.LODEGP) -> 
         gp.plot_bode(frequencies="fast")
 
 
+def test_dollars_begin_no_formula(gp: lk.LODEGP) -> None:
+    assert [panel.get_ylabel() for panel in gp.plot().axes] == ["y (K)", "u (\\$)\n(known)"]
+    [panel] = gp.plot_parameters("K", others="fixed", points=5, units={"K": "$/$"}).axes
+    assert panel.get_title(loc="left").partition("  [")[0].endswith(r" \$/\$")
+
+
 def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
     with pytest.raises(lk.LodekitError, match="unknown output 'u'"):
         gp.plot_step("u")
     with pytest.raises(lk.LodekitError, match="unknown input 'y'"):
         gp.plot_bode("y", "y")
     with pytest.raises(lk.LodekitError, match="expected channels that respond as a text or a list of texts, got 5"):
-        gp.plot_step(5)
+        gp.plot_step(5)  # type: ignore[arg-type]
 
 
 def test_few_residuals_are_drawn_without_tests() -> None:

@@ -1,7 +1,7 @@
 """Measurements: tidy series in memory, sums over what is larger, and the files that hold them (docs/fitting.md).
 
 Read `observations` first (a series, and what users give), then `measurements`: all that is known of the data of one
-record, which `records` puts together. `sources` is the way in, from anything that `fit` accepts: `opening` finds the
+record, which `records` puts together. `sources` is the way in, from anything that a fit accepts: `opening` finds the
 tables, `planning` settles what is read of them, `gathering` reads them, with the rules of `tables` for columns and
 cells; `clock` makes numbers of dates.
 

@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from lodekit.data.planning import Request, make_plans
-from lodekit.data.tables.dialect import read_records
+from lodekit.data.tables.dialect import read_cells
 from lodekit.data.tables.lines import SAMPLE, read_lines, reading
 from lodekit.data.tables.reading import find_mark, read_block
 from lodekit.data.tables.table import Plan
@@ -169,7 +169,7 @@ def _open(
 
 def _split(line: bytes, table: TextFile) -> list[str]:
     """Return the cells of a line; raise where its quotes make no sense."""
-    return [cell for _, cells in read_records([(1, line.decode())], table.separator, strict=True) for cell in cells]
+    return [cell for _, cells in read_cells([(1, line.decode())], table.separator, strict=True) for cell in cells]
 
 
 def _fits(line: bytes, table: TextFile) -> bool:

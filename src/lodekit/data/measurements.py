@@ -18,6 +18,7 @@ from lodekit.errors import DataError
 from lodekit.intervals import window_of
 
 __all__ = [
+    "ENOUGH",
     "Measurements",
     "Summary",
     "merge",
@@ -29,8 +30,8 @@ __all__ = [
 Array = NDArray[np.float64]
 #: Where more measurements than this are in memory, averages serve for a first look.
 _THUMBNAIL = 4096
-#: So many neighbours tell the noise.
-_SOME = 1 << 16
+#: So many neighbours at least, and at most, tell the noise.
+ENOUGH, _SOME = 8, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ class Measurements:
 
     def scatter(self) -> Array | None:
         """Return the noise of each observable as third differences of neighbours suggest it; None where unknown."""
-        if self.sums is not None or any(len(item.values) < 8 for item in self.series):
+        if self.sums is not None or any(len(item.values) < ENOUGH for item in self.series):
             return None
         return np.array([scatter_of(item.values[:_SOME]) for item in self.series])
 

@@ -18,8 +18,8 @@ from lodekit.errors import LodekitError
 __all__ = ["backend", "cosine_sums"]
 
 Array = NDArray[np.float64]
-#: As exact as double precision gets.
-_ACCURACY = 1e-15
+#: As exact as double precision gets, and as ducc0 can be asked to be.
+_ACCURACY, _ACCURACY_OF_DUCC0 = 1e-15, 3e-15
 #: Below this many cosines the direct sum is faster, and exact.
 _DIRECT = 200_000
 
@@ -75,6 +75,6 @@ def _transform(angles: Array, strengths: NDArray[np.complex128], degree: int) ->
 
     sums: Any = np.empty(count, dtype=complex)
     ducc0.nufft.nu2u(
-        points=strengths, coord=angles[:, None], forward=False, epsilon=3 * _ACCURACY, nthreads=0, out=sums
+        points=strengths, coord=angles[:, None], forward=False, epsilon=_ACCURACY_OF_DUCC0, nthreads=0, out=sums
     )
     return np.asarray(sums)

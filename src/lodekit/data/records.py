@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.measurements import Measurements, Summary, scatter_of, unit_of
+from lodekit.data.measurements import ENOUGH, Measurements, Summary, scatter_of, unit_of
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
@@ -163,7 +163,7 @@ class Pool(Measurements):
         found = []
         for name in self.names:
             parts = [item.values for part in self.parts for item in part.series if item.observable == name]
-            squares = [(len(values), scatter_of(values) ** 2) for values in parts if len(values) >= 8]
+            squares = [(len(values), scatter_of(values) ** 2) for values in parts if len(values) >= ENOUGH]
             if not squares:
                 return None
             counts, each = np.array(squares).T

@@ -30,6 +30,18 @@ class _Samples:
     ----------
     name : str
     kind : {"hold", "linear"}
+    parts : list of (array, array)
+        Times and values of the samples that are kept, block by block.
+    count, missing, kept : int
+        How many samples there were, how many without a value, and how many are kept.
+    sums : list of two floats
+        Of the values less the reference, and of their squares.
+    reference : float
+        The first value: a large offset does not cost digits then.
+    largest : float
+        Of all absolute values.
+    last : (float, float), optional
+        Time and value of the last sample so far, kept or not.
     """
 
     name: str

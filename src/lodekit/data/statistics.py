@@ -305,6 +305,7 @@ def angles_of(times: Array, start: float, stop: float) -> Array:
         The window.
     """
     x = (times - start) * (2.0 / (stop - start)) - 1.0
+    # The first and the last time may round to something outside.
     if len(x) and not (x.min() >= -1.0 - 1e-9 and x.max() <= 1.0 + 1e-9):
         outside = times[(x < -1.0) | (x > 1.0)][0]
         raise DataError(f"expected times between {start} and {stop}, got {outside}")

@@ -104,15 +104,15 @@ def _draw_record(
     mean, std = predict(fit, times, names, return_std=True)
     for j, (name, panel) in enumerate(zip(names, panels, strict=True)):
         own = None if samples is None else samples[:, :, j]
-        label = plotting.name_with_unit(name, unit_of_observable(units, name))
-        _draw(fit, panel, name, label, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
+        unit = unit_of_observable(units, name)
+        _draw(fit, panel, name, unit, (times, mean[:, j], std[:, j]), truths[j], own, framed=framed)
 
 
 def _draw(
     fit: Fit,
     panel: Any,
     name: str,
-    label: str,
+    unit: str,
     curve: tuple[Array, Array, Array],
     truth: Array | None,
     samples: Array | None,
@@ -137,7 +137,9 @@ def _draw(
         truth=truth,
         samples=samples,
         window=(first, last),
-        label=label + ("" if series else "\n(not measured)" if signal is None else "\n(known)"),
+        label=name,
+        unit=unit,
+        note="" if series else "(not measured)" if signal is None else "(known)",
         data_label="data" if fit.measurements.sums is None else "averages of the data",
         is_known=signal is not None,
     )

@@ -19,6 +19,7 @@ __all__ = [
     "frame",
     "import_matplotlib",
     "label_bottom",
+    "literal",
     "make_panels",
     "name_with_unit",
     "read_axes",
@@ -174,7 +175,18 @@ def name_with_unit(name: str, unit: str = "") -> str:
     >>> name_with_unit("f1", "K"), name_with_unit("f1")
     ('f1 (K)', 'f1')
     """
-    return (f"{name} ({unit})" if unit else name).replace("$", r"\$")
+    return literal(f"{name} ({unit})" if unit else name)
+
+
+def literal(text: str) -> str:
+    r"""Return text such that matplotlib draws it as it is: a dollar sign in it begins no formula.
+
+    Examples
+    --------
+    >>> print(literal("3 $/h"))
+    3 \$/h
+    """
+    return text.replace("$", r"\$")
 
 
 def label_bottom(axes: Sequence[Any], text: str) -> None:

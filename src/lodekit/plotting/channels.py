@@ -34,6 +34,7 @@ def draw_channel(
     window: tuple[float, float] | None = None,
     label: str = "",
     unit: str = "",
+    note: str = "",
     data_label: str = "data",
     is_known: bool = False,
 ) -> None:
@@ -54,8 +55,8 @@ def draw_channel(
         Functions drawn from the posterior.
     window : (first, last), optional
         Times of the first and the last measurement; what lies outside is shaded as extrapolation.
-    label, unit, data_label : str
-        Of the vertical axis; what the points are called in a legend.
+    label, unit, note, data_label : str
+        Of the vertical axis, the note on a line of its own; what the points are called in a legend.
     is_known : bool
         Whether it is a known input, which has a colour of its own.
 
@@ -68,8 +69,7 @@ def draw_channel(
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
     shade_outside(ax, times, window, "extrapolation")
     if std is not None:
-        half = NORMAL_95 * np.asarray(std, dtype=float)
-        ax.fill_between(times, centre - half, centre + half, **BAND_STYLE)
+        _draw_band(ax, times, centre, NORMAL_95 * np.asarray(std, dtype=float))
     for number, drawn in enumerate([] if samples is None else np.atleast_2d(np.asarray(samples, dtype=float))):
         ax.plot(times, drawn, color=SAMPLE, linewidth=0.6, zorder=2, label=None if number else "samples")
     if data is not None:
@@ -77,11 +77,11 @@ def draw_channel(
     own = {"color": TRUTH, "label": "known input"} if is_known else {"color": MEAN, "label": "mean"}
     ax.plot(times, centre, linewidth=1.4, zorder=4, **own)
     if truth is not None:
-        style = {"color": TRUTH, "linewidth": 1.2, "linestyle": DASHES, "zorder": 5}
-        ax.plot(times, np.asarray(truth, dtype=float), label="truth", **style)
+        true = np.asarray(truth, dtype=float)
+        ax.plot(times, true, color=TRUTH, linewidth=1.2, linestyle=DASHES, zorder=5, label="truth")
     ax.margins(x=0)
     if label:
-        ax.set_ylabel(name_with_unit(label, unit))
+        ax.set_ylabel(name_with_unit(label, unit) + (f"\n{note}" if note else ""))
 
 
 def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True, label: str = "") -> None:
@@ -110,6 +110,10 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
     ax.margins(x=0)
     if label:
         ax.set_ylabel(label)
+
+
+def _draw_band(ax: Any, times: Array, centre: Array, half: Array) -> None:
+    ax.fill_between(times, centre - half, centre + half, **BAND_STYLE)
 
 
 def _draw_points(ax: Any, t: Array, at: ArrayLike, found: ArrayLike, *, label: str) -> None:

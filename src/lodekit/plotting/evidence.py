@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.plotting.axes import draw_note, import_matplotlib, name_with_unit, spread_axis
+from lodekit.plotting.axes import draw_note, import_matplotlib, literal, name_with_unit, spread_axis
 from lodekit.plotting.style import DASHES, DATA, FAINT, MEAN, NORMAL_95, SMALL, TEXT, TRUTH
 
 __all__ = ["draw_evidence", "draw_parameter"]
@@ -76,7 +76,7 @@ def draw_parameter(
     top = float(np.max(heights[seen], initial=0.0))
     ax.set_ylim(-4.8, max(0.6, 1.15 * top))
     spread_axis(ax, "x", np.append(points[seen], estimate))
-    number = f"{name} = {estimate:.5g}" + (f" {unit}" if unit else "")
+    number = literal(f"{name} = {estimate:.5g}" + (f" {unit}" if unit else ""))
     number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
     ax.set_title(f"{number}, {note}" if note else number, fontsize=SMALL, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))

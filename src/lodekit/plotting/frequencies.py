@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lodekit.plotting.axes import name_with_unit
+from lodekit.plotting.axes import literal, name_with_unit
 from lodekit.plotting.style import FAINT, MEAN, SHADE, SMALL, TEXT
 
 __all__ = ["draw_modes", "draw_spectrum"]
@@ -79,4 +79,4 @@ def draw_spectrum(ax: Any, frequencies: ArrayLike, density: ArrayLike, *, label:
     ax.set(xscale="log", yscale="log")
     ax.yaxis.minorticks_off()
     ax.set_ylim(1e-8 * peak, 4.0 * peak)
-    ax.set_ylabel(f"density of {label}\n({unit})" if unit else f"density of {label}")
+    ax.set_ylabel(literal(f"density of {label}\n({unit})" if unit else f"density of {label}"))

@@ -13,6 +13,7 @@ _UNITS = ("s", "ms", "us", "ns")
 # Places in the tables of Arrow's format of messages, and numbers of kinds there.
 _MESSAGE_HEADER, _SCHEMA_FIELDS, _FIELD_NAME, _FIELD_KIND, _FIELD_CONTENT = 2, 1, 0, 2, 3
 _TIMESTAMP, _DURATION = 10, 18
+#: A damaged number of fields is not to take all memory.
 _MOST_FIELDS = 100_000
 
 

@@ -221,6 +221,7 @@ def find_all_columns(
         own = {k: c for k, c in asked.items() if not several or k == "t" or _is_there(names, c, by_number)}
         with naming(where):
             if several:
+                # A column of noise may be in many tables, and counts where that of its values is.
                 plain = {k: c for k, c in own.items() if not _NOISE.fullmatch(k)}
                 values = find_columns(names, channels, plain, time, **options).values if plain != own else {}
                 own = {k: c for k, c in own.items() if not (m := _NOISE.fullmatch(k)) or m[1].strip() in values}

@@ -15,7 +15,7 @@ from lodekit.data.tables.lines import SAMPLE
 from lodekit.errors import DataError
 from lodekit.quantities import is_known
 
-__all__ = ["Dialect", "content_lines", "describe_width", "find_dialect", "read_records", "separator_name"]
+__all__ = ["Dialect", "content_lines", "describe_width", "find_dialect", "read_cells", "separator_name"]
 
 _SEPARATORS = (";", "\t", "|", ",", " ")
 #: How many lines that are no comments are looked at to find out a dialect.
@@ -75,7 +75,7 @@ def find_dialect(head: bytes, header: bool | None = None, *, single: bool = Fals
         raise DataError("expected lines of numbers, the file has none")
     separator = declared[1] if declared else _find_separator([line for _, line in sample], single)
     # A wrong guess may leave a quote open in the sample; the whole file is read strictly.
-    raw = list(read_records(sample, separator, strict=False))
+    raw = list(read_cells(sample, separator, strict=False))
     records = [(number, _trimmed(cells)) for number, cells in raw]
     skipped = _count_preamble([cells for _, cells in records]) if header is None else 0
     last, first = records[skipped]
@@ -200,7 +200,7 @@ def _ends_in_quotes(line: str, separator: str, is_open: bool) -> bool:
     return is_open
 
 
-def read_records(
+def read_cells(
     lines: Iterable[tuple[int, str]], separator: str, *, strict: bool, at_open_end: Callable[[], None] | None = None
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each record, with the number of its last line; quoted cells may hold separators.
@@ -254,7 +254,7 @@ def _find_separator(lines: Sequence[str], single: bool) -> str:
     """Return what separates the cells: the most lines of equal width, and the most cells that can be read."""
     best, chosen = -1.0, ""
     for separator in _SEPARATORS:
-        records = [record for _, record in read_records(enumerate(lines), separator, strict=False)]
+        records = [record for _, record in read_cells(enumerate(lines), separator, strict=False)]
         body = records[1:] or records
         width, lines_alike = Counter(map(len, body)).most_common(1)[0]
         cells = [cell for record in body if len(record) == width for cell in record]
@@ -287,7 +287,7 @@ def _other_names(head: bytes, start: int, width: int, separator: str) -> tuple[l
     """Return names from a comment just above the numbers, as NumPy writes it, or else numbers."""
     above = head.split(b"\n", start)[start - 1].decode().strip() if start else ""
     if above.startswith(("#", "%")):
-        _, cells = next(read_records([(start, above.lstrip("#% \t"))], separator, strict=False), (0, []))
+        _, cells = next(read_cells([(start, above.lstrip("#% \t"))], separator, strict=False), (0, []))
         names = [cell.strip() for cell in cells]
         if len(names) == len(set(names)) == width and not any(map(is_value, names)):
             return names, f"the names of the columns are those in the comment in line {start}"

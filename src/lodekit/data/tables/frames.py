@@ -151,6 +151,7 @@ class Frame:
 
 
 def _adopt(frame: Any) -> Any:
+    """Return a DataFrame behind the one interface that narwhals gives to all of them; `Plain` has the same."""
     if isinstance(frame, Plain):
         return frame
     narwhals = import_module("narwhals")

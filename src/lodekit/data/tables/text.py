@@ -18,7 +18,7 @@ from lodekit.data.tables.dialect import (
     content_lines,
     describe_width,
     find_dialect,
-    read_records,
+    read_cells,
     separator_name,
 )
 from lodekit.data.tables.lines import SAMPLE, Opener, read_lines
@@ -204,7 +204,7 @@ class TextBlock:
 
         lines = content_lines(self.data.decode(), self.before, separator)
         at_open_end = None if self.is_last else leave_open
-        for number, cells in read_records(lines, separator, strict=True, at_open_end=at_open_end):
+        for number, cells in read_cells(lines, separator, strict=True, at_open_end=at_open_end):
             last = number
             while len(cells) > width and not cells[-1].strip():
                 cells.pop()

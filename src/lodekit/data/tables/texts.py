@@ -13,6 +13,7 @@ __all__ = ["Texts"]
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+#: White space in ASCII, as Python strips it.
 _BLANK = np.zeros(256, dtype=bool)
 _BLANK[[9, 10, 11, 12, 13, 28, 29, 30, 31, 32]] = True
 _NEWLINE, _VERTICAL_TAB = 10, 11
