@@ -20,7 +20,7 @@ from lodekit.disturbing import without_disturbances
 from lodekit.errors import EquationError
 from lodekit.figures.requests import read_grid
 from lodekit.fitted import Fit
-from lodekit.fitting import make_fit
+from lodekit.fitting import keep_point, make_fit
 from lodekit.learning.identifiability.verdicts import structural_verdicts
 from lodekit.learning.needs import boundary_p_value
 from lodekit.learning.searches.search import Optimum
@@ -29,6 +29,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.summary import plain_values
+from lodekit.validation import validate
 from lodekit.workflow import open_data
 from tests.cli.command import run
 
@@ -153,6 +154,17 @@ def test_curves_begin_with_the_record(measured: str, first: float) -> None:
     for observable, wanted in (("x", begin), ("mean(x, 2)", begin + 2.0)):
         with pytest.raises(lk.LodekitError, match="from the start of a record on"):
             predict(fit, [wanted - 0.1], observable)
+
+
+@pytest.mark.parametrize("given", [None, "u"])
+def test_what_is_known_beside_disturbances_is_an_input(given: str | None) -> None:
+    t, table = plant(12, 0.4)
+    data = Observations().add(t, "x", table["x"]).add(t, "u", table["u"])
+    arguments = Arguments(disturbances={"w": "white"}, latent="matern-3/2")
+    setup = prepare(lk.System("x' = -x + u + w"), arguments, Measurements.of(data))
+    fit = keep_point(setup, np.zeros(setup.layout.size))
+    with pytest.raises(lk.LodekitError, match=r"inputs=\{'u': 'hold'\}, and no given="):
+        validate(fit, t, {"x": table["x"], "u": table["u"]}, given=given)
 
 
 def test_what_sizes_of_disturbances_make_up_for_is_said() -> None:

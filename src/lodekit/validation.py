@@ -144,13 +144,26 @@ def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measureme
 def _read_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the channels that are conditioned on."""
     names = [item.observable for item in record.series]
+    found = (
+        tuple(given)
+        if isinstance(given, Iterable) and not isinstance(given, str)
+        else ()
+        if given is None
+        else (given,)
+    )
+    is_driven = bool(fit.measurements.inputs) or not fit.setup.reduced.free_functions
+    if fit.prior.disturbances and (given is not None or not is_driven):
+        # A filter takes measurements in the order of time, and a matrix knows no disturbances.
+        raise LodekitError(
+            "a fit with disturbances takes nothing as known over a whole record but its inputs; expected a fit with "
+            f"inputs=, such as inputs={{{(*names, *found)[-1]!r}: 'hold'}}, and no given="
+        )
     if given is not None:
-        found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
         for name in found:
             if name not in names:
                 raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
         return found
-    if fit.measurements.inputs or not fit.setup.reduced.free_functions:
+    if is_driven:
         return ()
     fitting = [
         each

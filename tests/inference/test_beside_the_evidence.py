@@ -73,6 +73,8 @@ def test_lengthscales_stay_above_a_third_of_the_smallest_gap() -> None:
     one = Measurements(series)
     prior = prior_of(system_of("heating")[0], one)
     assert KINDS["dense"].make(prior, one, Case(1, prior.latents)).limits.shortest == pytest.approx(1e-3)
+    # Its logarithm is a bound of the search.
+    assert KINDS["spectral"].make(prior, one, Case(1, prior.latents)).limits.shortest > 0.0
 
 
 @pytest.fixture(scope="module")

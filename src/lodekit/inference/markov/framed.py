@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lodekit.inference.markov.frames import Cuts, Frames, make_frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.sweeping import multiply, put_last
 
 __all__ = ["Framed", "sweep_framed"]
 
@@ -142,17 +143,17 @@ class Framed:
         if not len(cuts.blocks):
             return
         blocks, before = _all_or(cuts.blocks, way.D.shape[-1]), self.past[place]
-        Phi, own = _last(motion.noisy.transitions[cuts.gone]), way.D[..., blocks]
+        Phi, own = put_last(motion.noisy.transitions[cuts.gone]), way.D[..., blocks]
         # The covariance is symmetric, whatever was done to its two halves.
         half = 0.5 * (own[:, s:] + own[:, s:].swapaxes(0, 1))
         in_transition = np.einsum("ikb,jkb->ijb", own[:, :s], before[:, :s])
-        in_transition += 2.0 * _mul(half, _mul(Phi, before[:, s:]))
+        in_transition += 2.0 * multiply(half, multiply(Phi, before[:, s:]))
         way.in_steps[0, cuts.where] = in_transition.transpose(2, 0, 1)
         way.in_steps[1, cuts.where] = half.transpose(2, 0, 1)
-        way.D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], _mul(half, Phi)], axis=1))
+        way.D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], multiply(half, Phi)], axis=1))
         way.known[..., blocks] = before
         if len(way.A):
-            moved, own = _last(motion.quiet.transitions[cuts.gone]), way.A[..., blocks]
+            moved, own = put_last(motion.quiet.transitions[cuts.gone]), way.A[..., blocks]
             # The first change is that from the start of the block.
             known = self.quiet[place - 1][..., blocks] if place else np.eye(len(own))[:, :, None] + np.zeros(own.shape)
             way.in_others[cuts.where] = np.einsum("ikb,jkb->bij", own, known)
@@ -206,15 +207,6 @@ class _Way:
         return cls(in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last), steps, others)
 
 
-def _last(values: Array) -> Array:
-    """Return the first dimension as the last one."""
-    return np.ascontiguousarray(values.transpose(*range(1, values.ndim), 0))
-
-
-def _mul(first: Array, second: Array) -> Array:
-    return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
-
-
 def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
     """Return a slice where all blocks are meant: nothing is copied then."""
     return slice(None) if len(blocks) == count else blocks
@@ -243,7 +235,7 @@ def sweep_framed(
     quietest = _quiet(observed, variance, len(space.readings))
     observed = np.ascontiguousarray(np.where(observed >= 0, observed, len(space.readings)).transpose(1, 2, 0))
     frames = make_frames(space, lengths, steps, observed, quietest)
-    y, R = _last(values), _last(variance)
+    y, R = put_last(values), put_last(variance)
     D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
     white, squares = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
@@ -298,12 +290,12 @@ def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
         return A
     motion, s = frames.motion, D.shape[1] - len(D)
     blocks = _all_or(cuts.blocks, D.shape[-1])
-    Phi = _last(motion.noisy.transitions[cuts.gone])
-    moved = _mul(Phi, D[..., blocks])
+    Phi = put_last(motion.noisy.transitions[cuts.gone])
+    moved = multiply(Phi, D[..., blocks])
     moved[:, s:] = np.einsum("ijb,kjb->ikb", moved[:, s:], Phi)
-    moved[:, s:] += _last(motion.noisy.noises[cuts.gone])
+    moved[:, s:] += put_last(motion.noisy.noises[cuts.gone])
     D[..., blocks] = moved
     if len(A):
         A = A.copy()
-        A[..., blocks] = _mul(_last(motion.quiet.transitions[cuts.gone]), A[..., blocks])
+        A[..., blocks] = multiply(put_last(motion.quiet.transitions[cuts.gone]), A[..., blocks])
     return A

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lodekit.inference.markov.inside import Motion
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["Swept", "multiply", "put_last", "sweep"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -44,12 +44,18 @@ class Swept:
     deviations: Array
 
 
-def _last(values: Array) -> Array:
-    """Return the first dimension as the last one."""
+def put_last(values: Array) -> Array:
+    """Return the first dimension, that of blocks, as the last one."""
     return np.ascontiguousarray(np.moveaxis(values, 0, -1))
 
 
-def _mul(first: Array, second: Array) -> Array:
+def multiply(first: Array, second: Array) -> Array:
+    """Return products of matrices, blocks last.
+
+    Parameters
+    ----------
+    first, second : arrays, shapes (i, j, b) and (j, k, b)
+    """
     return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
 
@@ -73,13 +79,13 @@ def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) ->
     for i in range(places):
         if i:
             step = steps[:, i]
-            Phi = _last(motion.noisy.transitions[step])
-            D = _mul(Phi, D)
+            Phi = put_last(motion.noisy.transitions[step])
+            D = multiply(Phi, D)
             D[:, s:] = np.einsum("ijb,kjb->ikb", D[:, s:], Phi)
-            D[:, s:] += _last(motion.noisy.noises[step])
+            D[:, s:] += put_last(motion.noisy.noises[step])
             if len(A):
-                A = _mul(_last(motion.quiet.transitions[step]), A)
-        H, R = _last(motion.readings[observed[:, i]]), _last(variance[:, i])
+                A = multiply(put_last(motion.quiet.transitions[step]), A)
+        H, R = put_last(motion.readings[observed[:, i]]), put_last(variance[:, i])
         white, deviations = np.zeros((width, s + n, count)), np.zeros((width, count))
         for j, (row, h) in enumerate(zip(white, H, strict=True)):
             # How a measurement follows from the state at the start, and its covariance with the state.

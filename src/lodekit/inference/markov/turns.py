@@ -105,7 +105,10 @@ class MarkovTurns:
             How many are known for each; all that were made at the time of the last one, unless it is asked for itself.
         """
         if self.data.sums is not None:
-            raise LodekitError("means and totals over intervals are not predicted ahead where disturbances drive")
+            raise LodekitError(
+                "means and totals over intervals are not predicted ahead where disturbances drive; leave out ahead=, "
+                "or validate with ahead=()"
+            )
         targets = _Targets.of(self, places, known)
         mean, variance = np.zeros((2, len(places)))
         readings, noise = targets.readings, targets.noise

@@ -79,7 +79,8 @@ class Workspace:
         """
         data, prior = self.data, self.prior
         low, high = data.window
-        length = high - low
+        # One time alone is as long as its unit.
+        length = high - low or 1.0
         band = self.spectrum.band(prior.observables.compiled.free_shape[-1], 1e-16)
         # `nodes` and `Evaluation.prepare` solved for the lengthscale, with room for what they add; 1.3 is a margin.
         by_nodes = band * length / (0.9 * data.finest - 120.0)
