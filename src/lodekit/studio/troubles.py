@@ -7,7 +7,7 @@ from lodekit.errors import LodekitError
 __all__ = ["say_trouble"]
 
 
-def say_trouble(problem: Exception) -> str:
+def say_trouble(raised: Exception) -> str:
     """Return what is said on the page about an exception: what our own ones say, and one sentence for all others.
 
     Examples
@@ -17,8 +17,8 @@ def say_trouble(problem: Exception) -> str:
     >>> say_trouble(KeyError("x"))
     'Something unexpected went wrong here; nothing that you typed is lost.'
     """
-    if isinstance(problem, LodekitError):
-        return str(problem)
-    if isinstance(problem, MemoryError):
+    if isinstance(raised, LodekitError):
+        return str(raised)
+    if isinstance(raised, MemoryError):
         return "There is not enough memory for this; take fewer lines, or a shorter window."
     return "Something unexpected went wrong here; nothing that you typed is lost."
