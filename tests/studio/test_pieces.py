@@ -24,8 +24,9 @@ from lodekit.studio.session import Assignment, Choices, Entry, Session, read_ses
 from lodekit.studio.shelf import Room
 from lodekit.studio.simulating import Wish, make_data
 from lodekit.studio.sliders import Warm
+from lodekit.studio.troubles import hide_folder
 from lodekit.studio.words import analyse, exponents_at
-from lodekit.studio.work import Workshop, hide_folder
+from lodekit.studio.work import Workshop
 from lodekit.studio.worker import RESULT
 from lodekit.studio.writing import write_python, write_shell
 from lodekit.system.catalog import examples

@@ -73,6 +73,18 @@ def test_without_the_equations_delayed_inputs_are_known_and_channels_apart(tmp_p
     assert json.loads((tmp_path / RESULT).read_text())["violation"] < 0.05
 
 
+def test_a_validation_that_is_not_possible_names_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("t,x\n" + "\n".join(f"{k},{k * k % 7}" for k in range(6)))
+    (tmp_path / "system.toml").write_text('equations = "x\' = v"\n')
+    wanted = {"task": "fit", "data": "log.csv", "system": "system.toml", "dt": None, "window": [None, None], "seed": 0}
+    more = {"held_out": [70.0, 80.0], "given": [], "command": "", "options": {}}
+    (tmp_path / "request.json").write_text(json.dumps({**wanted, **more}))
+    run(tmp_path)
+    trouble = json.loads((tmp_path / RESULT).read_text())["validation"]["trouble"]
+    assert trouble.startswith("log.csv: ")
+    assert str(tmp_path) not in trouble
+
+
 def test_a_shelf_keeps_the_newest_sessions_and_forgets_old_ones(tmp_path: Path) -> None:
     shelf = Shelf(most=2, seconds=100.0, folder=tmp_path)
     first, second = shelf.open(), shelf.open()

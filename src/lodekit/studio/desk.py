@@ -17,7 +17,7 @@ from lodekit.studio.troubles import say_trouble
 from lodekit.studio.values import NO_EQUATIONS, Outline, Picture, Sample, Text, Understanding
 from lodekit.studio.windows import keep_apart, make_room
 from lodekit.studio.words import Algebra, Analysis
-from lodekit.studio.work import Workshop, hide_folder
+from lodekit.studio.work import Workshop
 
 __all__ = ["Desk"]
 
@@ -56,7 +56,7 @@ class Desk:
 
     def say(self, raised: Exception) -> str:
         """Return what went wrong, in words without any path of this machine."""
-        return hide_folder(say_trouble(raised), self.room.folder)
+        return say_trouble(raised, self.room.folder)
 
     def ask(self, name: str, *arguments: Any, limit: float = LIMIT) -> Any:
         """Return what a companion answers; raise what went wrong, in words.

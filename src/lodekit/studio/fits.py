@@ -9,7 +9,7 @@ from typing import Any
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
 from lodekit.studio.desk import Desk
-from lodekit.studio.work import hide_folder, read_result
+from lodekit.studio.work import read_result
 from lodekit.studio.worker import RESULT
 from lodekit.studio.writing import SYSTEM, write_command
 from lodekit.workflow import MODEL
@@ -117,7 +117,7 @@ def collect(desk: Desk) -> bool:
     found = job.result()
     room.trouble.pop(job.task, None)
     if "trouble" in found:
-        room.trouble[job.task] = hide_folder(str(found["trouble"]), room.folder)
+        room.trouble[job.task] = str(found["trouble"])
     elif job.task == "fit":
         desk.change(tray=(*desk.session.tray, job.folder.name))
         for parameter, estimate in found["parameters"].items():

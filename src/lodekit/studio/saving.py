@@ -31,7 +31,8 @@ _MARK, _FORMAT = "lodekit-session", 1
 _FILES = (REQUEST, RESULT, SYSTEM, MODEL)
 #: Names of files and folders that stand beside the data in the folder of a session or of a fit.
 _TAKEN = re.compile("|".join([*map(re.escape, (*_FILES, PROGRESS)), r"fit-\d+", "sliders", "free", "files"]))
-_MOST_FITS = 50
+#: More fits than a person makes; a session with more is none that the page has saved.
+_MOST_FITS = 500
 
 
 def safe_name(name: str) -> str:

@@ -125,8 +125,8 @@ def _show_plane(desk: Desk, analysis: Analysis) -> None:
     values = desk.values()
     try:
         poles, fixed = desk.exponents(known)
-    except LodekitError:
-        st.caption("Exponents are not determined here: the expressions grow too large.")
+    except LodekitError as problem:
+        st.caption(f"Exponents are not determined here: {desk.say(problem)}.")
         return
     if not poles and not fixed:
         return

@@ -9,8 +9,6 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.report.subject import thin
-
 __all__ = ["choose_ticks", "draw_curves"]
 
 Array = NDArray[np.float64]
@@ -133,7 +131,7 @@ def _panel(
     frame = f'<path d="{edge}" stroke="currentColor" opacity="0.3" fill="none"/>'
     dots = ""
     if points is not None:
-        chosen = thin(len(points[0]))[:: max(len(points[0]) // _POINTS, 1)]
+        chosen = slice(None, None, max(len(points[0]) // _POINTS, 1))
         places = zip(points[0][chosen].tolist(), points[1][chosen].tolist(), strict=True)
         marks = "".join(f"M{_across(t, span):.1f} {down(y):.1f}h0" for t, y in places)
         dots = f'<path d="{marks}" stroke="currentColor" stroke-width="5" stroke-linecap="round" opacity="0.6"/>'

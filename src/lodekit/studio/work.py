@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from lodekit.files import write_file
 from lodekit.studio.companion import Company
 from lodekit.studio.worker import PROGRESS, REQUEST, RESULT
 
-__all__ = ["Job", "Progress", "Workshop", "hide_folder", "read_result"]
+__all__ = ["Job", "Progress", "Workshop", "read_result"]
 
 #: Seconds that a task may take.
 LIMIT = 600.0
@@ -115,27 +114,7 @@ def read_result(folder: Path) -> dict[str, Any]:
         return {"trouble": "This computation ended without a result; perhaps there was not enough memory."}
     if not isinstance(found, dict):
         return {"trouble": "This computation left something that is no result."}
-    if "trouble" in found:
-        found["trouble"] = hide_folder(str(found["trouble"]), folder)
     return found
-
-
-def hide_folder(text: str, folder: Path) -> str:
-    """Return a message without the folder in which files are kept here: their names say enough.
-
-    Parameters
-    ----------
-    text : str
-    folder : Path
-
-    Examples
-    --------
-    >>> hide_folder("/tmp/a7f3/log.csv: expected columns", Path("/tmp/a7f3"))
-    'log.csv: expected columns'
-    """
-    for place in dict.fromkeys((folder, folder.resolve(), folder.parent, folder.parent.resolve())):
-        text = text.replace(f"{place}{os.sep}", "").replace(str(place), "")
-    return text
 
 
 class Workshop:

@@ -56,7 +56,7 @@ def run(folder: Path) -> None:
         with listening(_teller(folder)):
             found = _TASKS[wanted["task"]](folder, wanted)
     except Exception as problem:
-        found = {"trouble": say_trouble(problem)}
+        found = {"trouble": say_trouble(problem, folder)}
     write_file(folder / RESULT, json.dumps(found, ensure_ascii=False))
 
 
@@ -79,10 +79,9 @@ def _teller(folder: Path) -> Callable[[str, int, int | None], None]:
 def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Fit, and return all that is shown of a fit."""
     began = time.monotonic()
-    data = folder / wanted["data"]
     product = fit_file(
         read_system_file(folder / wanted["system"]),
-        data,
+        folder / wanted["data"],
         dt=wanted["dt"],
         window=tuple(wanted["window"]),
         random_state=wanted["seed"],
@@ -106,7 +105,7 @@ def _fit(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "figures": _draw(gp, product.source),
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
-        "validation": None if held is None else _validate(gp, data, wanted),
+        "validation": None if held is None else _validate(gp, folder, wanted),
         "seconds": time.monotonic() - began,
     }
 
@@ -144,15 +143,17 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
     }
 
 
-def _validate(gp: LODEGP, data: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _validate(gp: LODEGP, folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return how well the part of the data that was held out is predicted."""
+    if len(gp.fit_.parts) > 1:
+        return {"trouble": "expected one record to validate on, got several in this file; give one of them alone"}
     try:
-        record = read_record(gp, data, None, wanted["dt"], tuple(wanted["held_out"]))
+        record = read_record(gp, folder / wanted["data"], None, wanted["dt"], tuple(wanted["held_out"]))
         found = gp.validate(record, given=wanted["given"] or None)
     except LodekitError as problem:
-        return {"trouble": str(problem)}
-    data_and_layout = draw_validation(found, gp.labels_["units"])
-    return {**found.to_dict(), "text": repr(found), "figure": data_and_layout}
+        return {"trouble": say_trouble(problem, folder)}
+    figure = draw_validation(found, gp.labels_["units"])
+    return {**found.to_dict(), "text": repr(found), "figure": figure}
 
 
 def _compare_without_equations(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
