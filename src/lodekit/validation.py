@@ -144,13 +144,8 @@ def _read(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measureme
 def _read_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the channels that are conditioned on."""
     names = [item.observable for item in record.series]
-    found = (
-        tuple(given)
-        if isinstance(given, Iterable) and not isinstance(given, str)
-        else ()
-        if given is None
-        else (given,)
-    )
+    asked = () if given is None else given
+    found = tuple(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,)
     is_driven = bool(fit.measurements.inputs) or not fit.setup.reduced.free_functions
     if fit.prior.disturbances and (given is not None or not is_driven):
         # A filter takes measurements in the order of time, and a matrix knows no disturbances.
