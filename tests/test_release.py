@@ -60,7 +60,8 @@ def test_the_wheel_holds_the_sources_and_nothing_else(built: tuple[Path, Path]) 
     assert {name: size for name, size in sizes.items() if size > 40_000 and name != SCRIPT} == {}
     assert "lodekit/py.typed" in own
     assert any(name.endswith("licenses/LICENSE") for name in sizes)
-    assert built[1].stat().st_size < 1.5e6
+    # The sources are a good megabyte of it: what else might come in (pictures, data) would be seen here.
+    assert built[1].stat().st_size < 1.6e6
 
 
 def test_the_sdist_can_be_tested_and_holds_no_data(built: tuple[Path, Path]) -> None:
