@@ -279,6 +279,7 @@ class Uncertainty:
         return list(self._make_pairs())
 
     def _make_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
+        """Yield `pairs`, computed anew."""
         for column in self.roots.T:
             for step in _STEPS:
                 above, below = (self._try(self.moved(sign * step * column)) for sign in (1.0, -1.0))

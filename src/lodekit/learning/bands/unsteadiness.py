@@ -107,6 +107,7 @@ AS_SAID = Spread()
 
 
 def _expected(carried: float, sizes: Array) -> Array:
+    """Return mean squares of errors, one on the whole, where a share of what was known of their size still holds."""
     return np.maximum(1.0 + carried * (sizes - 1.0), _LEAST)
 
 

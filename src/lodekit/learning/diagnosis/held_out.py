@@ -141,6 +141,7 @@ def _without_slopes(errors: Sequence[Errors]) -> list[Array]:
 
 
 def _band(own: Errors) -> list[str]:
+    """Return what is to be said of a band that holds too few measurements."""
     if own.coverage >= own.least:
         return []
     ahead = " one row ahead" * own.innovations
@@ -151,6 +152,7 @@ def _band(own: Errors) -> list[str]:
 
 
 def _memory(check: Check, time_unit: str, is_linked: bool) -> list[str]:
+    """Return what is to be said of errors that depend on each other."""
     if not check.is_correlated:
         return []
     kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
@@ -202,6 +204,7 @@ def _follow(times: Array, left: Array, signal: InputSignal) -> tuple[float, floa
 
 
 def _links(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
+    """Return what is to be said of errors that go with inputs, and what to try."""
     if not linked:
         return []
     new = [f"delay({name}, T)" for name in linked if name not in delayed]

@@ -193,6 +193,7 @@ class Run:
         return rest, amplitudes, J - Q @ (Q.T @ J)
 
     def _pick(self, functions: Sequence[Array]) -> Array:
+        """Return functions at the measurements, observable after observable, from those at all times."""
         return np.concatenate([part[index] for part, index in zip(functions, self.index, strict=True)])
 
 

@@ -37,6 +37,7 @@ class Structure:
 
     @cached_property
     def _case(self) -> Measured:
+        """What was measured, with disturbances: of these all is known but their size."""
         return self._read((*self.measured, *self.disturbances))
 
     def _read(self, measured: tuple[str, ...]) -> Measured:

@@ -58,19 +58,14 @@ def learn_disturbed(
     """
     best: Optimum | None = None
     for x in _rank(objective, origins, scatter):
-        best = _better(objective, x, best)
+        end = search(objective, x, tolerance=_GAIN, iterations=_STEPS, rival=best, agree=_AGREE, trusted=True)
+        best = end if best is None or end.value > best.value else best
     if best is None:
         return None
     for x in _lost(objective, best):
         end = search(objective, x, tolerance=_GAIN, iterations=_STEPS, trusted=True)
         best = end if end.value > best.value else best
     return best if best.converged else search(objective, best.x, tolerance=_GAIN, trusted=True)
-
-
-def _better(objective: Objective, x: Array, best: Optimum | None) -> Optimum:
-    """Return the better one of an optimum and where a start leads."""
-    end = search(objective, x, tolerance=_GAIN, iterations=_STEPS, rival=best, agree=_AGREE, trusted=True)
-    return end if best is None or end.value > best.value else best
 
 
 def _rank(objective: Objective, origins: Sequence[Hyperparameters], scatter: Array | None) -> list[Array]:
