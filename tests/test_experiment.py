@@ -123,6 +123,7 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"t": []}, "expected at least one time"),
         ({"t": {"x": TIMES}}, "got none for y"),
         ({"inputs": ["u"]}, "expected inputs as a dict"),
+        ({"values": ASSUMED | {"tau": -0.01}}, "the solution overflows at t ="),
         ({"start": 1.0}, "expected start as a dict of observables to values"),
         ({"start": {"y": "hot"}}, "expected a finite number for the start of y"),
         ({"start": {"y": 1.0, "y'": 77.0}}, "do not let the system start at y = 1, y' = 77"),

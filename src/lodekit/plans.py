@@ -106,7 +106,8 @@ def _assume_values(
     observables = reader.compile(list(noise), units)
     theta = np.array([find_value(reader.system, name, values) for name in observables.compiled.parameters])
     length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
-    hyper = natural_hyperparameters(observables, arguments.latents(reader.reduced), theta, length / span)
+    with np.errstate(all="ignore"):
+        hyper = natural_hyperparameters(observables, arguments.latents(reader.reduced), theta, length / span)
     size = check_positive("amplitude", amplitude)
     return units, replace(hyper, deviations=size * hyper.deviations, mode_deviations=size * hyper.mode_deviations)
 
@@ -234,5 +235,6 @@ def _follow(
     motion = Motion.of(reader, names, times, {} if start is None else read_start(start), units)
     # Deviations of modes that nobody would see are huge, and say nothing of where a system starts.
     alike = replace(hyper, mode_deviations=np.ones_like(hyper.mode_deviations))
-    motion.check_start(alike)
-    return motion.mean(alike)
+    with np.errstate(all="ignore"):
+        motion.check_start(alike)
+        return motion.mean(alike)

@@ -24,8 +24,13 @@ from lodekit.version import __version__
 __all__ = [
     "BasisOption",
     "ChannelsOption",
+    "FirstOption",
     "ForceOption",
+    "HeaderOption",
     "JsonOption",
+    "LastOption",
+    "MapOption",
+    "ModelArgument",
     "OutOption",
     "ParamOption",
     "PositiveOption",
@@ -63,6 +68,16 @@ BasisOption = Annotated[
     list[str] | None,
     typer.Option("--basis", help="What the free functions are: expressions in the channels, separated by commas."),
 ]
+MapOption = Annotated[
+    list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
+]
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
+]
+FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
+LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
+ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output otherwise.")]
 
 

@@ -15,6 +15,8 @@ import typer
 from lodekit.cli.app import (
     ChannelsOption,
     ForceOption,
+    HeaderOption,
+    MapOption,
     OutOption,
     ParamOption,
     PositiveOption,
@@ -50,13 +52,8 @@ def init(
     param: ParamOption = None,
     positive: PositiveOption = None,
     channel: ChannelsOption = None,
-    mapping: Annotated[
-        list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
-    ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
-    ] = None,
+    mapping: MapOption = None,
+    header: HeaderOption = None,
     title: Annotated[str, typer.Option("--title", help="What the report is called.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is guessed.")] = False,
     out: OutOption = None,

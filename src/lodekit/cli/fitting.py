@@ -17,8 +17,11 @@ from rich.text import Text
 
 from lodekit.cli.app import (
     BasisOption,
+    FirstOption,
     ForceOption,
+    HeaderOption,
     JsonOption,
+    LastOption,
     ParamOption,
     PositiveOption,
     is_file,
@@ -49,19 +52,13 @@ EngineOption = Annotated[
     str, typer.Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
 ]
 FolderOption = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
-MapOption = Annotated[
+NoisyMapOption = Annotated[
     list[str] | None,
     typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number), std(T1)=error."),
-]
-HeaderOption = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line names the columns; found out otherwise."),
 ]
 StepOption = Annotated[
     float | None, typer.Option("--dt", help="The time between two rows, where the file has no column of times.")
 ]
-FirstOption = Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")]
-LastOption = Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")]
 RecordsOption = Annotated[
     str | None, typer.Option("--records", help="The column that says which record a line belongs to.")
 ]
@@ -99,7 +96,7 @@ def fit(
     out: FolderOption = None,
     param: ParamOption = None,
     positive: PositiveOption = None,
-    mapping: MapOption = None,
+    mapping: NoisyMapOption = None,
     header: HeaderOption = None,
     dt: StepOption = None,
     first: FirstOption = None,

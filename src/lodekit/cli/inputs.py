@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lodekit.model import LODEGP
 
-__all__ = ["deliver", "read_numbers", "read_pairs", "read_times"]
+__all__ = ["deliver", "read_lead", "read_numbers", "read_pairs", "read_times"]
 
 
 def read_numbers(options: Sequence[str], what: str) -> dict[str, float]:
@@ -60,6 +60,11 @@ def read_pairs(options: Sequence[str], what: str, expected: str) -> dict[str, st
             raise LodekitError(f"{what} names {name!r} twice")
         found[name] = word
     return found
+
+
+def read_lead(text: str) -> int | str:
+    """Return how far ahead an option says: a plain number counts rows, anything else is a time such as ``24 h``."""
+    return int(text) if text.isdecimal() else text
 
 
 def read_times(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lodekit.arguments import check_parameters
-from lodekit.cli.app import JsonOption, OutOption, ParamOption, read_names, read_system
-from lodekit.cli.inputs import deliver, read_numbers, read_times
+from lodekit.cli.app import JsonOption, ModelArgument, OutOption, ParamOption, read_names, read_system
+from lodekit.cli.inputs import deliver, read_lead, read_numbers, read_times
 from lodekit.columns import (
     add_columns,
     ahead_columns,
@@ -36,7 +36,6 @@ __all__ = ["check", "predict", "sample", "simulate"]
 #: How many numbers are drawn at most.
 _MOST = 20_000_000
 
-ModelArgument = Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")]
 FromOption = Annotated[str | None, typer.Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, typer.Option("--to", help="Last time; the last measurement by default.")]
 CountOption = Annotated[int, typer.Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
@@ -71,7 +70,7 @@ def predict(
     if ahead is not None:
         if start is not None or stop is not None or at is not None:
             raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --at")
-        columns = ahead_columns(gp, int(ahead) if ahead.isdecimal() else ahead, observable or None, record)
+        columns = ahead_columns(gp, read_lead(ahead), observable or None, record)
     else:
         columns = predict_columns(gp, read_times(gp, start, stop, count, at, record), observable or None)
     deliver(json.dumps(columns) + "\n" if as_json else format_columns(columns), out)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from lodekit.cli.app import JsonOption, read_names
+from lodekit.cli.app import FirstOption, JsonOption, LastOption, MapOption, ModelArgument, read_names
+from lodekit.cli.inputs import read_lead
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
 from lodekit.workflow import read_model
@@ -17,7 +18,7 @@ __all__ = ["validate"]
 
 
 def validate(
-    model: Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")],
+    model: ModelArgument,
     data: Annotated[str, typer.Argument(help="CSV or Parquet file of a record that was not used.")],
     given: Annotated[
         list[str] | None,
@@ -29,14 +30,12 @@ def validate(
     ahead: Annotated[
         str, typer.Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")
     ] = "1,5,10",
-    mapping: Annotated[
-        list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
-    ] = None,
+    mapping: MapOption = None,
     dt: Annotated[
         float | None, typer.Option("--dt", help="The time between two rows, without a column of times.")
     ] = None,
-    first: Annotated[str | None, typer.Option("--from", help="Rows before this time, or date, are left out.")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Rows after this time, or date, are left out.")] = None,
+    first: FirstOption = None,
+    last: LastOption = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Where a figure of the free run goes, as PNG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,7 +54,7 @@ def validate(
         read_record(gp, data, read_mapping(mapping or []), dt, (first, last)),
         given=read_names(given) or None,
         start=start if start == "all" else _whole(start, "--start"),
-        ahead=[int(part) if part.isdecimal() else part for part in map(str.strip, ahead.split(",")) if part],
+        ahead=[read_lead(part) for part in map(str.strip, ahead.split(",")) if part],
     )
     if plot is not None:
         write_file(plot, to_png(found.plot()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lodekit.cli.app import JsonOption, say
+from lodekit.cli.app import JsonOption, MapOption, ModelArgument, say
 from lodekit.errors import LodekitError
 from lodekit.wording import count
 from lodekit.workflow import read_model
@@ -31,7 +31,7 @@ _SAVED = 1.0
 
 
 def watch(
-    model: Annotated[Path, typer.Argument(help="A saved model, or the folder that lodekit fit has written.")],
+    model: ModelArgument,
     data: Annotated[str, typer.Argument(help="A text file that grows, or - for standard input.")],
     once: Annotated[
         bool, typer.Option("--once", help="Stop at the end of the file instead of waiting for more.")
@@ -49,9 +49,7 @@ def watch(
     shift: Annotated[
         float | None, typer.Option("--shift", help="The lasting change of scores that is found fastest; 1.")
     ] = None,
-    mapping: Annotated[
-        list[str] | None, typer.Option("--map", "-m", help="Which column is what: T1=temp_1, t=1 (a number).")
-    ] = None,
+    mapping: MapOption = None,
     alarms: Annotated[bool, typer.Option("--alarms", help="Print alarms alone.")] = False,
     save: Annotated[Path | None, typer.Option("--save", help="Where the state is kept, for --resume.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on from a state that was saved.")] = None,
