@@ -162,21 +162,27 @@ def _quotient(first: Powers, second: Powers) -> Powers:
 
 def _solve(names: Sequence[str], lines: Sequence[Powers]) -> dict[str, Powers]:
     """Return each quantity as a product of base quantities, where all products of powers in `lines` are pure."""
-    matrix = _reduced(names, lines)
     solved = {name: {name: Fraction(1)} for name in names}
-    for row in matrix:
-        pivot = next(i for i, value in enumerate(row) if value)
-        solved[names[pivot]] = {names[i]: -value for i, value in enumerate(row) if value and i != pivot}
+    for row in _reduced(names, lines):
+        first = next(iter(row))
+        solved[first] = {name: -power for name, power in row.items() if name != first}
     return solved
 
 
-def _reduced(names: Sequence[str], lines: Sequence[Powers]) -> list[list[Fraction]]:
-    """Return the reduced echelon form of a linear system, without its zero rows."""
+def _reduced(names: Sequence[str], lines: Sequence[Powers]) -> list[Powers]:
+    """Return the reduced echelon form of lines, without what is zero; in each, names stand in their given order."""
     if not lines or not names:
         return []
-    rows = [[fmpq(p.numerator, p.denominator) for p in (line.get(n, Fraction(0)) for n in names)] for line in lines]
-    matrix, rank = fmpq_mat(rows).rref()
-    return [[Fraction(int(v.p), int(v.q)) for v in row] for row in matrix.tolist()[: int(rank)]]
+    places = {name: k for k, name in enumerate(names)}
+    matrix = fmpq_mat(len(lines), len(names))
+    for i, line in enumerate(lines):
+        for name, power in line.items():
+            matrix[i, places[name]] = fmpq(power.numerator, power.denominator)
+    echelon, rank = matrix.rref()
+    return [
+        {name: Fraction(int(v.p), int(v.q)) for name, v in zip(names, row, strict=True) if v}
+        for row in echelon.tolist()[: int(rank)]
+    ]
 
 
 def check_units(system: Facts, units: Mapping[str, str]) -> None:
@@ -300,7 +306,7 @@ def _agree(lines: Sequence[Powers]) -> bool:
     unknown = sorted({base for line in lines for base in line if base[0] in "?'"})
     bases = sorted({base for line in lines for base in line} - set(unknown))
     # A line of the echelon form without unknowns says that a product of base units is a number.
-    return not any(not any(row[: len(unknown)]) for row in _reduced([*unknown, *bases], lines))
+    return not any(row.keys().isdisjoint(unknown) for row in _reduced([*unknown, *bases], lines))
 
 
 def _culprits(lines: list[Powers], texts: list[str]) -> str:
