@@ -17,6 +17,7 @@ from lodekit.fitting import keep_point
 from lodekit.inference.markov import pieces
 from lodekit.learning.whiteness import judge_whiteness
 from lodekit.preparing import prepare
+from lodekit.report import make_report
 from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
@@ -157,3 +158,10 @@ def test_new_samples_of_an_input_are_scored_as_in_memory(on_disk: lk.LODEGP, in_
     t, new = np.array([222.0, 223.0, 225.0]), {"x": [0.5, 0.7, 0.6], "u": [0.3, 0.4, 0.2]}
     assert on_disk.score(t, new) == pytest.approx(in_memory.score(t, new), abs=1e-6)
     assert on_disk.score(t, new) != pytest.approx(on_disk.score(t, {"x": new["x"]}), abs=1e-3)
+
+
+def test_a_report_tells_residuals_of_the_last_rows(on_disk: lk.LODEGP) -> None:
+    page = make_report(on_disk)
+    assert f"the numbers come from the last {MEASURED - 2 * PIECE}." in page
+    assert "Measurements scatter about the mean as independent noise does." in page
+    assert "no residuals to look at" not in page
