@@ -148,6 +148,8 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
     page = make_report(gp, source="logs/*.parquet")
     assert len(traces(page, "averages")) == 2
     assert "summed and not kept, so there are no residuals" in page
+    # Nobody looked at what the curves leave over.
+    assert "Nothing speaks against this fit" not in page
     assert '.fit("logs/*.parquet")' in write_code(gp, "logs/*.parquet")
 
 

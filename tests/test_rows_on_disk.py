@@ -18,6 +18,7 @@ from lodekit.fitting import keep_point
 from lodekit.inference.markov import pieces
 from lodekit.learning.diagnosis.whiteness import judge_whiteness
 from lodekit.preparing import prepare
+from lodekit.report import make_report
 from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
@@ -165,3 +166,10 @@ def test_a_loaded_model_travels_after_it_was_asked(loaded: lk.LODEGP) -> None:
     times = np.array([180.0, 219.0])
     expected = loaded.predict(times, "x")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(loaded)).predict(times, "x"), expected)  # noqa: S301
+
+
+def test_a_report_tells_residuals_of_the_last_rows(on_disk: lk.LODEGP) -> None:
+    page = make_report(on_disk)
+    assert f"the numbers come from the last {MEASURED - 2 * PIECE}." in page
+    assert "Measurements scatter about the mean as independent noise does." in page
+    assert "no residuals to look at" not in page

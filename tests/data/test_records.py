@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data import sources
+from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.records import Pool, Record, find_record, padded
 from lodekit.data.sources import Source, read_source
@@ -214,6 +216,14 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     for ask in (pool.times, pool.thumbnail, lambda: pool.shown, lambda: pool.statistics):
         with pytest.raises(DataError, match="one record"):
             ask()
+
+
+def test_inputs_are_joined_by_name_whatever_their_order() -> None:
+    signals = {"u": InputSignal([0.0, 1.0], [1.0, 3.0], "hold"), "v": InputSignal([0.0], [50.0], "hold")}
+    both = [signals, dict(reversed(signals.items()))]
+    parts = [replace(Measurements.of(lk.Observations().add(T, "x", X)), inputs=own) for own in both]
+    pool = Pool.together([Record(str(k), part) for k, part in enumerate(parts)])
+    assert [(item.observable, item.mean) for item in pool.input_summaries] == [("u", 2.0), ("v", 50.0)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn
@@ -173,17 +173,21 @@ class Pool(Measurements):
     @cached_property
     def summaries(self) -> list[Summary]:
         """What is known of each observable, over all records."""
-        own: dict[str, list[Summary]] = {name: [] for name in self.names}
-        for part in self.parts:
-            for item in part.summaries:
-                own[item.observable].append(item)
-        return [_join(name, items) for name, items in own.items()]
+        return _join_all([part.summaries for part in self.parts])
 
     @cached_property
     def input_summaries(self) -> list[Summary]:
         """What is known of each input, over all records."""
-        each = [part.input_summaries for part in self.parts]
-        return [_join(items[0].observable, items) for items in zip(*each, strict=True)]
+        return _join_all([part.input_summaries for part in self.parts])
+
+
+def _join_all(records: Iterable[Iterable[Summary]]) -> list[Summary]:
+    """Return what is known of each observable over all records, in order of first appearance."""
+    own: dict[str, list[Summary]] = {}
+    for record in records:
+        for item in record:
+            own.setdefault(item.observable, []).append(item)
+    return [_join(name, items) for name, items in own.items()]
 
 
 def _join(name: str, items: Sequence[Summary]) -> Summary:

@@ -16,7 +16,7 @@ from lodekit.prior.disturbed import WHITE
 from lodekit.report.curves import add_curves
 from lodekit.report.plant import add_plant
 from lodekit.report.recipe import add_recipe
-from lodekit.report.residuals import add_residuals, find_residuals
+from lodekit.report.residuals import add_residuals
 from lodekit.report.subject import Subject, Truth, read_span
 from lodekit.rounding import digits, format_like, format_uncertain
 from lodekit.summary import shown_values
@@ -109,7 +109,7 @@ def _add_records(page: Page, subject: Subject, span: tuple[float, float] | None)
     for part in parts:
         add_curves(page, part)
         _add_certificate(page, part)
-        add_residuals(page, part, find_residuals(part))
+        add_residuals(page, part)
 
 
 def _lead(subject: Subject) -> str:
@@ -146,7 +146,7 @@ def _add_warnings(page: Page, subject: Subject) -> None:
 def _is_sound(subject: Subject) -> bool:
     """Return whether residuals are many enough to tell, and tell of nothing."""
     checks = subject.gp.fit_.diagnosis.checks
-    return subject.gp.converged_ and bool(checks) and all(check.count >= FEW for check in checks)
+    return subject.gp.converged_ and bool(checks) and all(check.looked >= FEW for check in checks)
 
 
 def _add_result(page: Page, subject: Subject, notes: Iterable[str]) -> None:

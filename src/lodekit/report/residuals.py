@@ -17,7 +17,7 @@ from lodekit.report.panels import Panel, stack
 from lodekit.report.subject import DATA_COLOUR, DRAWN, MEAN_COLOUR, Subject, plain, thin
 from lodekit.wording import sentence, show_share
 
-__all__ = ["Residuals", "add_residuals", "find_residuals"]
+__all__ = ["add_residuals"]
 
 Array = NDArray[np.float64]
 #: So many points are drawn small and pale.
@@ -35,7 +35,7 @@ _HEADINGS = [
 
 
 @dataclass(frozen=True)
-class Residuals:
+class _Residuals:
     """Residuals of one observable, in units of the noise.
 
     Parameters
@@ -51,14 +51,8 @@ class Residuals:
     drawn: Array
 
 
-def find_residuals(subject: Subject) -> list[Residuals]:
-    """Return the residuals of every observable; none where only sums over the measurements were kept.
-
-    Parameters
-    ----------
-    subject : Subject
-        The fitted model, and what the user said about it.
-    """
+def _find_residuals(subject: Subject) -> list[_Residuals]:
+    """Return the residuals of every observable that has some noise; none where only sums were kept."""
     fit = subject.gp.fit_
     if fit.measurements.sums is not None:
         return []
@@ -71,11 +65,11 @@ def find_residuals(subject: Subject) -> list[Residuals]:
             continue
         shown = usable[thin(len(usable))]
         mean = subject.gp.predict(item.times[shown], item.observable)
-        found.append(Residuals(checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown]))
+        found.append(_Residuals(checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown]))
     return found
 
 
-def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) -> None:
+def add_residuals(page: Page, subject: Subject) -> None:
     """Add a table and a plot of residuals in units of the noise, and what they say about the intervals.
 
     Parameters
@@ -84,17 +78,17 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
         What is added to.
     subject : Subject
         The fitted model, and what the user said about it.
-    residuals : sequence of Residuals
-        One for each observable, from `find_residuals`.
     """
     page.section(subject.heading("Residuals"))
-    if not residuals:
-        summed = subject.gp.fit_.measurements.sums is not None
-        reason = "The measurements were summed and not kept" if summed else "The measurements have no noise"
+    fit, residuals = subject.gp.fit_, _find_residuals(subject)
+    # Rows on disk are not drawn, but the last of them were looked at.
+    is_summed = fit.measurements.sums is not None
+    looked_at = [check for check in fit.diagnosis.checks if check.looked]
+    checks = looked_at if is_summed else [item.check for item in residuals]
+    if not checks:
+        reason = "The measurements were summed and not kept" if is_summed else "The measurements have no noise"
         page.paragraph(f"{reason}, so there are no residuals to look at.")
         return
-    checks = [item.check for item in residuals]
-    fit = subject.gp.fit_
     doubts = residual_doubts(
         checks,
         is_shared=fit.layout.noise_levels == 1,
@@ -110,25 +104,40 @@ def add_residuals(page: Page, subject: Subject, residuals: Sequence[Residuals]) 
     page.table(
         [*_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)], [_row(check, fit) for check in checks]
     )
+    if residuals:
+        _add_scatter(page, subject, residuals)
+    else:
+        looked = max(check.looked for check in checks)
+        text = f"There are too many rows to keep all of them in memory; the numbers come from the last {looked}."
+        page.paragraph(f"{text}{_tell_innovations(checks)}", "note")
+    _add_correlations(page, subject, checks)
+
+
+def _add_scatter(page: Page, subject: Subject, residuals: Sequence[_Residuals]) -> None:
+    """Add a plot of residuals over time, one panel for each observable."""
+    checks = [item.check for item in residuals]
     caption = (
         "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
     )
     if any(check.count > check.looked for check in checks):
         caption += f" The numbers in the table come from {RUNS} runs of {RUN} neighbours."
-    if any(check.whiteness is not None and check.whiteness.innovations for check in checks):
-        caption += (
-            " Correlations and tests are those of innovations, each measurement against its prediction from those "
-            "before: a curve that free functions bend leaves less than the noise, and correlated."
-        )
+    caption += _tell_innovations(checks)
     if any(check.count > DRAWN for check in checks):
         caption += f" Of each channel {DRAWN} points are shown, evenly chosen."
     start, stop = subject.gp.fit_.measurements.window
     margin = 0.02 * (stop - start) or 0.5
-    page.plot(
-        *stack(_panels(subject, residuals), height=90, label=subject.time_label, span=(start - margin, stop + margin)),
-        caption,
+    span = (start - margin, stop + margin)
+    page.plot(*stack(_panels(subject, residuals), height=90, label=subject.time_label, span=span), caption)
+
+
+def _tell_innovations(checks: Sequence[Check]) -> str:
+    """Return what innovations are, where there are some."""
+    if not any(check.whiteness is not None and check.whiteness.innovations for check in checks):
+        return ""
+    return (
+        " Correlations and tests are those of innovations, each measurement against its prediction from those "
+        "before: a curve that free functions bend leaves less than the noise, and correlated."
     )
-    _add_correlations(page, subject, checks)
 
 
 def _add_correlations(page: Page, subject: Subject, checks: Sequence[Check]) -> None:
@@ -179,7 +188,7 @@ def _chance(value: float) -> str:
     return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}" if value > 1e-12 else "< 1e-12"
 
 
-def _panels(subject: Subject, residuals: Sequence[Residuals]) -> list[Panel]:
+def _panels(subject: Subject, residuals: Sequence[_Residuals]) -> list[Panel]:
     """Return one panel of residuals over time for each observable."""
     panels = []
     for item in residuals:
