@@ -104,7 +104,7 @@ def reference_evidence(name: str, data: DenseData, hyper: Hyperparameters) -> An
     z = mpmath.lu_solve(L, residual)
     half_log = sum(mpmath.log(L[k, k]) for k in range(size))
     scaled = -(z.T * z)[0] / 2 - half_log - size * mpmath.log(2 * mpmath.pi) / 2
-    return scaled - sum(len(v) * mpmath.log(s) for v, s in zip(data.values, scales, strict=True))
+    return scaled - sum(len(i) * mpmath.log(s) for i, s in zip(data.index, scales, strict=True))
 
 
 def number_of(element: Any, leading: Any, system: Any, number: Any) -> Any:
@@ -139,8 +139,8 @@ def reference_residual(data: DenseData, hyper: Hyperparameters) -> list[float]:
     rows = data.observables.evaluate(hyper.theta)
     means, _ = data.observables.means(rows, data.times)
     return [
-        float(v / s - m[i])
-        for values, s, m, index in zip(data.values, data.observables.units.scales, means, data.index, strict=True)
+        float(v - m[i])
+        for values, m, index in zip(np.split(data.values, data.edges[1:-1]), means, data.index, strict=True)
         for v, i in zip(values, index, strict=True)
     ]
 

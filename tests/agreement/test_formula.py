@@ -25,7 +25,7 @@ def test_the_formula_is_the_prior(name: str, latent: str) -> None:
     state = factorize(data, hyper)
     assert state is not None
     K = assemble(data, state.stacks, state.prepared)
-    units, count, n = data.prior.units, len(data.values), len(data.times)
+    units, count, n = data.prior.units, len(data.index), len(data.times)
     scales = np.repeat(units.scales, n)
     K = ((np.tril(K) + np.tril(K, -1).T) * np.outer(scales, scales)).reshape(count, n, count, n)
     times = data.times

@@ -38,7 +38,7 @@ def textbook(name: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     assert wide is not None
     K = assemble(joint, wide.stacks, wide.prepared)
     K = np.tril(K) + np.tril(K, -1).T
-    n, total, count = len(data.times), len(both), len(data.values)
+    n, total, count = len(data.times), len(both), len(data.index)
     old = np.concatenate([np.arange(n) + o * total for o in range(count)])
     fresh = np.concatenate([np.arange(n, total) + o * total for o in range(count)])
     noise = data.noise.variance(hyper.noise)

@@ -48,7 +48,7 @@ def both_engines(name: str, lengthscale: float, **options: Any) -> tuple[Any, De
     """Return a model, both engines on the same data, and hyperparameters whose largest channel is that of the data."""
     reader, data, _, hyper = make_case(name, count=25, lengthscale=lengthscale, missing=True, **options)
     rows = data.observables.evaluate(hyper.theta)
-    total = np.zeros(len(data.values))
+    total = np.zeros(len(data.index))
     for number, latent in enumerate(data.latents):
         total += free_variance(latent, rows.free[:, number], lengthscale, float(hyper.deviations[number]))
     hyper = replace(hyper, deviations=hyper.deviations / np.sqrt(max(total.max(), 1e-300)))

@@ -101,8 +101,14 @@ def prior_of(
 def series_of(data: DenseData) -> list[Series]:
     """Return the data as measurements whose noise is learned."""
     names = data.prior.noise.observables
-    parts = zip(names, data.index, data.values, strict=True)
+    parts = zip(names, data.index, values_of(data), strict=True)
     return [Series(name, data.times[i], v, np.full(len(v), np.nan)) for name, i, v in parts]
+
+
+def values_of(data: DenseData) -> list[Array]:
+    """Return the measurements of each observable in the user's units."""
+    parts = np.split(data.values, data.edges[1:-1])
+    return [part * scale for part, scale in zip(parts, data.prior.units.scales, strict=True)]
 
 
 def gradient_vector(evidence: Evidence) -> Array:

@@ -21,7 +21,7 @@ from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Case
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.hyperparameters import Hyperparameters
-from tests.inference.fitted import make_case, prior_of, series_of, system_of
+from tests.inference.fitted import make_case, prior_of, series_of, system_of, values_of
 
 Array = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ def test_powers_are_mean_squares(kind: str, name: str) -> None:
     target, modes = engine.powers(coefficients)
     scales = observables.units.scales
     means = particular_at(system_of(name)[0], hyper.theta, data.times)
-    expected = [np.mean(((y - m) / s) ** 2) for y, m, s in zip(data.values, means, scales, strict=True)]
+    expected = [np.mean(((y - m) / s) ** 2) for y, m, s in zip(values_of(data), means, scales, strict=True)]
     np.testing.assert_allclose(target, expected, rtol=1e-10)
     basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
     assert len(modes) == sum(group.size for group in data.groups)

@@ -10,7 +10,7 @@ import pytest
 import lodekit as lk
 from lodekit.inference.dense.evidence import evaluate, factorize
 from lodekit.inference.dense.stacks import assemble
-from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table
+from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table, values_of
 
 torch = pytest.importorskip("torch")
 gpytorch = pytest.importorskip("gpytorch")
@@ -47,7 +47,7 @@ def native_covariance(data: Any, hyper: Any) -> Any:
     assert state is not None
     K = assemble(data, state.stacks, state.prepared)
     K = np.tril(K) + np.tril(K, -1).T
-    count, n = len(data.values), len(data.times)
+    count, n = len(data.index), len(data.times)
     scales = np.repeat(data.prior.units.scales, n)
     return (K * np.outer(scales, scales)).reshape(count, n, count, n).transpose(1, 0, 3, 2).reshape(n * count, -1)
 
@@ -65,7 +65,7 @@ def test_covariance_is_that_of_the_native_engine(name: str) -> None:
             kernel(times, diag=True).detach().numpy(), np.diag(expected), rtol=0, atol=1e-9 * scale
         )
         part = kernel(times[:3], times[2:]).to_dense().detach().numpy()
-        width = len(data.values)
+        width = len(data.index)
         np.testing.assert_allclose(part, expected[: 3 * width, 2 * width :], rtol=0, atol=1e-9 * scale)
 
 
@@ -73,9 +73,9 @@ def test_covariance_is_that_of_the_native_engine(name: str) -> None:
 def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None:
     _, data, hyper, kernel = make_kernel(name)
     times = torch.as_tensor(data.times)[:, None]
-    table = torch.as_tensor(np.stack(data.values, axis=1))
+    table = torch.as_tensor(np.stack(values_of(data), axis=1))
     likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
-        num_tasks=len(data.values), rank=0, has_task_noise=False
+        num_tasks=len(data.index), rank=0, has_task_noise=False
     ).double()
     likelihood.noise = torch.tensor(float(hyper.noise[0]) ** 2, dtype=torch.float64)
     units = data.prior.units

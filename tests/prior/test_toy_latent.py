@@ -24,7 +24,7 @@ from lodekit.prior.densities import prior_density
 from lodekit.prior.draws import draw_latent
 from lodekit.prior.families import Family, read_latent, registered
 from lodekit.prior.latents import Latent, ProcessStates, SquaredExponential
-from tests.inference.fitted import gradient_vector, make_case, series_of, shifted
+from tests.inference.fitted import gradient_vector, make_case, series_of, shifted, values_of
 
 Array = NDArray[np.float64]
 SMOOTH = SquaredExponential()
@@ -167,7 +167,7 @@ def test_the_kernel_for_gpytorch_knows_it(name: str) -> None:
     K = kernel(torch.as_tensor(data.times)[:, None]).to_dense().detach().numpy()
     K = K + float(hyper.noise[0]) ** 2 * np.eye(len(K))
     means, _ = data.observables.means(data.observables.evaluate(hyper.theta), data.times)
-    y = (np.stack(data.values, axis=1) - np.stack(means, axis=1) * units.scales).ravel()
+    y = (np.stack(values_of(data), axis=1) - np.stack(means, axis=1) * units.scales).ravel()
     expected = -0.5 * y @ np.linalg.solve(K, y) - 0.5 * np.linalg.slogdet(K)[1] - 0.5 * len(y) * np.log(2.0 * np.pi)
     assert DenseEngine(data).value(hyper) == pytest.approx(expected, rel=1e-8)
 

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+#: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
+CROSSOVER = 200
+#: Why engines without states refuse disturbances.
+DISTURBED = "disturbances are processes with states; use engine='markov'"
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ class Engine(Protocol):
 
     @property
     def limits(self) -> SearchLimits:
-        """How far a search may take lengthscales."""
+        """How far a search may take lengthscales and deviations."""
 
     @property
     def is_threaded(self) -> bool:
@@ -242,12 +246,6 @@ class Case:
     averaged: bool = False
     disturbed: bool = False
     on_disk: bool = False
-
-
-#: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
-CROSSOVER = 200
-#: Why engines without states refuse disturbances.
-DISTURBED = "disturbances are processes with states; use engine='markov'"
 
 
 class Kind(Protocol):

@@ -1,4 +1,4 @@
-"""Measurements in memory with their prior, as engines that go through them time by time see them."""
+"""Measurements in memory with their prior: all different times, and which observable was measured at which."""
 
 from __future__ import annotations
 

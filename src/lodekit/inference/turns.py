@@ -34,7 +34,9 @@ class Turns(Protocol):
         """The deviation of each from that prediction, in the user's units, shape (m,)."""
 
     def predict(self, places: Numbers, known: Numbers) -> tuple[Array, Array]:
-        """Return some minus their predictions from the first ones, and the deviations of that, in the user's units.
+        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+
+        Both in the user's units, shape (k,).
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ def prior_sizes(data: DenseData, hyper: Hyperparameters, coefficients: Coefficie
     basis : list of arrays, shape (n, r)
         Basis functions of the modes for each observable, at all times.
     """
-    free = np.zeros(len(data.values))
+    free = np.zeros(len(data.index))
     for number, latent in enumerate(data.latents):
         own = np.abs(coefficients.free[:, number])
         # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.

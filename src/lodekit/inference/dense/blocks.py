@@ -41,7 +41,7 @@ def take_blocks(data: DenseData, G: Array) -> Array:
     data : DenseData
     G : array
     """
-    edges, count, n = data.edges, len(data.values), len(data.times)
+    edges, count, n = data.edges, len(data.index), len(data.times)
     if data.is_full:
         # G is symmetric, and its transpose lies in the order that is cheap to take apart.
         return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.contradictions import check_exact_values
-from lodekit.data.noise import MeasurementNoise
 from lodekit.data.observations import Series
 from lodekit.errors import LodekitError
+from lodekit.inference.measured import Measured
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.lags import LagCovariance, Lags
 from lodekit.prior.latents import Latent
 from lodekit.prior.modes import ModeGroup
-from lodekit.prior.observables import Observables
 from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
 
@@ -31,31 +31,14 @@ Design = tuple[Coefficients, tuple[list[Array], list[Array]], tuple[list[Array],
 
 
 @dataclass(frozen=True)
-class DenseData:
+class DenseData(Measured):
     """Measurements in memory with their prior, as the dense engine sees them.
 
-    Parameters
-    ----------
-    prior : Prior
-        Of the measured observables.
-    times : array, shape (n,)
-        All different times, in the user's units, ascending.
-    index : list of int arrays
-        For each observable, which times it was measured at; repeated measurements repeat an index.
-    values : list of arrays
-        For each observable, its measurements in the user's units.
-    noise : MeasurementNoise
-        Of all measurements, observable after observable.
+    `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `Measured`.
     """
 
-    prior: Prior
-    times: Array
-    index: list[NDArray[np.intp]]
-    values: list[Array]
-    noise: MeasurementNoise
-
     @classmethod
-    def of(cls, prior: Prior, series: Sequence[Series]) -> DenseData:
+    def of(cls, prior: Prior, series: Sequence[Series]) -> Self:
         """Return measurements in memory with their prior.
 
         Parameters
@@ -68,14 +51,7 @@ class DenseData:
         if prior.disturbances:
             raise LodekitError("a matrix has no disturbances, which are processes with states; use engine='markov'")
         check_exact_values(series)
-        times = np.unique(np.concatenate([item.times for item in series]))
-        index = [np.searchsorted(times, item.times) for item in series]
-        return cls(prior, times, index, [item.values for item in series], MeasurementNoise.of(prior.noise, series))
-
-    @property
-    def observables(self) -> Observables:
-        """The measured observables, compiled and scaled."""
-        return self.prior.observables
+        return super().of(prior, series)
 
     @property
     def latents(self) -> tuple[Latent, ...]:
@@ -87,18 +63,13 @@ class DenseData:
         """The groups of basis functions of the modes that share a variance."""
         return self.prior.groups
 
-    @cached_property
-    def edges(self) -> NDArray[np.intp]:
-        """Where the measurements of each observable begin among all, and the end."""
-        return np.concatenate([[0], np.cumsum([len(values) for values in self.values])]).astype(np.intp)
-
     def pick(self, parts: Sequence[Array]) -> Array:
         """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
         return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
 
     def place(self, values: Array) -> Array:
         """Return values of all measurements, (m, s), added up at the times of each observable: shape (o, n, s)."""
-        found = np.zeros((len(self.values), len(self.times), values.shape[1]))
+        found = np.zeros((len(self.index), len(self.times), values.shape[1]))
         for o, index in enumerate(self.index):
             np.add.at(found[o], index, values[self.edges[o] : self.edges[o + 1]])
         return found
@@ -108,11 +79,6 @@ class DenseData:
         """Whether every observable was measured exactly once at every time."""
         every = np.arange(len(self.times))
         return all(np.array_equal(index, every) for index in self.index)
-
-    @cached_property
-    def scaled_times(self) -> Array:
-        """All different times, scaled."""
-        return self.observables.units.scaled_times(self.times)
 
     @cached_property
     def lag(self) -> Array:
@@ -165,16 +131,6 @@ class DenseData:
     def _kept_channels(self) -> dict[str, tuple[bytes, Coefficients]]:
         return {}
 
-    @cached_property
-    def scaled_values(self) -> Array:
-        """All measurements, scaled, observable after observable."""
-        return np.concatenate([v / s for v, s in zip(self.values, self.observables.units.scales, strict=True)])
-
-    @property
-    def size(self) -> int:
-        """The number of measurements."""
-        return sum(len(values) for values in self.values)
-
     def design(self, theta: Array, *, slopes: bool) -> Design:
         """Return coefficients, basis functions of the modes, and means at all times, scaled, with derivatives.
 
@@ -198,8 +154,3 @@ class DenseData:
     @cached_property
     def _kept(self) -> dict[str, tuple[tuple[bytes, bool], Design]]:
         return {}
-
-    @cached_property
-    def log_jacobian(self) -> float:
-        """The number that is added to a log density in scaled units to have it in the user's."""
-        return self.observables.units.log_jacobian([len(values) for values in self.values])

@@ -71,7 +71,7 @@ class _State:
         # Not `assemble`, which wants all derivatives in memory at once.
         import torch
 
-        data, edges, count = self.data, self.data.edges, len(self.data.values)
+        data, edges, count = self.data, self.data.edges, len(self.data.index)
         K = torch.zeros((data.size, data.size), dtype=torch.float64, device=self.device)
         for number in range(len(data.latents)):
             for m, stack in enumerate(_stacks(data, self.hyper, number, self.prepared.order, self.device)):
@@ -261,7 +261,7 @@ def _turn_into_G(state: _State, G: Any, alpha: Any) -> tuple[Array, Array]:
     """
     import torch
 
-    edges, count = state.data.edges, len(state.data.values)
+    edges, count = state.data.edges, len(state.data.index)
     basis = torch.as_tensor(state.stacked_basis, device=state.device)
     on_modes = torch.zeros_like(basis)
     for i in range(count):
@@ -287,7 +287,7 @@ def _contract(state: _State, G: Any, number: int) -> tuple[Array, Array]:
     import torch
 
     data, device, edges = state.data, state.device, state.data.edges
-    latent, count = data.latents[number], len(data.values)
+    latent, count = data.latents[number], len(data.index)
     times = torch.as_tensor(data.scaled_times, device=device) / float(state.hyper.lengthscales[number])
     S = np.zeros((count, count, state.prepared.order + 1 + latent.extra))
     on_lag = np.zeros_like(S)

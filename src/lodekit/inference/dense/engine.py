@@ -122,7 +122,7 @@ class DenseEngine:
         """
         data, observables = self.data, self.data.observables
         means, _ = observables.means(coefficients, data.times, slopes=False)
-        rest = np.split(data.scaled_values - data.pick(means), data.edges[1:-1])
+        rest = np.split(data.values - data.pick(means), data.edges[1:-1])
         basis, _ = observables.mode_basis(coefficients, data.groups, data.scaled_times, slopes=False)
         measured = [part[index] if len(index) else part for part, index in zip(basis, data.index, strict=True)]
         power = np.mean([np.mean(part**2, axis=0) for part in measured], axis=0) if data.groups else np.zeros(0)

@@ -109,7 +109,7 @@ def prepare(data: DenseData, hyper: Hyperparameters, *, slopes: bool) -> Prepare
         latent.check_order(2 * (found.free.shape[-1] - 1))
         own = found.free[:, number]
         weights.append(pair_coefficients(np, own, own, hyper.lengthscales[number], hyper.deviations[number]))
-    residual = data.scaled_values
+    residual = data.values
     if data.observables.has_mean:
         residual = residual - data.pick(means)
     noise = data.noise.variance(hyper.noise)

@@ -59,7 +59,9 @@ class DenseTurns:
         return float(later @ self.innovations[known : place + 1]), float(np.sqrt(later @ later))
 
     def predict(self, places: NDArray[np.intp], known: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return some minus their predictions from the first ones, and the deviations of these, shape (k,) each.
+        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+
+        Both in the user's units, shape (k,).
 
         Parameters
         ----------

@@ -88,7 +88,7 @@ class DensePosterior:
                 state.coefficients.windows,
             )
             for k, latent in enumerate(data.latents)
-        ) + np.zeros(len(data.values))
+        ) + np.zeros(len(data.index))
         by_modes = [np.sum(part**2 * self.mode_variance(), axis=1) for part in state.basis]
         deviations = np.sqrt(data.pick([own + modes for own, modes in zip(free, by_modes, strict=True)]))
         size = float(np.abs(state.residual).max(initial=0.0))
@@ -109,7 +109,7 @@ class DensePosterior:
             mean = self.mean(data.observables, data.times)
         met = data.pick(list(mean.T))
         times = data.times[np.concatenate(data.index)[exact]]
-        check_missed(times, met[exact] - data.scaled_values[exact])
+        check_missed(times, met[exact] - data.values[exact])
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
@@ -234,7 +234,7 @@ class DensePosterior:
                             stack[place, a] += deviation**2 * ell ** (-(a + b)) * (h[a + b] @ folded)
             stacks.append(stack)
         weights = np.zeros((len(self.mode_variance()), alpha.shape[1]))
-        for o in range(len(data.values)):
+        for o in range(len(data.index)):
             weights += self.state.basis[o].T @ scattered[o]
         return Paths(stacks, self.mode_variance()[:, None] * weights)
 

@@ -151,7 +151,7 @@ def assemble(data: DenseData, stacks: Sequence[Stack], prepared: Prepared, block
         The covariance over all pairs of times without the modes, where there are no stacks.
     """
     weights, basis, variance = prepared.weights, prepared.basis, prepared.mode_variance
-    edges, count, n = data.edges, len(data.values), len(data.times)
+    edges, count, n = data.edges, len(data.index), len(data.times)
     plain = [stack for stack in stacks if not isinstance(stack, PairStacks)]
     if data.is_full and len(plain) == len(stacks):
         total = np.zeros((count * count, n * n)) if blocks is None else blocks
@@ -196,7 +196,7 @@ def contract(data: DenseData, stack: Stack, blocks: Array, number: int, lengthsc
     lengthscale : float
         Its own.
     """
-    count, latent = len(data.values), data.latents[number]
+    count, latent = len(data.index), data.latents[number]
     if isinstance(stack, PairStacks):
         S, lagged = stack.contract(blocks)
         return S, latent.tilt(S, lagged)

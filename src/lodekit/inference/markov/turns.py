@@ -95,7 +95,9 @@ class MarkovTurns:
         return np.asarray(self._both[1] * self.scales)
 
     def predict(self, places: Numbers, known: Numbers) -> tuple[Array, Array]:
-        """Return some minus their predictions from the first ones, and the deviations of that, in the user's units.
+        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+
+        Both in the user's units, shape (k,).
 
         Parameters
         ----------
