@@ -149,6 +149,7 @@ def test_of_several_records_each_can_be_shown(visitor: Visitor) -> None:
     expect(visitor.page.locator("svg.lk-curves")).to_have_attribute(
         "aria-label", re.compile("over the measurements, at")
     )
+    visitor.sees("A validation needs a file with one record.")
     visitor.choose("Which of the 2 records", "2")
     expect(visitor.page.locator("svg.lk-curves")).to_have_attribute("aria-label", re.compile("of record 2"))
 

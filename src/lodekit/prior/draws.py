@@ -172,7 +172,8 @@ def _draw_waves(
     count = int(np.ceil(band / ell / step)) + 1
     if count > _MOST_WAVES:
         raise LodekitError(
-            "samples so far from the data need too many waves; expected times within a few thousand lengthscales"
+            "samples over so many lengthscales need too many waves; expected times within a few thousand lengthscales "
+            "of each other, and of the data where there are some"
         )
     frequencies: Array = step * np.arange(count, dtype=float)
     density = latent.density(frequencies, ell) / (2.0 * np.pi) * step

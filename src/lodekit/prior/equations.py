@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,16 +70,23 @@ class EquationTerms:
         """
         return self._sums(theta, times, values)[1]
 
-    def _sums(self, theta: Array, times: Array, values: Array) -> tuple[Array, Array]:
+    @cached_property
+    def _tables(self) -> tuple[ScalarTable, SignalTable]:
+        """The coefficients and the right sides: made once, and asked at the parameters of each of many curves."""
         ring = self.system.operator.ring
-        coefficients, _ = ScalarTable(ring, [value for *_, value in self.terms]).evaluate(theta)
+        return ScalarTable(ring, [value for *_, value in self.terms]), SignalTable(ring, self.system.forcing)
+
+    def _sums(self, theta: Array, times: Array, values: Array) -> tuple[Array, Array]:
+        """Return ``A(d) f - b`` and the sum of the sizes of its terms, both of shape (s, n, equations)."""
+        table, sides = self._tables
+        coefficients, _ = table.evaluate(theta)
         total = np.zeros((*values.shape[:2], len(self.system.equations)))
         size = np.zeros_like(total)
         for (equation, position, _), coefficient in zip(self.terms, coefficients, strict=True):
             part = coefficient * values[:, :, position]
             total[:, :, equation] += part
             size[:, :, equation] += np.abs(part)
-        for equation, side in enumerate(SignalTable(ring, self.system.forcing).evaluate(theta, times)):
+        for equation, side in enumerate(sides.evaluate(theta, times)):
             total[:, :, equation] -= side
             size[:, :, equation] += np.abs(side)
         return total, size

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import erf, eval_hermitenorm, factorial2, gammainccinv
 
 from lodekit.errors import LodekitError
+from lodekit.wording import count
 
 __all__ = ["CHANNEL_LATENT", "SMOOTHEST", "Latent", "Matern", "ProcessStates", "SquaredExponential"]
 
@@ -281,8 +282,8 @@ class Matern:
         if order > 2 * self.p:
             needed = (order + 1) // 2
             raise LodekitError(
-                f"{self.name} is too rough: the observables need {needed} derivatives of a free function, so use "
-                f"matern-{2 * needed + 1}/2 or smoother, or latent='se'"
+                f"{self.name} is too rough: the observables need {count(needed, 'derivative')} of a free function, so "
+                f"use matern-{2 * needed + 1}/2 or smoother, or latent='se'"
             )
 
     def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:

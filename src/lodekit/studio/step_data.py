@@ -131,7 +131,12 @@ def _draw(desk: Desk, recording: Recording) -> None:
         time_unit=recording.time_unit,
         origin=recording.origin,
     )
-    brush = st.segmented_control("Drag over the plot to mark a window for", _BRUSHES, default=_BRUSHES[0], key="brush")
+    brush = _BRUSHES[0]
+    if len(recording.records) < 2:
+        label = "Drag over the plot to mark a window for"
+        brush = st.segmented_control(label, _BRUSHES, default=brush, key="brush") or brush
+    else:
+        st.caption("Drag over the plot to mark a window for the fit. A validation needs a file with one record.")
     words = f"The record: {len(points)} columns from t = {span[0]:.6g} to {span[1]:.6g}. " + "; ".join(
         titles[column] for column in points
     )
@@ -165,25 +170,27 @@ def _choose_record(desk: Desk, recording: Recording) -> str:
 
 
 def _windows(desk: Desk, recording: Recording, fitted: tuple[float, float]) -> None:
-    """Show the windows as numbers, for keyboards, and buttons for the usual choices."""
-    own, span = desk.session, recording.window
+    """Show the windows as numbers, for keyboards, and buttons for the usual choices; one record can be validated on."""
+    own, span, is_one = desk.session, recording.window, len(recording.records) < 2
     key = f"{own.revision}-{own.window}-{own.held_out}"
     all_of_it, split, one, two, three, four = st.columns([3, 4, 2, 2, 2, 2], vertical_alignment="bottom")
     if all_of_it.button("Fit to all of it", key="fit-all", width="stretch"):
         desk.change(window=(None, None), held_out=None)
         st.rerun()
-    if split.button("Keep the last 30 % for validation", key="split", width="stretch"):
+    if is_one and split.button("Keep the last 30 % for validation", key="split", width="stretch"):
         edge = span[0] + 0.7 * (span[1] - span[0])
         desk.change(window=(None, edge), held_out=(edge, span[1]))
         st.rerun()
     first = one.number_input("Fit from", value=fitted[0], format="%.6g", key=f"from-{key}")
     last = two.number_input("Fit to", value=fitted[1], format="%.6g", key=f"to-{key}")
-    held = own.held_out or (span[1], span[1])
-    begin = three.number_input("Validate from", value=held[0], format="%.6g", key=f"hold-from-{key}")
-    end = four.number_input("Validate to", value=held[1], format="%.6g", key=f"hold-to-{key}")
     if (first, last) != fitted:
         desk.mark(first, last, for_validation=False)
         st.rerun()
+    if not is_one:
+        return
+    held = own.held_out or (span[1], span[1])
+    begin = three.number_input("Validate from", value=held[0], format="%.6g", key=f"hold-from-{key}")
+    end = four.number_input("Validate to", value=held[1], format="%.6g", key=f"hold-to-{key}")
     if (begin, end) != held:
         desk.mark(begin, end, for_validation=True)
         st.rerun()

@@ -14,6 +14,7 @@ from lodekit.studio.desk import Desk
 from lodekit.studio.fits import begin_free, collect, read_fit, try_fit
 from lodekit.studio.frame import heading, notice, show, show_table
 from lodekit.studio.session import LATENTS, NOISES, PRIORS
+from lodekit.wording import sentence
 
 __all__ = ["list_parameters", "show_fit"]
 
@@ -210,7 +211,7 @@ def _show_numbers(desk: Desk, found: Mapping[str, Any]) -> None:
 
 
 def _show_verdicts(found: Mapping[str, Any]) -> None:
-    sentences = [f"{own['verdict'][:1].upper()}{own['verdict'][1:]}." for own in found["residuals"].values()]
+    sentences = [sentence(own["verdict"]) for own in found["residuals"].values()]
     if sentences:
         notice(sentences, "good" if found["independent"] else "warning")
     own = found["certificate"]
@@ -239,7 +240,7 @@ def _show_free(desk: Desk, name: str) -> None:
             st.rerun()
         return
     if "trouble" in found:
-        notice(f"Without the equations: {found['trouble'].rstrip('.')}.")
+        notice(sentence(f"without the equations: {found['trouble']}"))
         return
     text = (
         f"Without the equations, a Gaussian process on each channel leaves over up to {found['violation']:.2g} of the "
@@ -256,7 +257,7 @@ def _show_validation(found: Mapping[str, Any], name: str) -> None:
         return
     left, right = st.columns([6, 7], gap="large")
     with left:
-        notice([f"{text[:1].upper()}{text[1:]}." for text in found["verdict"]])
+        notice([sentence(text) for text in found["verdict"]])
         lines = []
         for channel, own in found["channels"].items():
             percent = own["fit_percent"]

@@ -13,6 +13,7 @@ from lodekit.studio.editor import draw_html, edit_equations
 from lodekit.studio.frame import heading, notice, show_table
 from lodekit.studio.values import Outline
 from lodekit.studio.words import Analysis
+from lodekit.wording import count, sentence
 
 __all__ = ["show_system"]
 
@@ -88,11 +89,11 @@ def _explain(system: Outline, analysis: Analysis, taken: tuple[str, ...]) -> Non
     word = "controllable" if analysis.is_controllable else "not controllable"
     kind = "" if analysis.is_controllable else "warning"
     free = analysis.free_functions
-    count = f"{free} free function{'s' * (free != 1)}" if free else "nothing free"
+    freedom = count(free, "free function") if free else "nothing free"
     badge = f'<span class="lk-badge {kind}">{word}</span>' if free else ""
     listed = "".join(f"<li>{escape(text)}</li>" for text in (*analysis.sentences, *analysis.notes))
     words = f'<div class="lk-note" role="status"><ul>{listed}</ul></div>'
-    draw_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{count}</span></p>{words}', "analysis")
+    draw_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{freedom}</span></p>{words}', "analysis")
     if taken:
         st.caption(f"Taken for parameters: {', '.join(taken)}. Channels: {', '.join(system.channels)}.")
 
@@ -126,7 +127,7 @@ def _show_plane(desk: Desk, analysis: Analysis) -> None:
     try:
         poles, fixed = desk.exponents(known)
     except LodekitError as problem:
-        st.caption(f"Exponents are not determined here: {desk.say(problem)}.")
+        st.caption(sentence(f"exponents are not determined here: {desk.say(problem)}"))
         return
     if not poles and not fixed:
         return
