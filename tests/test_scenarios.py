@@ -128,6 +128,7 @@ def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: 
         ((inputs, "--noise", "0.1"), "expected no --noise"),
         ((inputs, "--from", "70", "--to", "60"), "expected --from before --to"),
         ((inputs, "--record", "b.csv"), "expected one of the records"),
+        ((inputs, "--start", "middle"), "expected --start rest, begin or end"),
     ):
         result = run("simulate", model, *arguments)
         assert (result.returncode, text in result.stderr) == (2, True), result.stderr

@@ -225,6 +225,8 @@ def _respond(
     gp = read_model(model)
     if state in ("begin", "end") and record is None and len(gp.records_) > 1:
         raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has a state of its own")
+    if "=" not in state and state not in ("rest", "begin", "end"):
+        raise LodekitError(f"expected --start rest, begin or end, or values such as --start y=20, got {state!r}")
     start: str | dict[str, float] = read_numbers([state], "--start") if "=" in state else state
     signals = read_inputs(gp, path)
     if first is None and last is None:
