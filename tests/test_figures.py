@@ -284,6 +284,7 @@ def test_a_model_without_data_shows_nothing(name: str) -> None:
         ("plot_parameters", {"names": 5}, "expected parameters as a text or a list of texts, got 5"),
         ("plot_parameters", {"names": ["a", "z"]}, "unknown parameter 'z'; expected some of: a, b"),
         ("plot_parameters", {"others": "free"}, "others as one of"),
+        ("plot_parameters", {"others": ["fixed"]}, "others as one of"),
         ("plot_parameters", {"points": 2}, "at least 5 points"),
         ("plot_parameters", {"truth": {"a": "three"}}, "names to numbers"),
         ("plot_parameters", {"truth": [3]}, "names to numbers"),

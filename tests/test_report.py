@@ -222,6 +222,26 @@ def test_bad_spans_are_refused(heating: lk.LODEGP, span: Any) -> None:
         make_report(heating, span=span)
 
 
+def test_title_and_units_are_those_of_the_labels_unless_others_are_given(heating: lk.LODEGP) -> None:
+    labelled = lk.LODEGP.from_fit(heating.fit_).label(title="Warm", units=UNITS)
+    assert make_report(labelled) == make_report(heating, title="Warm", units=UNITS)
+    assert make_report(labelled, title="Hot", units={}) == make_report(heating, title="Hot")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"units": ["s"]}, "expected units as a dict"),
+        ({"truth": [3.0]}, "expected truth as a dict"),
+        ({"truth": {"a": "three"}}, "expected truth as a dict"),
+        ({"truth": {"f1": lambda times: times[:3]}}, "expected the truth of f1 as a function"),
+    ],
+)
+def test_nonsense_is_answered_in_words(heating: lk.LODEGP, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        make_report(heating, **arguments)
+
+
 def test_models_without_data_are_refused() -> None:
     with pytest.raises(lk.LodekitError, match="not been fitted"):
         make_report(lk.LODEGP(lk.catalog.heating().system))

@@ -138,6 +138,8 @@ def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=[0.1, 0.1]), "one noise_std for f1"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=np.ones((25, 1))), "noise_std of shape"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=-1), "zero or more"),
+        (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table, noise_std=[[1.0], [2.0, 3.0]]), "different lengths"),
+        (lambda: lk.LODEGP(HEATING.system).fit([(TIMES, table)] * 2, noise_std=[[1.0], [2.0, 3.0]]), "noise_std"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table.astype("datetime64[s]")), "got dates"),
         (lambda: heated.predict(TIMES.astype("datetime64[s]")), "times as numbers, like those of the fit, got dates"),
         (lambda: lk.LODEGP(HEATING.system).fit(TIMES, table + 1j), "complex"),
@@ -149,6 +151,8 @@ def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
         (lambda: lk.LODEGP(HEATING.system, engine="fast").fit(TIMES, table), "engine='auto'"),
         (lambda: lk.Observations([3]), "record 1"),  # type: ignore[list-item]
         (lambda: lk.Observations(None), "expected records"),  # type: ignore[arg-type]
+        (lambda: lk.Observations(np.array(3.0)), "expected records"),
+        (lambda: lk.Statistics.empty("a", 1.0), "window of time as two numbers"),  # type: ignore[arg-type]
         (lambda: heated.predict(TIMES, 5), "observable as text"),  # type: ignore[arg-type]
         (lambda: heated.predict(TIMES, []), "at least one observable"),
         (lambda: heated.log_evidence({"a": np.nan}), "finite number"),

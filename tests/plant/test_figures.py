@@ -66,6 +66,8 @@ def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
         gp.plot_bode("y", "y")
     with pytest.raises(lk.LodekitError, match="expected channels that respond as a text or a list of texts, got 5"):
         gp.plot_step(5)  # type: ignore[arg-type]
+    with pytest.raises(lk.LodekitError, match="expected an input to which channels respond, got none"):
+        gp.plot_step(inputs=[])
 
 
 def test_few_residuals_are_drawn_without_tests() -> None:

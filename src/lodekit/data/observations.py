@@ -180,9 +180,11 @@ class Observations:
     def __init__(self, records: Iterable[Sequence[Any]] = ()) -> None:
         self._series: tuple[Series, ...] = ()
         grouped: dict[str, list[tuple[float, float, float]]] = {}
-        if not isinstance(records, Iterable):
-            raise DataError(f"expected records (time, observable, value), got {type(records).__name__}")
-        for number, record in enumerate(records, 1):
+        try:
+            given = iter(records)
+        except TypeError:
+            raise DataError(f"expected records (time, observable, value), got {type(records).__name__}") from None
+        for number, record in enumerate(given, 1):
             fields = tuple(record) if isinstance(record, Sequence) else (record,)
             if len(fields) not in (3, 4) or not isinstance(fields[1], str):
                 raise DataError(f"record {number}: expected (time, observable, value) or with a std, got {fields!r}")
@@ -325,24 +327,32 @@ def read_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any = 
     else:
         times = _numbers("t", t)
         columns = _columns(channels, Y)
+        noise = _noise_of(noise_std, list(columns), len(times))
         found = Observations()
-        for number, (name, values) in enumerate(columns.items()):
-            if isinstance(noise_std, Mapping):
-                std = noise_std.get(name)
-            elif noise_std is not None and np.ndim(noise_std) == 2:
-                if np.shape(noise_std) != (len(times), len(columns)):
-                    shape = (len(times), len(columns))
-                    raise DataError(f"expected noise_std of shape {shape}, like Y, got {np.shape(noise_std)}")
-                std = read_numbers("noise_std", noise_std)[:, number]
-            else:
-                std = noise_std
-            found = found.add(times, name, values, std)
-        if isinstance(noise_std, Mapping) and set(noise_std) - set(columns):
-            unknown = ", ".join(sorted(set(noise_std) - set(columns)))
-            raise DataError(f"noise_std names {unknown}, which is not observed; expected some of {', '.join(columns)}")
+        for name, values in columns.items():
+            found = found.add(times, name, values, noise.get(name))
     if len(found) == 0:
         raise DataError("expected at least one measurement; every value is missing")
     return found
+
+
+def _noise_of(noise_std: Any, names: Sequence[str], count: int) -> Mapping[str, Any]:
+    """Return the known noise of observables that are measured at so many times; nothing where it is learned."""
+    if noise_std is None:
+        return {}
+    if isinstance(noise_std, Mapping):
+        if unknown := [str(name) for name in noise_std if name not in names]:
+            observed = ", ".join(map(str, names))
+            raise DataError(
+                f"noise_std names {', '.join(sorted(unknown))}, which is not observed; expected some of {observed}"
+            )
+        return noise_std
+    given = read_numbers("noise_std", noise_std)
+    if given.ndim != 2:
+        return dict.fromkeys(names, given)
+    if given.shape != (count, len(names)):
+        raise DataError(f"expected noise_std of shape {(count, len(names))}, like Y, got {given.shape}")
+    return dict(zip(names, given.T, strict=True))
 
 
 def _columns(channels: Sequence[str], Y: Any) -> dict[str, Any]:

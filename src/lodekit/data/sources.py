@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-
+from lodekit.arguments import read_numbers
 from lodekit.data.clock import Clock
 from lodekit.data.gathering import join_groups, read_records
 from lodekit.data.measurements import Measurements
@@ -134,7 +133,8 @@ def _read_list(items: Sequence[Any], noise_std: Any, request: Request) -> Source
         t, Y, *own = item if is_pair else (item, None)
         if own and noise_std is not None:
             raise DataError(f"record {number} has its own noise, (t, Y, noise_std); expected no noise_std for all then")
-        if noise_std is not None and not isinstance(noise_std, Mapping) and np.ndim(noise_std):
+        is_plain = noise_std is None or isinstance(noise_std, Mapping)
+        if not is_plain and read_numbers("noise_std", noise_std).size > 1:
             raise DataError("expected one noise_std for several records, or (t, Y, noise_std) for each, got an array")
         with naming(f"record {number}"):
             found = _read_arrays(t, Y, own[0] if own else noise_std, request)

@@ -124,7 +124,10 @@ class Statistics:
         start, stop : float
             The window, in the user's time.
         """
-        return cls(float(start), float(stop), {})
+        try:
+            return cls(float(start), float(stop), {})
+        except (TypeError, ValueError):
+            raise DataError(f"expected a window of time as two numbers, got {start!r} and {stop!r}") from None
 
     @classmethod
     def of(cls, start: float, stop: float, data: Observations | Iterable[Series], degree: int = DEGREE) -> Statistics:

@@ -230,6 +230,8 @@ def _read(
     if inputs is None and not fit.measurements.inputs and input is not None:
         inputs = [input]
     space = state_space(fit, inputs)
+    if not space.exact.channels:
+        raise LodekitError("expected an input to which channels respond, got none; say which channels are inputs")
     entry = space.exact.channels[0] if input is None else input
     if output is None:
         measured = [name for name in space.outputs if name in fit.measurements.names]

@@ -185,7 +185,7 @@ def _leaning_grid(fit: Fit, pair: Sequence[str], points: int) -> Array:
 
 
 def _check_search(others: str, points: int) -> None:
-    if others not in _OTHERS:
+    if not isinstance(others, str) or others not in _OTHERS:
         raise LodekitError(f"expected others as one of {', '.join(map(repr, _OTHERS))}, got {others!r}")
     check_count("points", points)
     if points < 5:

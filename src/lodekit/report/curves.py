@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
+from lodekit.errors import LodekitError
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, band_trace, stack
@@ -83,7 +84,10 @@ def _panel(subject: Subject, name: str, mean: Array, band: Array) -> Panel:
         traces.append(_points(subject, subject.series[name]))
     true = subject.truth.get(name)
     if callable(true):
-        values = np.broadcast_to(np.asarray(true(subject.times), dtype=float), subject.times.shape)
+        try:
+            values = np.broadcast_to(np.asarray(true(subject.times), dtype=float), subject.times.shape)
+        except (TypeError, ValueError) as problem:
+            raise LodekitError(f"expected the truth of {name} as a function of an array of times: {problem}") from None
         traces.append(
             {
                 "name": "truth",

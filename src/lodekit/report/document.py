@@ -8,6 +8,7 @@ from dataclasses import replace
 from lodekit.certificate.certify import Certificate
 from lodekit.certificate.sense import equations_with_values
 from lodekit.errors import AlgebraError, LodekitError
+from lodekit.figures.requests import read_units
 from lodekit.learning.diagnosis.residuals import FEW
 from lodekit.learning.estimates import NOT_IDENTIFIED, Estimate
 from lodekit.model import LODEGP
@@ -17,7 +18,7 @@ from lodekit.report.curves import add_curves
 from lodekit.report.plant import add_plant
 from lodekit.report.recipe import add_recipe
 from lodekit.report.residuals import add_residuals
-from lodekit.report.subject import Subject, Truth, read_span
+from lodekit.report.subject import Subject, Truth, read_span, read_truth
 from lodekit.rounding import digits, format_like, format_uncertain
 from lodekit.summary import shown_values
 from lodekit.system.dimensions import derive_units
@@ -51,9 +52,9 @@ def make_report(
     gp : LODEGP
         Fitted.
     title : str
-        Of the page; by default it names the data file.
+        Of the page; by default that of `label`, or one that names the data file.
     units : dict of str to str, optional
-        Units of channels, parameters and the time ``t``, by name.
+        Units of channels, parameters and the time ``t``, by name; those of `label` by default.
     source : str
         The name of the data file.
     command : str
@@ -77,9 +78,11 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
-    every = {**derive_units(gp.system, units or {}), **(units or {})}
-    subject = Subject(gp, every, source, dict(truth or {}), read_span(span, gp.fit_.setup.surroundings))
-    page = Page(title or (f"Fit to {source}" if source else "Fit of a linear ODE system"), _lead(subject))
+    known = read_units(gp.fit_, units)
+    every = {**derive_units(gp.system, known), **known}
+    subject = Subject(gp, every, str(source), read_truth(truth), read_span(span, gp.fit_.setup.surroundings))
+    named = f"Fit to {source}" if source else "Fit of a linear ODE system"
+    page = Page(title or gp.fit_.labels.title or named, _lead(subject))
     _add_warnings(page, subject)
     _add_result(page, subject, notes)
     _add_equations(page, subject)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ __all__ = [
     "Truth",
     "plain",
     "read_span",
+    "read_truth",
     "thin",
 ]
 
@@ -138,6 +140,22 @@ def read_span(span: Sequence[float] | None, surroundings: tuple[float, float]) -
     if not (math.isfinite(start) and math.isfinite(stop) and start < stop):
         raise LodekitError(f"expected span=(from, to) with from < to, got ({start:g}, {stop:g})")
     return start, stop
+
+
+def read_truth(truth: Truth | None) -> Truth:
+    """Return true values and functions by name; raise where they are something else.
+
+    Parameters
+    ----------
+    truth : dict of str to float or function, or None
+        What the user gave.
+    """
+    known = {} if truth is None else truth
+    if not isinstance(known, Mapping) or not all(callable(each) or isinstance(each, Real) for each in known.values()):
+        raise LodekitError(
+            f"expected truth as a dict of names to numbers (parameters) or functions of times (channels), got {truth!r}"
+        )
+    return dict(known)
 
 
 def plain(values: Array, places: int = 10) -> list[float]:
