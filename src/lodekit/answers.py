@@ -19,6 +19,7 @@ from lodekit.fitted import Fit
 from lodekit.prior.observables import Observables
 
 __all__ = [
+    "deliver_curves",
     "log_evidence",
     "predict",
     "read_observables",
@@ -96,12 +97,13 @@ def _predict(fit: Fit, t: ArrayLike, observable: Any, return_std: bool, return_c
     texts, single = read_observables(fit, observable)
     times, observables = fit.times(t), fit.observables(texts)
     if not len(times):
-        shape = (0,) if single else (0, len(texts))
-        return _deliver([np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)], times)
+        shape = 0, len(texts)
+        parts = [np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)]
+        return deliver_curves(parts, times, single=single)
     with np.errstate(all="ignore"):
         missed = np.array([fit.missed.get(text, 0.0) if uncertain else 0.0 for text in texts])
         parts = _moments(fit, observables, times, uncertain, return_std, return_cov, missed)
-    return _deliver([part[:, 0, :, 0] if part.ndim == 4 else part[:, 0] for part in parts] if single else parts, times)
+    return deliver_curves(parts, times, single=single)
 
 
 def _moments(
@@ -128,11 +130,20 @@ def _moments(
     return found
 
 
-def _deliver(found: Sequence[Array], times: Array) -> Any:
-    """Return what was asked for, one array or several; raise where it is not finite."""
+def deliver_curves(found: Sequence[Array], times: Array, *, single: bool) -> Any:
+    """Return what was asked for, one array or several; raise where it is not finite.
+
+    Parameters
+    ----------
+    found : sequence of arrays, shape (n, o) or, of covariances, (n, o, n, o)
+    times : array, shape (n,)
+    single : bool
+        Whether one observable was asked for as text: it has no axis of its own then.
+    """
     for part in found:
         check_finite(part, times)
-    return found[0] if len(found) == 1 else tuple(found)
+    shown = [(part[:, 0, :, 0] if part.ndim == 4 else part[:, 0]) if single else part for part in found]
+    return shown[0] if len(shown) == 1 else tuple(shown)
 
 
 def sample(

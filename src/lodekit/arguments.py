@@ -125,8 +125,7 @@ def check_finite(values: Array, times: Array) -> None:
     if np.isfinite(values).all():
         return
     bad = ~np.isfinite(values.reshape(len(times), -1)).all(axis=1)
-    if bad.any():
-        raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
+    raise DataError(f"the solution overflows at t = {times[bad][0]:g}; predict closer to the data")
 
 
 def read_times(t: ArrayLike) -> Array:

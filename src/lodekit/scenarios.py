@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.answers import read_observables
-from lodekit.arguments import check_finite, is_uncertain
+from lodekit.answers import deliver_curves, read_observables
+from lodekit.arguments import is_uncertain
 from lodekit.data.inputs import InputSignal
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
@@ -84,7 +84,7 @@ def simulate_inputs(
     texts, single = read_observables(fit, observable)
     times, uncertain = fit.times(t), is_uncertain(parameters)
     mean, variance = _simulate(fit, texts, times, _read_inputs(fit, inputs, times), start, uncertain=uncertain)
-    return _deliver([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
+    return deliver_curves([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
 
 
 def _starts_anew(start: object) -> bool:
@@ -94,14 +94,6 @@ def _starts_anew(start: object) -> bool:
     if not isinstance(start, str) or start not in _STARTS:
         raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
     return start == "rest"
-
-
-def _deliver(found: Sequence[Array], times: Array, *, single: bool) -> Any:
-    """Return one array or several, checked; of a single observable without its axis."""
-    for part in found:
-        check_finite(part, times)
-    shown = [part[:, 0] if single else part for part in found]
-    return tuple(shown) if len(shown) > 1 else shown[0]
 
 
 def _simulate(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lodekit.answers import read_observables
-from lodekit.arguments import check_finite
+from lodekit.answers import deliver_curves, read_observables
 from lodekit.data.noise import EXACT
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitted import Fit
@@ -337,10 +336,7 @@ class Stream:
                 known = view.known(response, now.samples, time)
                 mean[place] = view.rows @ own + (0.0 if known is None else known)
                 std[place] = np.sqrt(np.sum((view.rows @ root) ** 2, axis=1))
-        for part in (mean, std):
-            check_finite(part, times)
-        shown = [part[:, 0] if single else part for part in ((mean, std) if return_std else (mean,))]
-        return tuple(shown) if return_std else shown[0]
+        return deliver_curves([mean, std] if return_std else [mean], times, single=single)
 
     def _readings_of(self, texts: tuple[str, ...]) -> Readings:
         found = self._asked.get(texts)
