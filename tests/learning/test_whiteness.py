@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -109,3 +111,9 @@ def test_what_to_try_with_an_input_is_told(kind: InputKind, each: int, is_told: 
 def test_few_residuals_say_nothing() -> None:
     assert judge_whiteness(np.arange(9.0), np.ones(9)) is None
     assert judge_whiteness(np.arange(30.0), np.zeros(30)) is None
+
+
+def test_residuals_that_nobody_saw_are_not_called_few() -> None:
+    """Of sums there are no residuals, however many measurements there were."""
+    assert "measurements were summed" in Check("y", 3000, 0, math.nan, math.nan, math.nan).sentence()
+    assert "too few" in Check("y", 3, 3, 1.0, 0.0, 0.9).sentence()
