@@ -59,6 +59,8 @@ ask("ring of second order", lambda: ring(100, "''").explain())
 ask("40 states", lambda: dense(40).explain())
 ask("40 states, driven", lambda: dense(40, " + u").explain())
 ask("six roots", lambda: lk.System(f"x' = -x/({sums[0]})").explain())
+ask("a sine beside parameters", lambda: lk.System(["(a + b)*x' + pi*y + pi*z = 0", "pi*x'' + (a + b)*y = 0",
+    "(a + b)*y'' + sin(0.3)*w'' + pi*z' = 0", "pi*x'' + (a + b)*z'' + pi*w = 0"], parameters=["a", "b"]).explain())
 ask("ten roots", lambda: lk.System(f"x' = -x/({sums[1]})").explain())
 ask("50,000 names in a file", lambda: named(50_000))
 ask("50,000 names", lambda: lk.System("x' = v", channels=[f"c{i}" for i in range(50_000)]))
@@ -97,6 +99,7 @@ EXPECTED = {
     "40 states": ["40 initial numbers", "mode of order 40 with exponents -29.12 - 22.32i"],
     "40 states, driven": ["One function of time can be chosen freely: any one of x0", "The system is controllable"],
     "six roots": ["decaying mode (time constant 14.95)"],
+    "a sine beside parameters": ["six initial numbers", "What the motion is made of was not determined"],
     "ten roots": ["EquationError", "at most 6 constants that are square roots (of primes) or sines"],
     "50,000 names in a file": ["EquationError", "at most 500 channel names, got 50000"],
     "50,000 names": ["EquationError", "at most 500 channel names, got 50000"],

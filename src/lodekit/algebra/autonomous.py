@@ -18,9 +18,9 @@ from flint import fmpq, fmpq_mat, nmod_mat, nmod_poly
 
 from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.algebra.polynomials import Polynomial, factor, from_multivariate, primitive, to_multivariate
-from lodekit.algebra.reduction import MAX_PRODUCTS, Vector, leading_position, too_large
+from lodekit.algebra.reduction import Vector, leading_position
 from lodekit.algebra.sampling import image, random_points
-from lodekit.algebra.scalars import MAX_FACTORED, ScalarRing
+from lodekit.algebra.scalars import MAX_FACTORED, MAX_PRODUCTS, ScalarRing, too_large
 from lodekit.errors import AlgebraError
 
 __all__ = ["count_states", "elementary_divisors", "forced_positions"]

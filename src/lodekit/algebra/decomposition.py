@@ -38,9 +38,8 @@ from lodekit.algebra.reduction import (
     normal_form,
     popov_basis,
     primitive_vector,
-    too_large,
 )
-from lodekit.algebra.scalars import ScalarRing
+from lodekit.algebra.scalars import ScalarRing, too_large
 
 __all__ = ["Decomposition", "Parts", "between", "combine", "decompose", "divisibility_chain", "without_content"]
 

@@ -25,18 +25,16 @@ from flint import fmpz, fmpz_poly
 
 from lodekit.algebra.finite_field import CoefficientRing, Element
 from lodekit.algebra.polynomials import Polynomial, scale, trim
-from lodekit.errors import AlgebraError
+from lodekit.algebra.scalars import MAX_PRODUCTS, too_large
 
 __all__ = [
     "ELIMINATE",
-    "MAX_PRODUCTS",
     "Vector",
     "kernel_and_image",
     "leading_position",
     "normal_form",
     "popov_basis",
     "primitive_vector",
-    "too_large",
 ]
 
 Vector = list[Polynomial]
@@ -46,10 +44,8 @@ _Packed = list[Any]
 #: A shift beyond every degree that occurs: its positions are eliminated before all others.
 ELIMINATE = 1 << 40
 
-#: How many terms in the parameters a vector may have, and how many a product may have before like ones are collected,
-#: before the computation is given up: a second or so. Systems that people write stay a hundred times below.
+#: How many terms in the parameters a vector may have before the computation is given up.
 MAX_TERMS = 100_000
-MAX_PRODUCTS = 1_000_000
 #: How many terms all vectors together may have that one elimination goes through.
 MAX_WORK = 1_000_000
 
@@ -77,6 +73,8 @@ def primitive_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> V
     if _is_packed(vector):
         return _without_content([polynomial * unit for polynomial in vector] if unit != 1 else vector)
     if unit != 1:
+        if ring.count_terms((unit,)) * _count(ring, vector) > MAX_PRODUCTS:
+            raise too_large()
         vector = [scale(ring, polynomial, unit) for polynomial in vector]
     divisor = ring.content(value for polynomial in vector for value in polynomial)
     if divisor == 1 or not divisor:
@@ -151,13 +149,6 @@ def _cancel(ring: CoefficientRing, vector: Vector, by: Vector, position: int, de
 
 def _count(ring: CoefficientRing, vector: Vector) -> int:
     return ring.count_terms(value for polynomial in vector for value in polynomial)
-
-
-def too_large() -> AlgebraError:
-    """Return the error of computations that are given up because of the parameters in them."""
-    return AlgebraError(
-        "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
-    )
 
 
 def _weak_basis(

@@ -19,10 +19,15 @@ from lodekit.algebra.constants import Constant, format_rational
 from lodekit.algebra.finite_field import Element, FiniteField
 from lodekit.errors import AlgebraError
 
-__all__ = ["MAX_FACTORED", "Scalar", "ScalarRing", "check_factorable", "join_terms"]
+__all__ = ["MAX_FACTORED", "MAX_PRODUCTS", "Scalar", "ScalarRing", "check_factorable", "join_terms", "too_large"]
 
 #: How many terms a polynomial in several symbols may have where its factors are asked for.
 MAX_FACTORED = 4_000
+#: How many terms a product may have before like ones are collected; beyond, the computation is given up. That is a
+#: second or so, and systems that people write stay a hundred times below.
+MAX_PRODUCTS = 1_000_000
+#: The same for what clears an element of square roots and sines, which happens less often.
+MAX_CLEARED = 10_000_000
 
 
 def _restore(names: tuple[str, ...], terms: dict[tuple[int, ...], int]) -> Element:
@@ -173,12 +178,16 @@ class ScalarRing:
         for index in self._squares:
             if not element.degrees()[index]:
                 continue
+            if len(element) ** 2 > MAX_CLEARED:
+                raise too_large()
             conjugate = self.from_terms({e: -v if e[index] else v for e, v in self.terms(element).items()})
             conjugates.append(conjugate)
             element = self.reduce(element * conjugate)
         multiplier = self.one
         # The last ones have the fewest roots in them: products stay small for as long as they can.
         for conjugate in reversed(conjugates):
+            if len(multiplier) * len(conjugate) > MAX_CLEARED:
+                raise too_large()
             multiplier = self.reduce(multiplier * conjugate)
         leading = element if self._context is None else element.leading_coefficient()
         return multiplier if leading > 0 else -multiplier
@@ -237,6 +246,13 @@ class ScalarRing:
                     term = term * point**exponent
             total = total + term
         return total
+
+
+def too_large() -> AlgebraError:
+    """Return the error of computations that are given up because of the parameters in them."""
+    return AlgebraError(
+        "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
+    )
 
 
 def check_factorable(terms: int) -> None:
