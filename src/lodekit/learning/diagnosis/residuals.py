@@ -127,8 +127,6 @@ class Check:
         found = self.whiteness
         if not self.looked:
             return f"residuals of {self.title} were not looked at: measurements were summed, or have no noise"
-                f"residuals of {self.title} were not looked at: measurements were summed and not kept, or have no noise"
-            )
         if found is None:
             return f"residuals of {self.title} are too few to tell whether they are independent"
         kind = "innovations" if found.innovations else "residuals"
