@@ -20,6 +20,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior, make_prior
 from lodekit.settings import Arguments
+from tests.witness import Witness
 
 Array = NDArray[np.float64]
 
@@ -103,6 +104,11 @@ def series_of(data: DenseData) -> list[Series]:
     names = data.prior.noise.observables
     parts = zip(names, data.index, data.values, strict=True)
     return [Series(name, data.times[i], v, np.full(len(v), np.nan)) for name, i, v in parts]
+
+
+def witness_of(name: str, data: DenseData) -> Witness:
+    """Return what tells the evidence of such a case with many digits."""
+    return Witness(system_of(name)[0], data.prior, Measurements(series_of(data)))
 
 
 def gradient_vector(evidence: Evidence) -> Array:
