@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations, Series
+from lodekit.fitting import keep_point
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Evidence
 from lodekit.learning.searches.starts import Sizes, match_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior, make_prior
@@ -89,6 +92,36 @@ def make_case(
     hyper = match_sizes(engine, layout, Sizes.at(engine, theta), lengthscale, level * prior.noise.units)
     assert hyper is not None
     return ObservableReader(system), data, layout, hyper
+
+
+def keep_model(
+    example: lk.catalog.Example, times: Array, noise: float, *, level: float, seed: int = 0, **options: Any
+) -> lk.LODEGP:
+    """Return a model of noisy data at the true parameters, as a fit would leave it, but without a search.
+
+    Parameters
+    ----------
+    example : Example
+    times : array
+    noise : float
+        That the data have, as a share of each channel.
+    level : float
+        That the model takes the noise for, as a share, too.
+    seed : int
+    **options
+        As for `LODEGP`.
+    """
+    table = example.solution_at(times)
+    table = table + noise * table.std(axis=0) * np.random.default_rng(seed).standard_normal(table.shape)
+    observations = Observations()
+    for channel, column in zip(example.system.channels, table.T, strict=True):
+        observations = observations.add(times, channel, column)
+    setup = prepare(example.system, Arguments(random_state=0, **options), Measurements.of(observations))
+    theta = np.array([float(example.values[name]) for name in setup.layout.names])
+    sizes, levels = Sizes.at(setup.engine, theta), level * setup.prior.noise.units
+    hyper = match_sizes(setup.engine, setup.layout, sizes, 0.3, levels)
+    assert hyper is not None
+    return lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))
 
 
 def prior_of(
