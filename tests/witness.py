@@ -34,12 +34,18 @@ class Witness:
         """Return the log evidence in the user's units."""
         return self.evidence_and_mean(hyper, digits)[0]
 
+    def exact_evidence(self, hyper: Hyperparameters, digits: int = 50) -> Number:
+        """Return the log evidence with all its digits, for differences."""
+        with mpmath.workdps(digits), flint_context.workprec(int(digits * 3.4) + 20):
+            return self._solve(hyper)[0]
+
     def evidence_and_mean(self, hyper: Hyperparameters, digits: int = 50) -> tuple[float, NDArray[np.float64]]:
         """Return the log evidence, and the posterior mean of all measurements, observable after observable."""
         with mpmath.workdps(digits), flint_context.workprec(int(digits * 3.4) + 20):
-            return self._solve(hyper)
+            evidence, mean = self._solve(hyper)
+        return float(evidence), mean
 
-    def _solve(self, hyper: Hyperparameters) -> tuple[float, NDArray[np.float64]]:
+    def _solve(self, hyper: Hyperparameters) -> tuple[Number, NDArray[np.float64]]:
         units = self.prior.units
         theta = [mpmath.mpf(float(v)) for v in hyper.theta]
         rows = [
@@ -62,7 +68,7 @@ class Witness:
         half_log = sum(mpmath.log(L[k, k]) for k in range(len(rows)))
         evidence = -sum(v * v for v in z) / 2 - half_log - len(rows) * mpmath.log(2 * mpmath.pi) / 2
         mean = [float(value - noises[k] * alpha[k]) for k, (_, _, value, _) in enumerate(rows)]
-        return float(evidence), np.array(mean)
+        return evidence, np.array(mean)
 
     def _number(self, scalar: Any, theta: list[Number]) -> Number:
         ring = self.system.operator.ring

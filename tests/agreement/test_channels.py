@@ -23,7 +23,7 @@ from lodekit.prior.lags import Lags
 from lodekit.prior.panels import make_panels
 from lodekit.prior.points import Point
 from lodekit.prior.prior import Prior
-from tests.inference.fitted import EXAMPLES, Array, gradient_vector, make_case, prior_of, series_of, shifted
+from tests.inference.fitted import EXAMPLES, Array, gradient_vector, keep_model, make_case, prior_of, series_of, shifted
 
 CASES = [name for name, example in EXAMPLES.items() if example.system.free_functions]
 
@@ -173,13 +173,9 @@ def test_an_undamped_system_refuses_times_that_its_memory_cannot_reach() -> None
 
 @pytest.mark.parametrize("name", ["bipendulum", "three_tank", "heating"])
 def test_mean_and_samples_solve_the_equations(name: str) -> None:
-    example = EXAMPLES[name]
-    times = np.linspace(0.5, 4.0, 20)
-    table = example.solution_at(times)
-    table = table + 0.01 * table.std(axis=0) * np.random.default_rng(0).standard_normal(table.shape)
-    near = {key: lk.Parameter(start=float(value), positive=value > 0) for key, value in example.values.items()}
-    system = lk.System(list(example.system.equations), parameters=near, channels=example.system.channels)
-    model = lk.LODEGP(system, prior="channels", restarts=1, random_state=0).fit(times, table)
+    """Samples at parameters and hyperparameters that are drawn with them; tolerance: some units of rounding."""
+    model = keep_model(EXAMPLES[name], np.linspace(0.5, 4.0, 20), 0.01, level=0.05, prior="channels")
+    assert model.engine_.startswith("dense")
     everywhere = np.linspace(-3.0, 9.0, 60)
     assert np.abs(model.residual(everywhere, relative=True)).max() < 1e-11
     assert np.abs(model.residual(everywhere, samples=3, random_state=1, relative=True)).max() < 1e-11

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,18 @@ from numpy.typing import NDArray
 import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations, Series
+from lodekit.fitting import keep_point
 from lodekit.inference.dense.data import DenseData
 from lodekit.inference.dense.engine import DenseEngine
 from lodekit.inference.engine import Evidence
 from lodekit.learning.searches.starts import Sizes, match_sizes
 from lodekit.learning.transforms import Layout, parameter_transforms
+from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior, make_prior
 from lodekit.settings import Arguments
+from tests.witness import Witness
 
 Array = NDArray[np.float64]
 
@@ -90,6 +94,36 @@ def make_case(
     return ObservableReader(system), data, layout, hyper
 
 
+def keep_model(
+    example: lk.catalog.Example, times: Array, noise: float, *, level: float, seed: int = 0, **options: Any
+) -> lk.LODEGP:
+    """Return a model of noisy data at the true parameters, as a fit would leave it, but without a search.
+
+    Parameters
+    ----------
+    example : Example
+    times : array
+    noise : float
+        That the data have, as a share of each channel.
+    level : float
+        That the model takes the noise for, as a share, too.
+    seed : int
+    **options
+        As for `LODEGP`.
+    """
+    table = example.solution_at(times)
+    table = table + noise * table.std(axis=0) * np.random.default_rng(seed).standard_normal(table.shape)
+    observations = Observations()
+    for channel, column in zip(example.system.channels, table.T, strict=True):
+        observations = observations.add(times, channel, column)
+    setup = prepare(example.system, Arguments(random_state=0, **options), Measurements.of(observations))
+    theta = np.array([float(example.values[name]) for name in setup.layout.names])
+    sizes, levels = Sizes.at(setup.engine, theta), level * setup.prior.noise.units
+    hyper = match_sizes(setup.engine, setup.layout, sizes, 0.3, levels)
+    assert hyper is not None
+    return lk.LODEGP.from_fit(keep_point(setup, setup.layout.pack(hyper)))
+
+
 def prior_of(
     system: lk.System, measurements: Measurements, *, latent: str = "se", noise: str = "shared", channels: bool = False
 ) -> Prior:
@@ -109,6 +143,11 @@ def values_of(data: DenseData) -> list[Array]:
     """Return the measurements of each observable in the user's units."""
     parts = np.split(data.values, data.edges[1:-1])
     return [part * scale for part, scale in zip(parts, data.prior.units.scales, strict=True)]
+
+
+def witness_of(name: str, data: DenseData) -> Witness:
+    """Return what tells the evidence of such a case with many digits."""
+    return Witness(system_of(name)[0], data.prior, Measurements(series_of(data)))
 
 
 def gradient_vector(evidence: Evidence) -> Array:
