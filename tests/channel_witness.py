@@ -25,8 +25,6 @@ _PI = Long("3.14159265358979323846264338327950288")
 _ORDER, _LEVELS = 24, 64
 #: Halving a panel must change less than this share of a variance, noise ratios included.
 _SHARE = Long("1e-24")
-
-
 #: Panels that are halved at once, at most.
 _MOST = 20_000
 
@@ -115,6 +113,7 @@ class _Density:
     def _mesh(self) -> Array:
         ell = self.hyper.lengthscales
         band = 16.0 / float(ell.min())
+        # Over a unit of time, the span of the data, waves turn by no more than two radians from the middle of a panel.
         edges = [np.linspace(0.0, band, 4 + int(np.ceil(band / 4.0)))]
         steps = band * 2.0 ** -np.arange(2.0, _LEVELS)
         centres = {0.0}
@@ -184,7 +183,6 @@ class _Density:
             fine = np.sum((power2 * own2).reshape(len(power), 2, -1, _ORDER), axis=(1, 3))
             bad = (np.abs(fine - whole) > _SHARE * totals[:, None] + Long("2e-18") * whole).any(axis=0)
             bad &= cells[:, 1] - cells[:, 0] > Long("1e-17") * cells[:, 1]
-            # Waves turn over a panel, too: no more than two radians over a unit of time.
             good = np.repeat(~bad, _ORDER)
             found.append((w[good], own[good]))
             cells = np.concatenate([halves[: len(cells)][bad], halves[len(cells) :][bad]])

@@ -38,7 +38,8 @@ def main() -> None:
         # 0.9 in each tenth; the noise is a two-hundredth of the start.
         assert abs(gp.parameters_["k"].value - 1.0536) < 0.1
         gp.save(place / "model.lodekit")
-        assert lk.LODEGP.load(place / "model.lodekit").log_evidence_ == gp.log_evidence_
+        # A model that is loaded computes it again, and may round otherwise.
+        assert abs(lk.LODEGP.load(place / "model.lodekit").log_evidence_ - gp.log_evidence_) < 1e-6
         (place / "plant.toml").write_text('equations = ["x\' = -k*x"]\n[parameters]\nk = {}\n')
         out = place / "found"
         sys.argv = ["lodekit", "fit", str(place / "plant.toml"), target, "--out", str(out), "--quiet"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +19,13 @@ PLANT = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "K", "y0"])
 HEATING = lk.catalog.heating().system
 ASSUMED = {"tau": 4.0, "K": 2.0, "y0": 1.0}
 TIMES, NOISE = np.arange(0.0, 30.0), 0.1
+#: The values that `respond` takes: those that are assumed, and the start.
+TRUTH = np.array([4.0, 2.0, 1.0, 1.0])
+PULSE = {"u": ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])}
 
 
 def respond(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the response to a step at 5 that ends at 15, in closed form."""
+    """Return the response to the pulse in closed form, for a time constant, a gain, an offset and a start."""
     tau, gain, offset, begin = values
 
     def step(start: float) -> NDArray[np.float64]:
@@ -33,8 +37,7 @@ def respond(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @pytest.fixture(scope="module")
 def planned() -> Experiment:
-    pulse = ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])
-    return lk.plan_experiment(PLANT, TIMES, ASSUMED, noise={"y": NOISE}, inputs={"u": pulse}, start={"y": 1.0})
+    return lk.plan_experiment(PLANT, TIMES, ASSUMED, noise={"y": NOISE}, inputs=PULSE, start={"y": 1.0})
 
 
 def test_errors_are_those_of_the_jacobian_with_the_initial_value_unknown() -> None:
@@ -47,9 +50,9 @@ def test_errors_are_those_of_the_jacobian_with_the_initial_value_unknown() -> No
 
 
 def test_errors_are_the_scatter_of_fits_by_another_program(planned: Experiment) -> None:
-    truth, generator = np.array([4.0, 2.0, 1.0, 1.0]), np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     fits = [
-        least_squares(lambda x, y: respond(x) - y, truth, args=(respond(truth) + NOISE * noise,)).x[:3]
+        least_squares(lambda x, y: respond(x) - y, TRUTH, args=(respond(TRUTH) + NOISE * noise,)).x[:3]
         for noise in generator.standard_normal((200, len(TIMES)))
     ]
     # The scatter of 200 fits is known to five percent.
@@ -57,16 +60,14 @@ def test_errors_are_the_scatter_of_fits_by_another_program(planned: Experiment) 
 
 
 def test_a_fit_to_such_a_record_says_the_same(planned: Experiment) -> None:
-    truth = np.array([4.0, 2.0, 1.0, 1.0])
-    y = respond(truth) + NOISE * np.random.default_rng(1).standard_normal(len(TIMES))
+    y = respond(TRUTH) + NOISE * np.random.default_rng(1).standard_normal(len(TIMES))
     u = np.where((TIMES >= 5.0) & (TIMES < 15.0), 3.0, 0.0)
     gp = lk.LODEGP(PLANT, inputs={"u": "hold"}, random_state=0).fit(TIMES, {"y": y, "u": u})
     # The learned level of noise, and with it all errors, is known to nine percent.
     assert list(planned.std_errors.values()) == pytest.approx(list(gp.bse.values()), rel=0.25)
-    pulse = {"u": ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])}
-    again = gp.plan_experiment(TIMES, inputs=pulse, start={"y": 1.0})
+    again = gp.plan_experiment(TIMES, inputs=PULSE, start={"y": 1.0})
     assert list(again.std_errors.values()) == pytest.approx(list(gp.bse.values()), rel=0.1)
-    twice = gp.plan_experiment(np.arange(0.0, 30.0, 0.25), inputs=pulse, start={"y": 1.0})
+    twice = gp.plan_experiment(np.arange(0.0, 30.0, 0.25), inputs=PULSE, start={"y": 1.0})
     assert twice.std_errors["tau"] == pytest.approx(again.std_errors["tau"] / 2.0, rel=0.05)
     with pytest.raises(LodekitError, match="expected all inputs, u is missing"):
         gp.plan_experiment(TIMES)
@@ -77,10 +78,9 @@ def test_a_longer_record_is_needed_for_a_smaller_error(planned: Experiment) -> N
     needed = planned.duration(target)
     assert 10.0 < needed <= TIMES[-1]
     kept = TIMES[needed >= TIMES]
-    inputs = {"u": ([0.0, 5.0, 15.0], [0.0, 3.0, 0.0])}
-    assumed = {"noise": {"y": NOISE}, "inputs": inputs, "start": {"y": 1.0}}
-    assert max(lk.plan_experiment(PLANT, kept, ASSUMED, **assumed).relative.values()) <= 1.01 * target  # type: ignore[arg-type]
-    shorter = lk.plan_experiment(PLANT, kept[:-1], ASSUMED, **assumed)  # type: ignore[arg-type]
+    assumed: dict[str, Any] = {"noise": {"y": NOISE}, "inputs": PULSE, "start": {"y": 1.0}}
+    assert max(lk.plan_experiment(PLANT, kept, ASSUMED, **assumed).relative.values()) <= 1.01 * target
+    shorter = lk.plan_experiment(PLANT, kept[:-1], ASSUMED, **assumed)
     assert max(shorter.relative.values()) >= 0.99 * target
     assert planned.duration(1e-6) == math.inf
 
@@ -129,10 +129,13 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"start": {"y": 1.0, "y'": 77.0}}, "do not let the system start at y = 1, y' = 77"),
     ],
 )
-def test_questions_that_make_no_sense_are_refused(more: dict[str, object], said: str) -> None:
-    asked = {"t": TIMES, "values": ASSUMED, "noise": {"y": 0.1}, "inputs": {"u": 1.0}, "start": {"y": 0.0}} | more
+def test_questions_that_make_no_sense_are_refused(more: dict[str, Any], said: str) -> None:
+    asked: dict[str, Any] = {"t": TIMES, "values": ASSUMED, "noise": {"y": 0.1}}
     with pytest.raises(LodekitError, match=said):
-        lk.plan_experiment(PLANT, **asked)  # type: ignore[arg-type]
+        lk.plan_experiment(PLANT, **asked | {"inputs": {"u": 1.0}, "start": {"y": 0.0}} | more)
+
+
+def test_an_experiment_in_which_nothing_moves_is_refused() -> None:
     with pytest.raises(LodekitError, match="nothing moves from rest"):
         lk.plan_experiment(DECAY, TIMES, {"a": 1.0}, noise={"x": 0.1})
 

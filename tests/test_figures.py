@@ -16,6 +16,7 @@ from lodekit.certificate.certify import measure_mean
 from lodekit.prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.points import Point
+from tests.test_plotting import line
 
 HEATING = lk.catalog.heating()
 TIMES = np.linspace(-5, 5, 25)
@@ -45,10 +46,6 @@ def hidden() -> lk.LODEGP:
     times = np.linspace(0, 6, 30)
     data = lk.Observations().add(times, "x", np.sin(times), std=0.01).add([0.0, 1.0], "x'", [1.0, 0.54], std=0.01)
     return lk.LODEGP(system, random_state=0, restarts=1).fit(data)
-
-
-def line(ax: Any, label: str) -> Any:
-    return next(item for item in ax.get_lines() if item.get_label() == label)
 
 
 def texts(ax: Any) -> str:
@@ -127,7 +124,8 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
     values = line(fixed, "log evidence + log prior, all else as learned")
     expected = [heated.log_evidence({"a": value}) - heated.log_evidence_ for value in values.get_xdata()]
     np.testing.assert_allclose(values.get_ydata(), expected, atol=1e-8)
-    following = line(heated.plot_parameters("a", others="following", points=11).axes[0], _FOLLOWING)
+    label = "log evidence + log prior, all else following to first order (a lower bound)"
+    following = line(heated.plot_parameters("a", others="following", points=11).axes[0], label)
     profile = line(figure.axes[0], "log evidence + log prior, all else learned anew")
     for lower, upper in ((values, following), (following, profile)):
         heights = dict(zip(np.round(upper.get_xdata(), 9).tolist(), upper.get_ydata().tolist(), strict=True))
@@ -138,9 +136,6 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
         assert all(below <= above + 1e-3 for below, above in common)
     assert line(figure.axes[0], "truth").get_xdata()[0] == 3.0
     assert figure.axes[0].get_xlabel() == "a (1/s)"
-
-
-_FOLLOWING = "log evidence + log prior, all else following to first order (a lower bound)"
 
 
 def test_fixed_and_unknown_parameters_are_explained(hidden: lk.LODEGP) -> None:

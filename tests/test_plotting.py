@@ -17,6 +17,7 @@ T = np.linspace(0.0, 10.0, 50)
 
 
 def line(ax: Any, label: str) -> Any:
+    """Return what was drawn under a label."""
     return next(item for item in ax.get_lines() if item.get_label() == label)
 
 

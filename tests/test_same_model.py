@@ -1,4 +1,4 @@
-"""The same rows give the same model to the last digit: by path, on the command line, as a DataFrame, as arrays."""
+"""The same rows give the same model: by path, on the command line, as a DataFrame, as arrays."""
 
 from __future__ import annotations
 

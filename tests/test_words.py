@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+from tests.test_house import statements
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "lodekit"
@@ -23,10 +26,12 @@ def read_table(title: str) -> list[list[str]]:
     return found
 
 
+@cache
 def unused_words() -> set[str]:
     return {word.strip() for _, _, words in read_table("not used") for word in words.split(",")}
 
 
+@cache
 def allowed() -> dict[str, tuple[str, ...]]:
     return {word: tuple(place.strip() for place in places.split(",")) for word, places, _ in read_table("only in")}
 
@@ -39,7 +44,7 @@ def words_of(name: str) -> set[str]:
 
 def public_names(text: str) -> Iterator[str]:
     """Yield public classes, functions, their arguments, and fields of classes."""
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
             continue
         yield node.name

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.summary import plain_values
 from lodekit.system.files import read_system_file
+from lodekit.workflow import read_model
 from tests.cli.command import run, run_alone
 from tests.cli.conftest import Fitted
+
+#: Nothing is printed, and little is searched for: what such a fit finds does not matter.
+QUICK = ("--quiet", "--set", "a=3,b=1", "--restarts", "1")
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
@@ -71,13 +76,6 @@ def test_fit_as_json_with_known_values(fitted: Fitted, tmp_path: Path) -> None:
     assert "channels.png" not in content["files"]
 
 
-def test_quiet_prints_nothing(fitted: Fitted, tmp_path: Path) -> None:
-    out = tmp_path / "quiet"
-    done = run("fit", "heating.toml", "heating.csv", "-q", "--no-figures", "-o", str(out), cwd=fitted.folder)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (out / "report.html").exists()
-
-
 def test_german_files_with_dates_and_other_names(tmp_path: Path) -> None:
     rows = ["Zeitpunkt;Temperatur (K)"]
     for k in range(30):
@@ -134,8 +132,8 @@ def test_dates_are_seconds_unless_units_say_otherwise(tmp_path: Path) -> None:
 def test_results_of_different_files_do_not_meet(fitted: Fitted, tmp_path: Path) -> None:
     for name in ("run.1.csv", "run.2.csv", "log[1].csv"):
         (tmp_path / name).write_text((fitted.folder / "heating.csv").read_text())
-        done = run("fit", str(fitted.folder / "heating.toml"), name, "-q", "--no-figures", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = run("fit", str(fitted.folder / "heating.toml"), name, *QUICK, "--no-figures", cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"run.1-fit", "run.2-fit", "log1-fit"}
 
 
@@ -144,7 +142,7 @@ def test_a_refit_leaves_no_figures_of_the_old_one(fitted: Fitted, tmp_path: Path
     out.mkdir()
     (out / "channels.png").write_text("old")
     (out / "mine.txt").write_text("keep")
-    done = run("fit", "heating.toml", "heating.csv", "--out", str(out), "-q", "--no-figures", cwd=fitted.folder)
+    done = run("fit", "heating.toml", "heating.csv", "-o", str(out), *QUICK, "--no-figures", cwd=fitted.folder)
     assert done.returncode == 0
     assert {path.name for path in out.iterdir()} == {"mine.txt", "report.html", "predictions.csv", "model.lodekit"}
 
@@ -154,7 +152,7 @@ def test_dollars_in_units_are_dollars(fitted: Fitted, tmp_path: Path) -> None:
         (fitted.folder / "heating.toml").read_text().replace('t = ""', 't = "$\\\\foo$"').replace('u = ""', 'u = "$"')
     )
     (tmp_path / "money.toml").write_text(text)
-    done = run("fit", "money.toml", str(fitted.folder / "heating.csv"), "--out", "out", "-q", cwd=tmp_path)
+    done = run("fit", "money.toml", str(fitted.folder / "heating.csv"), "--out", "out", *QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "channels.png").exists()
 
@@ -247,9 +245,7 @@ def test_a_fit_that_failed_exits_with_1_and_writes_everything(tmp_path: Path) ->
         "model.lodekit",
         "predictions.csv",
     }
-    again = run("fit", "far.toml", "data.csv", "--no-figures", "--json", cwd=tmp_path)
-    assert again.returncode == 1
-    content = json.loads(again.stdout)
+    content = plain_values(read_model(tmp_path / "data-fit").fit_)
     assert content["converged"] is False
     assert content["explained"]["x"] < 0.5
     assert any("poor place" in text for text in content["warnings"])
@@ -332,7 +328,8 @@ def test_several_files_are_several_records(tmp_path: Path) -> None:
 
 def test_commands_on_a_model_take_one_record_or_all(tmp_path: Path) -> None:
     write_runs(tmp_path)
-    run("fit", "lag.toml", "run1.csv", "run2.csv", "--out", "fit", "-q", "--no-figures", cwd=tmp_path)
+    options = ("--out", "fit", "--restarts", "1", "-q", "--no-figures")
+    run("fit", "lag.toml", "run1.csv", "run2.csv", *options, cwd=tmp_path)
     every = run("predict", "fit", "--n", "3", cwd=tmp_path).stdout.splitlines()
     assert every[0] == "record,t,y,std(y),u,std(u)"
     assert [line.split(",")[0] for line in every[1:]] == ["run1.csv"] * 3 + ["run2.csv"] * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from lodekit.errors import SystemFileError
 from lodekit.report import make_report
 from lodekit.system.files import read_system_file
 from lodekit.system.templates import format_system_file
-from lodekit.workflow import fit_file, read_model
+from lodekit.workflow import read_model
 from tests.cli.command import run
 
 SYSTEM = """
@@ -23,8 +24,9 @@ K = { positive = true }
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("inputs")
     generator, u = np.random.default_rng(0), np.repeat([0.0, 1.0, 0.0, 2.0], 10)
     y = np.zeros(40)
     for k in range(39):
@@ -37,21 +39,31 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_options_and_system_files_say_the_same(folder: Path) -> None:
-    found = []
-    for system, options in (("plant.toml", ("--input", "u=hold")), ("driven.toml", ())):
-        done = run("fit", str(folder / system), str(folder / "log.csv"), "--no-figures", "--json", *options, cwd=folder)
-        assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout))
-    assert found[0]["parameters"] == found[1]["parameters"]
-    assert found[0]["inputs"] == {"u": {"kind": "hold", "samples": 39, "missing": 1}}
-    assert found[0]["parameters"]["tau"]["value"] == pytest.approx(3.0, rel=0.05)
+def fit(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Return what a fit prints as JSON."""
+    done = run("fit", arguments[0], "log.csv", "--no-figures", "--json", *arguments[1:], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def driven(folder: Path) -> dict[str, Any]:
+    return fit(folder, "driven.toml", "--out", "driven")
+
+
+def test_options_and_system_files_say_the_same(folder: Path, driven: dict[str, Any]) -> None:
+    found = fit(folder, "plant.toml", "--input", "u=hold")
+    for each in (driven, found):
+        assert each["inputs"] == {"u": {"kind": "hold", "samples": 39, "missing": 1}}
+    for name, estimate in driven["parameters"].items():
+        assert found["parameters"][name]["value"] == pytest.approx(estimate["value"], rel=1e-6)
+    assert driven["parameters"]["tau"]["value"] == pytest.approx(3.0, rel=0.05)
     assert read_model(folder / "log-fit").get_params()["inputs"] == {"u": "hold"}
 
 
 def test_options_go_before_system_files(folder: Path) -> None:
-    done = run("fit", "driven.toml", "log.csv", "--no-figures", "--json", "--input", "u=linear", cwd=folder)
-    assert json.loads(done.stdout)["inputs"]["u"]["kind"] == "linear"
+    found = fit(folder, "driven.toml", "--input", "u=linear", "--set", "tau=3,K=2", "--out", "linear")
+    assert found["inputs"]["u"]["kind"] == "linear"
 
 
 def test_what_is_no_input_is_refused(folder: Path) -> None:
@@ -78,9 +90,9 @@ def test_files_to_start_from_show_how(tmp_path: Path) -> None:
     assert read_system_file(tmp_path / "plant.toml").inputs == {"u": "hold"}
 
 
+@pytest.mark.usefixtures("driven")
 def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
-    product = fit_file(read_system_file(folder / "driven.toml"), folder / "log.csv", random_state=0)
-    page = make_report(product.gp)
+    page = make_report(read_model(folder / "driven"))
     assert "known, held between samples" in page
     assert "Input u: known, held between 39 samples, 1 missing sample kept unchanged." in page
     assert "not measured" not in page

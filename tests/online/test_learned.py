@@ -8,23 +8,16 @@ import pytest
 import lodekit as lk
 from lodekit.online.cusum import run_length, span_of, threshold_among, threshold_for
 from lodekit.online.learned import draw_log_variances, find_threshold
+from tests.online.test_cusum import find_rate
 
 
 def test_the_rate_is_right_on_average_over_variances() -> None:
     """Streams of scores with a variance of their own: 4000 alarms are expected, and the plain threshold has more."""
-    generator, rate, streams, rows = np.random.default_rng(0), 5e-3, 400, 2000
-    logs = 0.15 * generator.standard_normal(streams)
-    counts = []
-    for threshold in (threshold_among(rate, 0.5, logs), threshold_for(rate, 0.5)):
-        high, low, alarms = np.zeros(streams), np.zeros(streams), 0
-        for row in np.random.default_rng(1).standard_normal((rows, streams)) * np.exp(0.5 * logs):
-            high, low = np.maximum(0.0, high + row - 0.5), np.maximum(0.0, low - row - 0.5)
-            crossed = (high > threshold) | (low > threshold)
-            high[crossed] = low[crossed] = 0.0
-            alarms += int(crossed.sum())
-        counts.append(alarms / (rows * streams))
-    assert counts[0] == pytest.approx(rate, rel=0.05)
-    assert counts[1] > 1.08 * rate
+    generator, rate = np.random.default_rng(0), 5e-3
+    logs = 0.15 * generator.standard_normal(400)
+    scores = generator.standard_normal((2000, 400)) * np.exp(0.5 * logs)
+    assert find_rate(scores, threshold_among(rate, 0.5, logs)) == pytest.approx(rate, rel=0.05)
+    assert find_rate(scores, threshold_for(rate, 0.5)) > 1.08 * rate
 
 
 def test_thresholds_without_doubt_are_the_plain_ones() -> None:

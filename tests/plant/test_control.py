@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.plant.space import FittedStateSpace
+from tests.plant.test_space import make
 
 Array = NDArray[np.float64]
 OMEGA = np.array([0.05, 0.3, 2.0])
 
 
-def make(equations: str, values: dict[str, float], inputs: dict[str, str]) -> FittedStateSpace:
-    exact = lk.System(equations, parameters=list(values)).state_space(inputs)
-    return FittedStateSpace(exact, tuple(values), np.array(list(values.values())), np.eye(len(values)))
+def make_at(equations: str, values: dict[str, float], inputs: dict[str, str]) -> FittedStateSpace:
+    return make(equations, values, inputs)(np.array(list(values.values())))
 
 
-TANKS = make("p*h' = u - h; q*y' = h - y + r*w", {"p": 2.0, "q": 5.0, "r": 0.3}, {"u": "hold", "w": "hold"})
-LATE = make("q*y' = K*delay(u, T) - y", {"q": 5.0, "K": 3.0, "T": 1.7}, {"u": "hold"})
+TANKS = make_at("p*h' = u - h; q*y' = h - y + r*w", {"p": 2.0, "q": 5.0, "r": 0.3}, {"u": "hold", "w": "hold"})
+LATE = make_at("q*y' = K*delay(u, T) - y", {"q": 5.0, "K": 3.0, "T": 1.7}, {"u": "hold"})
 
 
 class StandIn(ModuleType):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from tests.test_plotting import line
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def gp() -> lk.LODEGP:
 def test_residuals_are_measurements_minus_curve_in_units_of_the_noise(gp: lk.LODEGP) -> None:
     scatter, correlations, periodogram = gp.plot_residuals().axes
     series = gp.fit_.measurements.series[0]
-    drawn = next(line for line in scatter.lines if line.get_label() == "data").get_ydata()
+    drawn = line(scatter, "data").get_ydata()
     assert drawn == pytest.approx((series.values - gp.predict(series.times, "y")) / gp.noise_["y"])
     check = gp.fit_.diagnosis.checks[0]
     assert check.whiteness is not None

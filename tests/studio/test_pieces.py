@@ -243,6 +243,25 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: Desk, tmp_path: Path) 
     assert not read_fit(desk, name, "files")
 
 
+def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(Room("token", tmp_path), Workshop())
+    desk.change(file="log.csv")
+    for module in ("saving", "desk"):
+        monkeypatch.setattr(f"lodekit.studio.{module}.LARGEST", 100_000)
+    # What shrinks when it is packed may be larger.
+    for content in (bytes(10), bytes(200_000)):
+        (tmp_path / "log.csv").write_bytes(content)
+        assert desk.obstacle == ""
+        assert unpack_session(pack_session(desk.session, tmp_path), tmp_path) == desk.session
+    (tmp_path / "log.csv").write_bytes(np.random.default_rng(0).bytes(300_000))
+    assert "expected a session of at most 0.1 MB, got 0.3 MB; take fits out" in desk.obstacle
+    with pytest.raises(LodekitError, match=r"at most 0.1 MB, got 0.3 MB"):
+        unpack_session(pack_session(desk.session, tmp_path), tmp_path)
+    monkeypatch.setattr("lodekit.archive._SMALL", 1000)
+    (tmp_path / "log.csv").write_bytes(bytes(1_000_000))
+    assert "its data repeat too much" in desk.obstacle
+
+
 def test_curves_follow_the_sliders(desk: Desk) -> None:
     at_truth = desk.picture()
     desk.room.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))

@@ -9,7 +9,7 @@ from lodekit.errors import LodekitError
 from lodekit.files import write_file
 from lodekit.studio.companion import LIMIT
 from lodekit.studio.recording import Match, Recording
-from lodekit.studio.saving import safe_name
+from lodekit.studio.saving import LARGEST, check_session, safe_name, weigh_session
 from lodekit.studio.session import Entry, Session
 from lodekit.studio.shelf import Room
 from lodekit.studio.simulating import Wish
@@ -327,6 +327,20 @@ class Desk:
             "picture", key, lambda: self.ask("draw_curve", own, text, self.room.folder / own.file, own.record)
         )
         return found
+
+    @property
+    def obstacle(self) -> str:
+        """Why this session could not be opened again if it were saved now, in words; empty where it could."""
+        weight = weigh_session(self.session, self.room.folder)
+        # What was typed adds little to the files, and packing takes seconds: it is tried where they are large only.
+        if weight < 0.9 * LARGEST:
+            return ""
+        key = (self.session.file, self.session.tray, weight)
+        try:
+            self.room.keep("packed", key, lambda: check_session(self.session, self.room.folder))
+        except LodekitError as problem:
+            return self.say(problem)
+        return ""
 
     def reopen(self, content: bytes) -> None:
         """Go on with another session, from the content of its file."""

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from lodekit.studio.worker import PROGRESS, REQUEST, RESULT
 from lodekit.studio.writing import SYSTEM
 from lodekit.workflow import MODEL
 
-__all__ = ["ENDING", "LARGEST", "pack_session", "safe_name", "unpack_session"]
+__all__ = ["ENDING", "LARGEST", "check_session", "pack_session", "safe_name", "unpack_session", "weigh_session"]
 
 ENDING = ".studio"
 #: The largest file that is taken, in bytes.
@@ -62,21 +62,61 @@ def pack_session(session: Session, folder: Path) -> bytes:
     folder : Path
         With its data file, and a folder for each of its fits.
     """
-    arrays: dict[str, Any] = {}
-    if session.file and (folder / session.file).is_file():
-        arrays["data"] = _read(folder / session.file)
-    for number, name in enumerate(session.tray):
-        for part, file in enumerate(_FILES):
-            if (folder / name / file).is_file():
-                arrays[f"fit{number}_{part}"] = _read(folder / name / file)
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
-        pack(path, {"kind": _MARK, "format": _FORMAT, "session": session.to_dict()}, arrays)
+        _pack(path, session, folder)
         return path.read_bytes()
 
 
-def _read(path: Path) -> Any:
-    return np.frombuffer(path.read_bytes(), dtype=np.uint8)
+def _pack(path: Path, session: Session, folder: Path) -> None:
+    arrays = {name: np.frombuffer(file.read_bytes(), dtype=np.uint8) for name, file in _files(session, folder)}
+    pack(path, {"kind": _MARK, "format": _FORMAT, "session": session.to_dict()}, arrays)
+
+
+def _files(session: Session, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield all files of a session, with their names in its archive."""
+    named = {"data": folder / session.file} if session.file else {}
+    for number, name in enumerate(session.tray):
+        named |= {f"fit{number}_{part}": folder / name / file for part, file in enumerate(_FILES)}
+    return ((name, path) for name, path in named.items() if path.is_file())
+
+
+def weigh_session(session: Session, folder: Path) -> int:
+    """Return how many bytes the files of a session have before they are packed.
+
+    Parameters
+    ----------
+    session : Session
+    folder : Path
+        Its files.
+    """
+    return sum(path.stat().st_size for _, path in _files(session, folder))
+
+
+def check_session(session: Session, folder: Path) -> None:
+    """Raise where a session that is saved now could not be opened again; packs it to see.
+
+    Parameters
+    ----------
+    session : Session
+    folder : Path
+        Its files.
+    """
+    remedy = "take fits out of the comparison, or take models and data away one by one"
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "session")
+        _pack(path, session, folder)
+        if (size := path.stat().st_size) > LARGEST:
+            raise LodekitError(f"this session could not be opened again: {_too_large(size)}; {remedy}")
+        try:
+            unpack(path)
+        except StorageError:
+            # Files of a few bytes that become very large ones are refused, wherever they come from.
+            raise LodekitError(f"this session could not be opened again: its data repeat too much; {remedy}") from None
+
+
+def _too_large(size: int) -> str:
+    return f"expected a session of at most {LARGEST / 2**20:.1f} MB, got {size / 2**20:.1f} MB"
 
 
 def unpack_session(content: bytes, folder: Path) -> Session:
@@ -92,7 +132,7 @@ def unpack_session(content: bytes, folder: Path) -> Session:
         Where files go.
     """
     if len(content) > LARGEST:
-        raise LodekitError(f"expected a session of at most {LARGEST >> 20} MB, got {len(content) >> 20} MB")
+        raise LodekitError(_too_large(len(content)))
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "session")
         path.write_bytes(content)

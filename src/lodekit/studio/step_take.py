@@ -67,14 +67,17 @@ def _offer_fit(desk: Desk) -> None:
 def _offer_session(desk: Desk) -> None:
     st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
     own, folder = desk.session, desk.room.folder
-    st.download_button(
-        "Save session",
-        lambda: pack_session(own, folder),
-        f"session{ENDING}",
-        key="get-session",
-        icon=":material/save:",
-        on_click="ignore",
-    )
+    if obstacle := desk.obstacle:
+        notice(obstacle, "warning")
+    else:
+        st.download_button(
+            "Save session",
+            lambda: pack_session(own, folder),
+            f"session{ENDING}",
+            key="get-session",
+            icon=":material/save:",
+            on_click="ignore",
+        )
     number = len(desk.room.taken)
     found = st.file_uploader(
         f"Reopen a session, up to {LARGEST >> 20} MB", type=[ENDING.lstrip(".")], key=f"open-{number}"
