@@ -118,7 +118,7 @@ class Textbook:
         """Errors one row ahead over their deviations; the first ones as if nothing had been seen."""
         found = self.errors / np.sqrt(self.variances)
         found[:FIRST] = np.clip(found[:FIRST], -1.0, 1.0)
-        return found
+        return np.asarray(found)
 
     def ahead(self, lead: int) -> tuple[Array, Array]:
         """Return errors so many rows ahead and their variances, from the row on that knows more than ten."""

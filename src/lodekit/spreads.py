@@ -171,7 +171,7 @@ class _Run:
 
     def times(self, observable: int) -> Array:
         """Return when an observable was measured, shape (n,)."""
-        return self.turns.times[self.turns.observables == observable]
+        return np.asarray(self.turns.times[self.turns.observables == observable])
 
     def relative(self, observable: int, leads: Sequence[Lead], share_left: float) -> list[tuple[Array, Array]]:
         """Return errors of predictions over their deviations, NaN where too little was known, for each lead.
