@@ -34,8 +34,8 @@ Array = NDArray[np.float64]
 ROWS = 400
 #: Deviations of the noise, and of what the disturbance makes of what is measured, against the response to the input.
 NOISE, SIZE = 0.03, 0.2
-#: Hours of a week, and how far ahead the school is predicted, with the hours before that this takes.
-WEEK, LEADS = 168, {"1 h": 11, "24 h": 34}
+#: Hours of half a week, and how far ahead the school is predicted, with the hours before that this takes.
+HALF, LEADS = 84, {"1 h": 11, "24 h": 34}
 #: The variance of an initial state of which nothing is known.
 WIDE = 1e8
 
@@ -141,8 +141,8 @@ def lamp(folder: Path) -> dict[str, Any]:
 def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict[str, Any]:
     """Return errors and coverage of predictions one hour and a day ahead, over hours that were not fitted.
 
-    First over the last days, by both kinds of disturbance; then, by the likelier one, over each week of the term from
-    a fit to all before: errors a day ahead go together, and five days say little of them.
+    First over the last days, by both kinds of disturbance; then, by the likelier one, over each half of a week before
+    from a fit to all before it: errors a day ahead go together, and five days say little of them.
     """
     with (folder / SCHOOL).open() as file:
         rows = [[float(row[name]) for name in ("Ph", "Ta", "Ti")] for row in csv.DictReader(file)]
@@ -151,13 +151,14 @@ def school(folder: Path, kinds: Sequence[str] = ("white", "matern-1/2")) -> dict
     for kind in kinds:
         found[kind] = predict_school(data, last, HOURS, kind)
     best = max(kinds, key=lambda kind: float(found[kind]["evidence"]))
-    weeks = [predict_school(data, cut, WEEK, best) for cut in (last - 2 * WEEK, last - WEEK)]
-    hours = [WEEK, WEEK, HOURS]
+    halves = [predict_school(data, last - number * HALF, HALF, best) for number in (5, 4, 3, 2, 1)]
+    hours = [HALF] * len(halves) + [HOURS]
     for lead in LEADS:
-        shares = [each["ahead"][lead]["coverage"] for each in (*weeks, found[best])]
-        pooled = float(np.average(shares, weights=hours))
-        print(f"        {lead} ahead over the whole term, {sum(hours)} hours: {100 * pooled:.1f} % in the 95 % band")
-        found[f"term, {lead}"] = {"weeks": shares, "pooled": pooled}
+        shares = [each["ahead"][lead]["coverage"] for each in (*halves, found[best])]
+        before, pooled = float(np.mean(shares[:-1])), float(np.average(shares, weights=hours))
+        told = f"{100 * before:.1f} % in the 95 % band, with the last days {100 * pooled:.1f} %"
+        print(f"        {lead} ahead over the weeks before: {told}")
+        found[f"weeks, {lead}"] = {"halves": shares, "before": before, "pooled": pooled}
     return found
 
 

@@ -15,6 +15,7 @@ from scipy import signal
 import lodekit as lk
 from lodekit.data.inputs import InputSignal
 from lodekit.inference.turns import Lead
+from lodekit.learning.bands.unsteadiness import find_spread
 from lodekit.learning.diagnosis.held_out import Errors, find_misses
 from lodekit.learning.diagnosis.whiteness import Whiteness, judge_whiteness
 from lodekit.spreads import find_bands
@@ -92,7 +93,7 @@ def test_records_without_measurements_and_steps_that_are_none_are_refused(gp: lk
 
 
 def test_bands_ahead_count_what_is_unknown_of_the_parameters(gp: lk.LODEGP) -> None:
-    """Predictions at moved parameters as a witness, by formulas; the rest is the band of the model, widened."""
+    """Predictions at moved parameters as a witness, by formulas; the rest is the band of the model, and its scale."""
     data, fit = record(1, 0.5)[1], gp.fit_
     band, lead = find_bands(fit, ["y"], [Lead(7)])["y"][0], 7
 
@@ -103,18 +104,26 @@ def test_bands_ahead_count_what_is_unknown_of_the_parameters(gp: lk.LODEGP) -> N
         forced = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.0], gain * (1 - decay) * data["u"][:-1]]))
         free = decay ** np.arange(ROWS)
         told = np.cumsum(free * (data["y"] - forced))[:-lead] / (np.cumsum(free**2)[:-lead] + noise**2 * 1e-12)
-        return np.asarray((forced[lead:] + free[lead:] * told)[20:])
+        return np.asarray((forced[lead:] + free[lead:] * told)[10:])
 
     moved = fit.uncertainty.moved
     slopes = [(predicted(moved(0.1 * root)) - predicted(moved(-0.1 * root))) / 0.2 for root in fit.uncertainty.roots.T]
     fixed, given = (
-        gp.predict(observable="y", ahead=lead, return_std=True, parameters=kind)[1][lead + 20 :] ** 2
+        gp.predict(observable="y", ahead=lead, return_std=True, parameters=kind)[1][lead + 10 :] ** 2
         + gp.noise_["y"] ** 2
         for kind in ("fixed", "uncertain")
     )
     parameters = np.sum(np.square(slopes), axis=0)
-    assert given == pytest.approx(band.spread.widening**2 * fixed / fit.share_left + parameters, rel=1e-4)
+    assert given == pytest.approx(band.spread.scale**2 * (fixed / fit.share_left + parameters), rel=1e-4)
     assert parameters.max() > 1e-3 * fixed.min()
+    # The scale comes from errors of the same predictions, from which parameters have taken as much.
+    variances = fixed / fit.share_left
+    errors = (data["y"][lead + 10 :] - predicted(fit.optimum.x)) / np.sqrt(variances)
+    ones = np.ones(len(errors))
+    scales = [find_spread([errors], [ones], [taken], lead).scale for taken in (parameters / variances, 0.0 * ones)]
+    assert band.spread.scale == pytest.approx(scales[0], rel=1e-4)
+    assert scales[0] - scales[1] > 5e-4
+    assert band.spread.scale != pytest.approx(find_spread([errors], [ones], [parameters / variances]).scale, rel=1e-4)
 
 
 def test_predictions_ahead_of_long_records_come_in_pieces(gp: lk.LODEGP, monkeypatch: pytest.MonkeyPatch) -> None:

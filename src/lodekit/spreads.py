@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ __all__ = ["FIRST", "Band", "find_bands", "predict_within"]
 Array = NDArray[np.float64]
 #: So many rows tell the initial state; before that nothing can be predicted.
 FIRST = 10
+#: So many measurements tell parameters so well that what is unknown of them does nothing to fitted errors.
+_MANY = 20_000
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,20 @@ class Band:
     unsteadiness: Unsteadiness = STEADY
     spread: Spread = AS_SAID
 
-    def factors(self, turns: Turns, observable: int) -> Array:
-        """Return factors of the deviations of predictions, for all rows of an observable in their turn.
+    def deviations(self, turns: Turns, observable: int, variances: Array, moved: Array) -> Array:
+        """Return deviations of predictions, for all rows of an observable in their turn.
 
         Parameters
         ----------
         turns : Turns
         observable : int
             Its number.
+        variances : array, shape (n,)
+            As the model at the learned values has them.
+        moved : array, shape (n,)
+            What is unknown of the parameters adds to these.
         """
-        return self.spread.factors(_sizes(self.unsteadiness, self.lead, turns, observable))
+        return self.spread.deviations(_sizes(self.unsteadiness, self.lead, turns, observable), variances, moved)
 
 
 def find_bands(fit: Fit, names: Sequence[str], leads: Sequence[Lead]) -> dict[str, list[Band]]:
@@ -64,18 +71,18 @@ def find_bands(fit: Fit, names: Sequence[str], leads: Sequence[Lead]) -> dict[st
     leads : sequence of Lead
         How far ahead.
     """
-    runs = [run for part in fit.parts for run in _turns(part)]
+    runs = [run for part in fit.parts for run in _runs(part)]
     found: dict[str, list[Band]] = {}
     for name in names:
-        own = [(turns, order.index(name)) for turns, order in runs if name in order]
-        times = [turns.times[turns.observables == number] for turns, number in own]
-        unsteadiness = find_unsteadiness(times, [_innovations(turns, number) for turns, number in own])
+        own = [(run, run.order.index(name)) for run in runs if name in run.order]
+        times = [run.times(number) for run, number in own]
+        unsteadiness = find_unsteadiness(times, [_innovations(run.turns, number) for run, number in own])
+        taken = [run.relative(number, leads, fit.share_left) for run, number in own]
         found[name] = []
-        for lead in leads:
-            # Variances are larger by what learning has used up of the measurements, here as elsewhere.
-            errors = [_relative(turns, number, lead) * np.sqrt(fit.share_left) for turns, number in own]
-            sizes = [_sizes(unsteadiness, lead, turns, number) for turns, number in own]
-            spread = find_spread(np.concatenate(errors), np.concatenate(sizes)) if own else AS_SAID
+        for place, lead in enumerate(leads):
+            sizes = [_sizes(unsteadiness, lead, run.turns, number) for run, number in own]
+            errors, moved = ([each[place][part] for each in taken] for part in (0, 1))
+            spread = find_spread(errors, sizes, moved, max((_rows_ahead(lead, each) for each in times), default=1))
             found[name].append(Band(lead, unsteadiness, spread))
     return found
 
@@ -113,29 +120,94 @@ def predict_within(
     if uncertainty is None:
         return found
 
-    def answer(hyper: Hyperparameters) -> Array | None:
-        own = again(hyper)
-        return None if own is None else np.concatenate([errors for errors, _ in errors_of(own)])
-
-    moves = np.sum(uncertainty.moves_of(answer) ** 2, axis=0)
-    edges = np.cumsum([len(errors) for errors, _ in found])[:-1]
-    parts = np.split(moves, edges) if moves.ndim else [np.zeros(1)] * len(found)
+    sizes = [len(errors) for errors, _ in found]
+    parts = _moved(uncertainty, again, [(number, band.lead) for number, band in wanted], sizes, first)
     return [
-        (errors, np.sqrt((band.factors(turns, number) * deviations) ** 2 / share_left + moved))
+        (errors, band.deviations(turns, number, deviations**2 / share_left, moved))
         for (errors, deviations), (number, band), moved in zip(found, wanted, parts, strict=True)
     ]
 
 
-def _turns(fit: Fit) -> list[tuple[Turns, list[str]]]:
-    """Return measurements of a record in their turn, or a few runs of them, with the names of observables."""
+def _moved(
+    uncertainty: Uncertainty,
+    again: Callable[[Hyperparameters], Turns | None],
+    wanted: Sequence[tuple[int, Lead]],
+    sizes: Sequence[int],
+    first: int = 0,
+) -> list[Array]:
+    """Return variances that what is unknown of all that was learned adds to errors, for observables and leads."""
+
+    def answer(hyper: Hyperparameters) -> Array | None:
+        own = again(hyper)
+        if own is None:
+            return None
+        return np.concatenate([errors_ahead(own, number, lead, first)[0] for number, lead in wanted])
+
+    moves = np.sum(uncertainty.moves_of(answer) ** 2, axis=0)
+    return np.split(moves, np.cumsum(sizes)[:-1]) if moves.ndim else [np.zeros(size) for size in sizes]
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Measurements of a fitted record in their turn, or of a run of it.
+
+    Parameters
+    ----------
+    turns : Turns
+        At the learned values.
+    order : list of str
+        The names of observables.
+    again : function
+        From other values to the same.
+    uncertainty : Uncertainty, optional
+        Of all that was learned, where it matters.
+    """
+
+    turns: Turns
+    order: list[str]
+    again: Callable[[Hyperparameters], Turns | None]
+    uncertainty: Uncertainty | None
+
+    def times(self, observable: int) -> Array:
+        """Return when an observable was measured, shape (n,)."""
+        return np.asarray(self.turns.times[self.turns.observables == observable])
+
+    def relative(self, observable: int, leads: Sequence[Lead], share_left: float) -> list[tuple[Array, Array]]:
+        """Return errors of predictions over their deviations, NaN where too little was known, for each lead.
+
+        And variances that what is unknown of the parameters adds to errors of another record, in the same unit.
+        """
+        times = self.times(observable)
+        parts = [np.zeros(len(times)) for _ in leads]
+        if self.uncertainty is not None:
+            wanted = [(observable, lead) for lead in leads]
+            parts = _moved(self.uncertainty, self.again, wanted, [len(times)] * len(leads))
+        found = []
+        for lead, moved in zip(leads, parts, strict=True):
+            errors, deviations = errors_ahead(self.turns, observable, lead)
+            told = (lead.known(times, times) > FIRST) & (deviations > 0.0)
+            # Variances are larger by what learning has used up of the measurements, here as elsewhere.
+            wide = np.where(told, deviations, 1.0) / np.sqrt(share_left)
+            found.append((np.where(told, errors / wide, np.nan), moved / wide**2))
+        return found
+
+
+def _runs(fit: Fit) -> list[_Run]:
+    """Return measurements of a record in their turn, or a few runs of them."""
     if fit.measurements.is_summed:
         return []
     every = padded(fit.measurements, fit.prior.noise.observables).series
     order = [item.observable for item in every]
     engine = fit.choice.name
-    runs = [every] if is_filtered(engine, fit.prior) else runs_of(every)
-    found = (take_turns(engine, fit.prior, run, fit.hyperparameters) for run in runs)
-    return [(turns, order) for turns in found if turns is not None]
+    # Rivals were not fitted to anything: they have taken nothing from errors.
+    uncertainty = replace(fit.uncertainty, rivals=()) if fit.measurements.size <= _MANY else None
+    found = []
+    for run in [every] if is_filtered(engine, fit.prior) else runs_of(every):
+        again = partial(take_turns, engine, fit.prior, run)
+        turns = again(fit.hyperparameters)
+        if turns is not None:
+            found.append(_Run(turns, order, again, uncertainty))
+    return found
 
 
 def _innovations(turns: Turns, observable: int) -> Array:
@@ -146,12 +218,11 @@ def _innovations(turns: Turns, observable: int) -> Array:
     return found
 
 
-def _relative(turns: Turns, observable: int, lead: Lead) -> Array:
-    """Return errors of predictions over their deviations; NaN where too little was known."""
-    errors, deviations = errors_ahead(turns, observable, lead)
-    times = turns.times[turns.observables == observable]
-    told = (lead.known(times, times) > FIRST) & (deviations > 0.0)
-    return np.where(told, errors / np.where(told, deviations, 1.0), np.nan)
+def _rows_ahead(lead: Lead, times: Array) -> int:
+    """Return how many rows of an observable that was measured at these times predictions look ahead, typically."""
+    if not len(times):
+        return 1
+    return max(1, int(np.median(np.arange(len(times)) - lead.known(times, times))) + 1)
 
 
 def _sizes(unsteadiness: Unsteadiness, lead: Lead, turns: Turns, observable: int) -> Array:

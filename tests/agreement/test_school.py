@@ -51,8 +51,8 @@ def test_bands_of_the_next_hour_hold_what_they_say_on_days_that_were_not_fitted(
     assert found.gained > 50.0
     errors, deviations = errors_ahead(turns, 0, Lead(1))
     sizes = np.concatenate([np.ones(1), found.follow(t, turns.innovations)[:-1]])
-    spread = find_spread((errors / deviations)[before], sizes[before])
-    held = np.abs(errors) <= 1.96 * deviations * spread.factors(sizes)
+    spread = find_spread([(errors / deviations)[before]], [sizes[before]])
+    held = np.abs(errors) <= 1.96 * spread.deviations(sizes, deviations**2)
     assert np.mean((np.abs(errors) <= 1.96 * deviations)[after]) < 0.87
     assert 0.90 <= np.mean(held[after]) <= 0.98
     assert np.mean(held[before]) == pytest.approx(0.95, abs=0.01)

@@ -4,8 +4,10 @@ A disturbance has one intensity, but doors open by day. Then innovations are too
 others, and a band that is right on the whole is too narrow whenever it matters. How large they are now is told by those
 before: their mean square follows the last squares by a gain, and goes back to one with time (a GARCH(1,1) process of
 Bollerslev 1986, for times at any distance). That is learned from the innovations of a fit, by likelihood, and counts
-where it gains more than chance allows. What is left of tails is taken from the errors themselves, as in conformal
-prediction: a band that held fewer of the fitted errors than it says is widened to hold them.
+where it gains more than chance allows. The rest is taken from the errors so far ahead themselves, as in conformal
+prediction: a band is scaled until it holds as many of the fitted errors as it says. These are smaller than errors to
+come, as the parameters were fitted to them: where unknown parameters add a variance to an error to come, they have
+taken as much from a fitted one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from lodekit.learning.diagnosis.whiteness import typical_step
 from lodekit.learning.estimates import NORMAL_95
@@ -35,6 +38,14 @@ _FEW = 50
 _MOST = 20_000
 #: Where the size is followed, it is never taken to be less than this share of the mean square.
 _LEAST = 0.05
+#: Parameters have taken at most this share of the variance of a fitted error; more is an error of a linear formula.
+_TAKEN = 0.75
+#: Errors that overlap are never taken for fewer independent ones.
+_INDEPENDENT = 4.0
+#: The relative variance of what 95 % of one normal error are within; over n, that of n independent ones.
+_QUANTILE = 0.905
+#: No band is made narrower by more than this.
+_SMALLEST = 0.01
 
 
 @dataclass(frozen=True)
@@ -84,22 +95,26 @@ class Spread:
     ----------
     carried : float
         Which share of what is known of the size, when the prediction is made, still holds when it comes true.
-    widening : float
-        By which factor bands are wider besides, one at least.
+    scale : float
+        By which factor bands are wider besides, what parameters do to them included; below one where they are narrower.
     """
 
     carried: float = 0.0
-    widening: float = 1.0
+    scale: float = 1.0
 
-    def factors(self, sizes: Array) -> Array:
-        """Return factors of deviations.
+    def deviations(self, sizes: Array, variances: Array, moved: Array | float = 0.0) -> Array:
+        """Return deviations of errors to come.
 
         Parameters
         ----------
         sizes : array, shape (n,)
             Mean squares of innovations when predictions were made.
+        variances : array, shape (n,)
+            Of the errors, as the model at the learned values has them.
+        moved : array, shape (n,), or float
+            What is unknown of the parameters adds to these.
         """
-        return self.widening * np.sqrt(_expected(self.carried, sizes))
+        return np.asarray(self.scale * np.sqrt(_expected(self.carried, sizes) * variances + moved))
 
 
 #: Errors are as large as the model says.
@@ -160,29 +175,87 @@ def find_unsteadiness(times: Sequence[Array], innovations: Sequence[Array]) -> U
     return Unsteadiness(float(gains[best]), float(memories[best]), level, float(total[best]))
 
 
-def find_spread(errors: Array, sizes: Array) -> Spread:
-    """Return how large errors of a fitted record were, some time ahead.
+def find_spread(
+    errors: Sequence[Array], sizes: Sequence[Array], moved: Sequence[Array] | None = None, ahead: int = 1
+) -> Spread:
+    """Return how large errors of fitted records were, some rows ahead.
 
     Parameters
     ----------
-    errors : array, shape (n,)
-        Over the deviations that the model has for them.
-    sizes : array, shape (n,)
+    errors : sequence of arrays, shape (n,)
+        Of each record, or run of neighbours, over the deviations that the model has for them; NaN where there is none.
+    sizes : sequence of arrays, shape (n,)
         Mean squares of innovations when predictions were made; one where they do not change.
+    moved : sequence of arrays, shape (n,), optional
+        Variances that unknown parameters would add to errors of another record, in the unit of the errors. So much
+        have these parameters taken from the errors of their own.
+    ahead : int
+        How many rows: errors of predictions that overlap go together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = np.random.default_rng(0).standard_normal(400)
+    >>> [bool(abs(find_spread([size * z], [np.ones(400)]).scale / size - 1) < 0.1) for size in (0.5, 1.0, 2.0)]
+    [True, True, True]
     """
-    finite = np.isfinite(errors)
-    errors, sizes = errors[finite], sizes[finite]
-    if len(errors) < _FEW:
+    if moved is None:
+        moved = [np.zeros(len(own)) for own in errors]
+    z, level, taken = (np.concatenate([np.zeros(0), *each]) for each in (errors, sizes, moved))
+    finite = np.isfinite(z)
+    if finite.sum() < _FEW:
         return AS_SAID
-    carried = 0.0
-    if (sizes != 1.0).any():
-        shares = np.linspace(0.0, 1.0, 21)
-        level = float(np.mean(errors**2))
-        heights = [
-            -np.sum(np.log(_expected(share, sizes)) + errors**2 / (level * _expected(share, sizes)))
-            for share in shares.tolist()
-        ]
-        carried = float(shares[int(np.argmax(heights))])
-    sorted_ = np.sort(np.abs(errors) / np.sqrt(_expected(carried, sizes)))
-    place = min(int(np.ceil((len(errors) + 1) * _SHARE)), len(errors)) - 1
-    return Spread(carried, max(1.0, float(sorted_[place]) / NORMAL_95))
+    carried = _find_carried(z[finite], level[finite])
+    expected = _expected(carried, level)
+    z = z / np.sqrt(np.maximum(expected - taken, (1.0 - _TAKEN) * expected))
+    told = _count_independent(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), ahead)
+    return Spread(carried, _find_scale(z[finite], told))
+
+
+def _find_scale(errors: Array, told: float) -> float:
+    """Return by which factor bands are too narrow, where so many independent errors tell.
+
+    The share in the band decides, as in conformal prediction; but deviations are returned, and where they become
+    smaller, they stay above those of the errors. By chance alone the logarithm of the factor has the variance of that
+    of a quantile: one that is as large counts half, and one that is far larger counts in full. What a few errors tell
+    of their size is uncertain itself, as in the intervals of Student.
+    """
+    sorted_ = np.sort(np.abs(errors))
+    place = min(int(np.ceil((len(sorted_) + 1) * _SHARE)), len(sorted_)) - 1
+    deviation = float(np.sqrt(np.mean(errors**2)))
+    found = np.log(max(float(sorted_[place]) / NORMAL_95, min(1.0, deviation), _SMALLEST))
+    chance = _QUANTILE / told
+    student = float(stdtrit(max(told, _INDEPENDENT), 0.5 + 0.5 * _SHARE)) / NORMAL_95
+    return float(np.exp(found * found**2 / (found**2 + chance))) * student
+
+
+def _find_carried(errors: Array, sizes: Array) -> float:
+    """Return which share of a change of sizes errors have kept, by likelihood."""
+    if not (sizes != 1.0).any():
+        return 0.0
+    shares = np.linspace(0.0, 1.0, 21)
+    level = float(np.mean(errors**2))
+    heights = [
+        -np.sum(np.log(_expected(share, sizes)) + errors**2 / (level * _expected(share, sizes)))
+        for share in shares.tolist()
+    ]
+    return float(shares[int(np.argmax(heights))])
+
+
+def _count_independent(errors: Sequence[Array], ahead: int) -> float:
+    """Return as many independent errors as tell as much about the share of a band.
+
+    Errors of a right model are correlated over fewer rows than predictions look ahead; of normal numbers with a
+    correlation, being in a band has about its square.
+    """
+    products, count = np.zeros(ahead), 0
+    for own in errors:
+        count += int(np.isfinite(own).sum())
+        filled = np.where(np.isfinite(own), own, 0.0)
+        lags = min(ahead, len(own))
+        # Zeros at the end keep it from coming round again.
+        power = np.abs(np.fft.rfft(filled, len(own) + lags)) ** 2
+        products[:lags] += np.fft.irfft(power, len(own) + lags)[:lags]
+    if not products[0] > 0.0:
+        return float(count)
+    return count / (1.0 + 2.0 * float(np.sum((products[1:] / products[0]) ** 2)))
