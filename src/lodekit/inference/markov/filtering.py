@@ -231,7 +231,7 @@ def make_filter(
             return None
         parts.put(chunk, white)
         projected.add(chunk, white, values)
-        if (used := used + white.inside.carried.size + 2 * white.inverse.size) <= _KEPT:
+        if (used := used + white.inside.count + 2 * white.inverse.size) <= _KEPT:
             kept[number] = white
     if not parts.is_finite:
         return None

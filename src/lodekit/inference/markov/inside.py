@@ -1,8 +1,7 @@
 """Inside blocks everything is dense: measurements given the state at the start of their block, and the way back.
 
-From place to place the transition carries what is known of the state: how it follows from the state at the start (A),
-its covariance with all measurements before it, and its own covariance (S). Rows of observables then give the
-covariance K of all measurements, and M with ``y = M x + noise``. All blocks of a chunk go together.
+At each place the state follows from that at the start (A), with a covariance of its own (S). Rows of observables then
+give the covariance K of all measurements, and M with ``y = M x + noise``. All blocks of a chunk go together.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from scipy.sparse import csc_array
 
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
+from lodekit.inference.markov.stretches import Readings, Stretches, padded
 
 __all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_triangles"]
 
@@ -135,45 +135,66 @@ class Inside:
         The numbers of the steps.
     observed : array of int, shape (u, p, w)
         The numbers of the observables; that of the row of zeros for none.
-    carried : array, shape (u, p + 1, n, n + p w)
-        At each place, ``[A, covariance with all measurements before it]`` of the states that noise drives.
-    quiet : array, shape (u, p + 1, q, q)
-        A of the others.
-    own : array, shape (u, p + 1, n, n)
-        S.
+    noisy, others : Stretches
+        How states follow from those at the start: those that noise drives, and the others.
+    readings : Readings
+        All that is read, given the state at the start.
     design : array, shape (u, p w, s)
         M.
-    covariance : array, shape (u, p w, p w)
-        K; the lower triangle, and some more that is not meant.
     """
 
     motion: Motion
     steps: Numbers
     observed: Numbers
-    carried: Array
-    quiet: Array
-    own: Array
+    noisy: Stretches
+    others: Stretches
+    readings: Readings
     design: Array
-    covariance: Array
+
+    @property
+    def whole(self) -> Array:
+        """How the states that noise drives follow from those at the start: A at each place, (u, p + 1, n, n)."""
+        return self.noisy.whole[:, : self.steps.shape[1]]
+
+    @property
+    def quiet(self) -> Array:
+        """A of the others, shape (u, p + 1, q, q)."""
+        return self.others.whole[:, : self.steps.shape[1]]
+
+    @property
+    def own(self) -> Array:
+        """S at each place, shape (u, p + 1, n, n)."""
+        return self.noisy.own[:, : self.steps.shape[1]]
+
+    @property
+    def covariance(self) -> Array:
+        """K, shape (u, p w, p w); the lower triangle, and blocks on the diagonal."""
+        size = self.design.shape[1]
+        return self.readings.covariance[:, :size, :size]
 
     @property
     def transition(self) -> Array:
         """From the start of a block to that of the next one, shape (u, s, s)."""
         n, size = self.own.shape[-1], self.motion.space.size
         found = np.zeros((len(self.own), size, size))
-        found[:, :n, :n] = self.carried[:, -1, :, :n]
-        found[:, n:, n:] = self.quiet[:, -1]
+        found[:, :n, :n] = self.noisy.whole[:, -1]
+        found[:, n:, n:] = self.others.whole[:, -1]
         return found
 
     @property
     def noise(self) -> Array:
         """Covariance of the state at the end, given that at the start, shape (u, n, n)."""
-        return self.own[:, -1]
+        return self.noisy.own[:, -1]
 
     @property
     def cross(self) -> Array:
         """Covariance of the state at the end with the measurements, shape (u, n, p w)."""
-        return self.carried[:, -1, :, self.own.shape[-1] :]
+        return self.readings.cross[:, :, : self.design.shape[1]]
+
+    @property
+    def count(self) -> int:
+        """About how many numbers it has."""
+        return self.readings.covariance.size + sum(part.size for part in self.noisy.moves)
 
     def pull(
         self,
@@ -195,51 +216,31 @@ class Inside:
         in_design, in_transition, in_noise, in_cross : arrays
             In what has the same name.
         """
-        motion, n = self.motion, self.own.shape[-1]
-        count, places, width = self.observed.shape
-        H = motion.readings[self.observed]
-        noisy, quiet = H[..., :n], H[..., n:]
-        # Blocks on the diagonal are symmetric, those below count twice.
-        K = in_covariance.reshape(count, places, width, places, width)
-        every = np.arange(places)
-        diagonal = K[:, every, :, every].swapaxes(0, 1)
-        below = 2.0 * K * (every[:, None] > every)[:, None, :, None]
+        n, (count, places, width) = self.own.shape[-1], self.observed.shape
+        size, more = in_cross.shape[2], self.readings.cross.shape[2] - in_cross.shape[2]
+        if more:
+            # Nothing depends on places that were added.
+            in_cross = np.pad(in_cross, ((0, 0), (0, 0), (0, more)))
+            in_covariance = np.pad(in_covariance, ((0, 0), (0, more), (0, more)))
+        in_rows, in_moves, in_own = self.readings.pull(in_covariance, in_cross)
+        H = self.motion.readings[self.observed]
         design = in_design.reshape(count, places, width, in_design.shape[-1])
-        rows = np.concatenate([design[..., :n], below.reshape(count, places, width, places * width)], axis=-1)
-        in_H = np.zeros_like(H)
-        in_H[..., :n] = rows @ self.carried[:, :-1].swapaxes(-1, -2) + 2.0 * diagonal @ noisy @ self.own[:, :-1]
+        in_H = np.empty_like(H)
+        in_H[..., :n] = in_rows[:, :places] + design[..., :n] @ self.whole[:, :-1].swapaxes(-1, -2)
         in_H[..., n:] = design[..., n:] @ self.quiet[:, :-1].swapaxes(-1, -2)
-        from_rows = noisy.swapaxes(-1, -2) @ rows
-        from_diagonal = noisy.swapaxes(-1, -2) @ diagonal @ noisy
-        in_carried = np.concatenate([in_transition[:, :n, :n], in_cross], axis=-1)
-        in_own, in_quiet = in_noise, in_transition[:, n:, n:]
-        from_quiet = quiet.swapaxes(-1, -2) @ design[..., n:]
-        in_steps = np.zeros((2, count, places, n, n))
-        in_others = np.zeros((count, places, *in_quiet.shape[1:]))
-        for i in range(places, 0, -1):
-            step = self.steps[:, i]
-            Phi, S, used = motion.noisy.transitions[step], self.own[:, i - 1], n + (i - 1) * width
-            before = np.concatenate([self.carried[:, i - 1, :, :used], S @ noisy[:, i - 1].swapaxes(-1, -2)], axis=-1)
-            in_carried = in_carried[..., : used + width]
-            in_steps[0, :, i - 1] = in_carried @ before.swapaxes(-1, -2) + 2.0 * in_own @ Phi @ S
-            in_steps[1, :, i - 1] = in_own
-            turned = Phi.swapaxes(-1, -2)
-            in_before = turned @ in_carried
-            last = in_before[..., used:]
-            mixed = last @ noisy[:, i - 1]
-            in_own = turned @ in_own @ Phi + 0.5 * (mixed + mixed.swapaxes(-1, -2)) + from_diagonal[:, i - 1]
-            in_H[:, i - 1, :, :n] += last.swapaxes(-1, -2) @ S
-            in_carried = in_before[..., :used] + from_rows[:, i - 1, :, :used]
-            if quiet.shape[-1]:
-                in_others[:, i - 1] = in_quiet @ self.quiet[:, i - 1].swapaxes(-1, -2)
-                moved = motion.quiet.transitions[step].swapaxes(-1, -2)
-                in_quiet = moved @ in_quiet + from_quiet[:, i - 1]
-        self._add(total, in_steps, in_others, in_H)
-
-    def _add(self, total: InsideSlopes, in_steps: Array, in_others: Array, in_H: Array) -> None:
+        turned = H.swapaxes(-1, -2)
+        in_moves[-1][:, 0, :places] += turned[..., :n, :] @ design[..., :n]
+        in_moves[-1][:, 0, -1] += in_transition[:, :n, :n]
+        in_own[:, -1] += in_noise
+        in_noisy, in_noises = self.noisy.pull(in_moves, in_own)
+        in_others = [np.zeros_like(part) for part in self.others.moves]
+        in_others[-1][:, 0, :places] += turned[..., n:, :] @ design[..., n:]
+        in_others[-1][:, 0, -1] += in_transition[:, n:, n:]
+        in_quiet, _ = self.others.pull(in_others)
         numbers = self.steps[:, 1:].ravel()
-        for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
-            add_to(whole, numbers, part.reshape(len(numbers), *part.shape[2:]))
+        for whole, part in ((total.noisy, in_noisy), (total.noises, in_noises), (total.quiet, in_quiet)):
+            if whole.size:
+                add_to(whole, numbers, part[:, :places].reshape(len(numbers), *part.shape[2:]))
         add_to(total.readings, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
 
 
@@ -255,37 +256,18 @@ def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
         The numbers of the observables; -1 for none.
     """
     count, places, width = observed.shape
-    n, q = motion.space.noisy, motion.space.size - motion.space.noisy
+    n, size = motion.space.noisy, motion.space.size
     observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
-    H = motion.readings[observed]
-    noisy = H[..., :n]
-    carried = np.zeros((count, places + 1, n, n + places * width))
-    own, quiet = np.zeros((count, places + 1, n, n)), np.zeros((count, places + 1, q, q))
-    carried[:, 0, :, :n], quiet[:, 0] = np.eye(n), np.eye(q)
-    for i in range(1, places + 1):
-        step = steps[:, i]
-        Phi, S, used = motion.noisy.transitions[step], own[:, i - 1], n + (i - 1) * width
-        carried[:, i, :, :used] = Phi @ carried[:, i - 1, :, :used]
-        carried[:, i, :, used : used + width] = Phi @ (S @ noisy[:, i - 1].swapaxes(-1, -2))
-        own[:, i] = Phi @ S @ Phi.swapaxes(-1, -2) + motion.noisy.noises[step]
-        if q:
-            quiet[:, i] = motion.quiet.transitions[step] @ quiet[:, i - 1]
-    rows = noisy @ carried[:, :-1]
-    design = np.concatenate([rows[..., :n], H[..., n:] @ quiet[:, :-1]], axis=-1)
-    K = rows[..., n:].reshape(count, places, width, places, width)
-    every = np.arange(places)
-    K[:, every, :, every] = (noisy @ own[:, :-1] @ noisy.swapaxes(-1, -2)).swapaxes(0, 1)
-    size = places * width
-    return Inside(
-        motion,
-        steps,
-        observed,
-        carried,
-        quiet,
-        own,
-        design.reshape(count, size, design.shape[-1]),
-        K.reshape(count, size, size),
+    H, following = motion.readings[observed], steps[:, 1:]
+    # Places that are added do not move, and nothing is read there.
+    noisy = Stretches(
+        padded(motion.noisy.transitions[following], np.eye(n)), padded(motion.noisy.noises[following], 0.0)
     )
+    others = Stretches(padded(motion.quiet.transitions[following], np.eye(size - n)))
+    readings = Readings(noisy, padded(H[..., :n], 0.0))
+    parts = H[..., :n] @ noisy.whole[:, :places], H[..., n:] @ others.whole[:, :places]
+    design = np.concatenate(parts, axis=-1).reshape(count, places * width, size)
+    return Inside(motion, steps, observed, noisy, others, readings, design)
 
 
 def add_to(total: Array, numbers: Numbers, parts: Array) -> None:

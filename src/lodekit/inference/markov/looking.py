@@ -193,13 +193,18 @@ class Look:
         rows = motion.readings[inside.observed][..., :n].swapaxes(-1, -2)
         from_rows = rows @ scores.reshape(count, places, width, -1)
         found = np.zeros((count, places, x.shape[1], x.shape[2]))
-        both = np.concatenate([x[:, :n], scores], axis=1)
-        # What was measured later goes backward from place to place.
+        found[:, :, n:] = inside.quiet[:, :-1] @ x[:, None, n:]
+        Phi = motion.noisy.transitions[inside.steps]
+        # The start and what was measured before go forward from place to place.
+        earlier = x[:, :n]
+        for i in range(places):
+            found[:, i, :n] = earlier
+            earlier = Phi[:, i + 1] @ (earlier + inside.own[:, i] @ from_rows[:, i])
+        # What was measured later goes backward.
         later = r
         for i in range(places - 1, -1, -1):
-            later = motion.noisy.transitions[inside.steps[:, i + 1]].swapaxes(-1, -2) @ later + from_rows[:, i]
-            found[:, i, :n] = inside.carried[:, i] @ both + inside.own[:, i] @ later
-            found[:, i, n:] = inside.quiet[:, i] @ x[:, n:]
+            later = Phi[:, i + 1].swapaxes(-1, -2) @ later + from_rows[:, i]
+            found[:, i, :n] += inside.own[:, i] @ later
         return found
 
     def covariances(self) -> Iterator[Seen]:
@@ -222,7 +227,7 @@ class Look:
             back = _invert(V[:, :n])
             for row, (block, here, which) in enumerate(zip(blocks.tolist(), inner, asked, strict=True)):
                 A = np.zeros((len(here), size, size))
-                A[:, :n, :n], A[:, n:, n:] = inside.carried[row, here, :, :n], inside.quiet[row, here]
+                A[:, :n, :n], A[:, n:, n:] = inside.whole[row, here], inside.quiet[row, here]
                 C = cross[row, here]
                 start = A.copy()
                 start[:, :n] -= C @ white.design[row]
