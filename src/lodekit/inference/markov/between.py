@@ -139,6 +139,10 @@ def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array,
 
 def _is_same(first: Array, second: Array) -> bool:
     """Return whether two roots are those of the same covariance, to rounding."""
+    # Mostly the first deviation differs already; roots are triangular.
+    one, other = abs(float(first[0, 0])), abs(float(second[0, 0]))
+    if abs(one - other) > _SETTLED * other:
+        return False
     P, Q = first @ first.T, second @ second.T
     scales = np.sqrt(np.abs(np.diag(Q)))
     return bool((np.abs(P - Q) <= _SETTLED * np.outer(scales, scales)).all())

@@ -179,15 +179,22 @@ class Pulled:
         information = own.inform()
         y = layout.spread(solved.residual, 0.0)[:, :, None]
         alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
-        for number, chunk in enumerate(layout.chunks):
-            if layout.is_alone(chunk):
-                blocks = chunk.blocks.ravel()
+        for number, family in enumerate(layout.families):
+            if family.is_alone:
+                blocks = family.chunks[0].blocks.ravel()
                 alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
                 continue
-            scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
-            alpha[chunk.blocks] = apart(scores, chunk)
+            white, slopes = own.white(number), []
+            for chunk, where in zip(family.chunks, family.places, strict=True):
+                scores, parts = _pull_shared(solved, chunk, white.part(where), together(y, chunk), information)
+                alpha[chunk.blocks] = apart(scores, chunk)
+                slopes.append(parts)
+            both = [np.concatenate(parts) for parts in zip(*slopes, strict=True)]
+            inner = InsideSlopes.of(white.inside.motion)
+            white.inside.pull(inner, *both)
+            total.add(white.inside.motion, inner)
             # All blocks of a pattern have the same noise: the first one stands for all.
-            in_noise[chunk.blocks[:, 0]] = diagonal
+            in_noise[family.first] = np.einsum("uii->ui", both[0])
         noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
         theta = np.zeros(len(hyper.theta))
         if len(theta) and data.prior.observables.has_mean:
@@ -271,9 +278,9 @@ class _Small:
 
 
 def _pull_shared(
-    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: Total
-) -> tuple[Array, Array]:
-    """Add what the blocks of a chunk say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array
+) -> tuple[Array, tuple[Array, ...]]:
+    """Return derivatives in the values, (u, m, k), and in what the blocks of a chunk are made of, as `Inside` has them.
 
     Sums over all blocks of a pattern are those of small matrices.
     """
@@ -291,16 +298,13 @@ def _pull_shared(
     in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ small.design + G_turned @ across[:, :n])
     in_transition = r @ x.swapaxes(-1, -2) - across
     in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
-    inner = InsideSlopes.of(white.inside.motion)
-    white.inside.pull(inner, in_covariance, in_design, in_transition, in_noise, in_cross)
-    total.add(white.inside.motion, inner)
-    return back @ q, np.einsum("uii->ui", in_covariance)
+    return back @ q, (in_covariance, in_design, in_transition, in_noise, in_cross)
 
 
 def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total: Total) -> tuple[Array, Array]:
-    """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
+    """Add what blocks that share nothing have to say; return derivatives in values, (u, m, 1), and noise, (u, m)."""
     own = solved.filter
-    chunk = own.layout.chunks[number].alone
+    chunk = own.layout.families[number].chunks[0].alone
     n, size = own.space.noisy, own.space.size
     small = _Small.of(solved, chunk, information)
     blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, chunk, own.variance, y)

@@ -217,7 +217,7 @@ class Inside:
             In what has the same name.
         """
         n, (count, places, width) = self.own.shape[-1], self.observed.shape
-        size, more = in_cross.shape[2], self.readings.cross.shape[2] - in_cross.shape[2]
+        more = self.readings.cross.shape[2] - in_cross.shape[2]
         if more:
             # Nothing depends on places that were added.
             in_cross = np.pad(in_cross, ((0, 0), (0, 0), (0, more)))

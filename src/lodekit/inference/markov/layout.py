@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from lodekit.inference.markov.sums import Sums
 from lodekit.inference.measured import Measured
 from lodekit.prior.responses.lengths import Lengths
 
-__all__ = ["Chunk", "Layout", "MarkovData", "cut", "shorter_length"]
+__all__ = ["Chunk", "Family", "Layout", "MarkovData", "cut", "shorter_length"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -72,6 +73,37 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Family:
+    """Chunks whose matrices are made together, however often their blocks occur; one that is filtered is by itself.
+
+    Parameters
+    ----------
+    chunks : tuple of Chunk
+    is_alone : bool
+        Whether its blocks share nothing, so that each is filtered by itself.
+    """
+
+    chunks: tuple[Chunk, ...]
+    is_alone: bool = False
+
+    @cached_property
+    def patterns(self) -> Numbers:
+        """The patterns of all chunks."""
+        return np.concatenate([chunk.patterns for chunk in self.chunks])
+
+    @cached_property
+    def first(self) -> Numbers:
+        """A block of each pattern."""
+        return np.concatenate([chunk.blocks[:, 0] for chunk in self.chunks])
+
+    @property
+    def places(self) -> list[slice]:
+        """Where the patterns of each chunk stand among those of all."""
+        edges = np.cumsum([0, *(len(chunk.patterns) for chunk in self.chunks)]).tolist()
+        return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+@dataclass(frozen=True)
 class Layout:
     """Times cut into blocks of equally many places, with what was measured there.
 
@@ -115,8 +147,21 @@ class Layout:
         own = slice(None) if numbers is None else numbers
         return Motion(space, self.lengths[own], None if self.keeps is None else self.keeps[own])
 
-    def is_alone(self, chunk: Chunk) -> bool:
-        """Return whether the blocks of a chunk share nothing, so that each is filtered by itself."""
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """All chunks, as many together as their matrices may be."""
+        alone = [Family((chunk,), is_alone=True) for chunk in self.chunks if self._is_alone(chunk)]
+        most, shared, count = _most(self.places, self.observed.shape[2]), [], 0
+        for chunk in (chunk for chunk in self.chunks if not self._is_alone(chunk)):
+            count += len(chunk.patterns)
+            if not shared or count > most:
+                shared.append([chunk])
+                count = len(chunk.patterns)
+            else:
+                shared[-1].append(chunk)
+        return (*alone, *(Family(tuple(chunks)) for chunks in shared))
+
+    def _is_alone(self, chunk: Chunk) -> bool:
         return chunk.is_rare and self.keeps is None
 
     @property
@@ -215,10 +260,15 @@ def cut(
     seen = filled(observed)
     key = np.concatenate([steps, seen.reshape(blocks, -1), filled(kinds).reshape(blocks, -1)], axis=1)
     patterns = _number(key)
-    size = length * width
-    most = max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length))
+    most = _most(length, width)
     chunks = _chunk(patterns, most, _AT_ONCE if begins is None else most)
     return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks, keeps)
+
+
+def _most(places: int, width: int) -> int:
+    """Return how many patterns may be worked on together."""
+    size = places * width
+    return max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * places))
 
 
 def _number(key: Numbers) -> Numbers:
@@ -315,7 +365,7 @@ class MarkovData(Measured):
         wanted = length or self.length or self._usual
         if wanted not in self._layouts:
             found = self._make(wanted, np.zeros(0))[0]
-            rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
+            rare = sum(family.chunks[0].blocks.size for family in found.families if family.is_alone)
             if not (length or self.length) and rare >= 2 * _MANY:
                 found = self._make(min(_LONGER, rare // _MANY) * wanted, np.zeros(0))[0]
             self._layouts[wanted] = found

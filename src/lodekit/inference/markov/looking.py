@@ -17,7 +17,6 @@ from scipy.linalg import lapack
 
 from lodekit.inference.markov.between import Border, Smoothed
 from lodekit.inference.markov.filtering import Filter, Projected
-from lodekit.inference.markov.layout import Chunk
 from lodekit.inference.markov.whitening import White, roots_of
 
 __all__ = ["Look", "Seen"]
@@ -130,7 +129,7 @@ class Look:
 
     def _groups(self) -> Iterator[tuple[Numbers, list[Numbers], list[Numbers], White]]:
         for blocks, inner, asked in self._asked:
-            yield blocks, inner, asked, self.filter.make(Chunk(self.filter.layout.patterns[blocks], blocks[:, None]))
+            yield blocks, inner, asked, self.filter.make(blocks)
 
     def smooth(self, values: Array, border: Border | None = None) -> tuple[Array, Smoothed]:
         """Return values in blocks, (b, m, k), and what they say of states.
@@ -294,8 +293,8 @@ class Look:
             path[:, i, :n] = motion.noisy.transitions[steps] @ path[:, i - 1, :n]
             path[:, i, :n] += roots[steps] @ generator.standard_normal((count, n, size))
         whole = np.zeros((len(own.told), s, s))
-        for number, chunk in enumerate(layout.chunks):
-            whole[chunk.patterns] = own.white(number).inside.transition
+        for number, family in enumerate(layout.families):
+            whole[family.patterns] = own.white(number).inside.transition
         if start is None:
             start = own.space.root_at(float(layout.times[0, 0])) @ generator.standard_normal((s, size))
         now = np.zeros((count, s, size))

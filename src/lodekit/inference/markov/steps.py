@@ -8,6 +8,8 @@ Derivatives go the same way back.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,13 +75,15 @@ class NoisySteps:
 
     def _terms(self) -> tuple[Array, Array]:
         """Return the powers of F, from the zeroth on, and the derivatives of the noise at zero, from the first on."""
-        powers, noises = [np.eye(len(self._F))], [self._B]
-        for _ in range(TERMS):
-            powers.append(powers[-1] @ self._F)
-        for _ in range(TERMS - 1):
-            half = self._F @ noises[-1]
-            noises.append(half + half.T)
-        return np.stack(powers), np.stack(noises)
+        size = len(self._F)
+        powers, noises = np.empty((TERMS + 1, size, size)), np.empty((TERMS, size, size))
+        powers[0], noises[0] = np.eye(size), self._B
+        for before, now in pairwise(powers):
+            np.dot(before, self._F, out=now)
+        for before, now in pairwise(noises):
+            half = self._F.dot(before)
+            np.add(half, half.T, out=now)
+        return powers, noises
 
     def pull(self, in_transitions: Array, in_noises: Array) -> tuple[Array, Array]:
         """Return derivatives in F and in B, shape (s, s) each, from those in all transitions and noises.

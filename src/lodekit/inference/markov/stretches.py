@@ -58,6 +58,9 @@ class Stretches:
 
     def __init__(self, transitions: Array, noises: Array | None = None) -> None:
         count, places, n, _ = transitions.shape
+        if not n:
+            self.moves, self._ends, self.own = [np.zeros((count, 1, places + 1, 0, 0))], [], np.zeros((count, 0, 0, 0))
+            return
         moves = np.empty((count, places, 2, n, n))
         moves[:, :, 0], moves[:, :, 1] = np.eye(n), transitions
         self.moves, self._ends = [moves], []

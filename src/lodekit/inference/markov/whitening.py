@@ -21,11 +21,13 @@ Numbers = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class White:
-    """Blocks of a chunk with their measurements whitened, given the state at the start of each.
+    """Blocks of different patterns with their measurements whitened, given the state at the start of each.
 
     Parameters
     ----------
     inside : Inside
+    variances : array, shape (u, m)
+        Of the measurements without their noise.
     inverse : array, shape (u, m, m)
         The inverse of the Cholesky factor of the covariance with noise.
     half_log : array, shape (u,)
@@ -42,6 +44,7 @@ class White:
     """
 
     inside: Inside
+    variances: Array
     inverse: Array
     half_log: Array
     design: Array
@@ -50,6 +53,16 @@ class White:
     told: Array
     moved: Array
     noise: Array
+
+    def part(self, where: slice) -> White:
+        """Return some of the patterns; what is inside stays that of all.
+
+        Parameters
+        ----------
+        where : slice
+        """
+        own = {name: value[where] for name, value in vars(self).items() if name != "inside"}
+        return White(self.inside, **own)
 
     def scores(self, y: Array, told: Array, r: Array) -> Array:
         """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
@@ -214,33 +227,36 @@ def _motion(space: Space, layout: Layout, blocks: Numbers) -> tuple[Motion, Numb
     return layout.motion(space, numbers), which.reshape(steps.shape)
 
 
-def whiten(space: Space, layout: Layout, chunk: Chunk, variance: Array) -> White:
-    """Return the blocks of a chunk by their matrices.
+def whiten(space: Space, layout: Layout, blocks: Numbers, variance: Array) -> White:
+    """Return some blocks by their matrices.
 
     Parameters
     ----------
     space : Space
     layout : Layout
-    chunk : Chunk
+    blocks : array of int, shape (u,)
+        One of each pattern.
     variance : array, shape (n,)
         Of the noise of each measurement.
     """
-    first = chunk.blocks[:, 0]
-    inside = go_through(*_motion(space, layout, first), layout.observed[first])
+    inside = go_through(*_motion(space, layout, blocks), layout.observed[blocks])
     K = inside.covariance.copy()
-    np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.numbers[first].reshape(len(first), -1)]
+    diagonal = np.einsum("uii->ui", K)
+    variances = diagonal.copy()
+    numbers = layout.numbers[blocks].reshape(len(blocks), -1)
+    diagonal += np.where(numbers >= 0, variance[numbers], 1.0)
     L = np.asarray(np.linalg.cholesky(K), dtype=float)
     half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
     inverse = invert_triangles(L)
     design = inverse @ inside.design
     gain = inside.cross @ inverse.swapaxes(-1, -2)
-    count, size, n = len(first), space.size, space.noisy
+    count, size, n = len(blocks), space.size, space.noisy
     basis, told = _basis_of(design)
     moved = inside.transition
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
     noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
-    return White(inside, inverse, half_log, design, gain, basis, told, moved, noise)
+    return White(inside, variances, inverse, half_log, design, gain, basis, told, moved, noise)
 
 
 def roots_of(V: Array) -> Array:
