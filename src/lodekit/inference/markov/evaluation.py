@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence
 from lodekit.inference.markov.between import Border, Smoothed
+from lodekit.inference.markov.families import Chunk
 from lodekit.inference.markov.filtering import Filter, make_filter
 from lodekit.inference.markov.inside import InsideSlopes, Total
-from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
+from lodekit.inference.markov.layout import Layout, MarkovData
 from lodekit.inference.markov.states import Slopes, make_space
 from lodekit.inference.markov.sums import sum_up
 from lodekit.inference.markov.whitening import Alone, White, apart, together

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.markov.between import Border, Carried, Smoothed, carry, inform, look_back, smooth
-from lodekit.inference.markov.layout import Chunk, Family, Layout
+from lodekit.inference.markov.families import Chunk, Family
+from lodekit.inference.markov.layout import Layout
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.stretches import Plan
 from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
 
 __all__ = ["Filter", "Projected", "make_filter"]
@@ -80,11 +82,11 @@ class Filter:
 
     def white(self, number: int) -> White:
         """Return the whitened blocks of a family."""
-        return self.kept.get(number) or self.make(self.layout.families[number].first)
+        return self.kept.get(number) or self.make(self.layout.plan_of(number))
 
-    def make(self, blocks: Numbers) -> White:
+    def make(self, plan: Plan) -> White:
         """Return any blocks, whitened."""
-        found, patterns = whiten(self.space, self.layout, blocks, self.variance), self.layout.patterns[blocks]
+        found, patterns = whiten(self.space, self.layout, plan, self.variance), self.layout.patterns[plan.blocks]
         if self.basis is None:
             return found
         return replace(found, basis=self.basis[patterns], told=self.told[patterns])
@@ -240,12 +242,12 @@ def make_filter(
                 if (room := room - own.count) >= 0:
                     alone[number] = own
                 continue
-            white = whiten(space, layout, family.first, variance)
+            white = whiten(space, layout, layout.plan_of(number), variance)
         except np.linalg.LinAlgError:
             return None
         parts.put(family.patterns, white)
         projected.add_family(family, white, values)
-        if (used := used + white.inside.count + 2 * white.inverse.size) <= _KEPT:
+        if (used := used + 3 * white.inverse.size) <= _KEPT:
             kept[number] = white
     if not parts.is_finite:
         return None

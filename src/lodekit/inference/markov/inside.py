@@ -1,7 +1,7 @@
 """Inside blocks everything is dense: measurements given the state at the start of their block, and the way back.
 
-At each place the state follows from that at the start (A), with a covariance of its own (S). Rows of observables then
-give the covariance K of all measurements, and M with ``y = M x + noise``. All blocks of a chunk go together.
+Given the state x at the start of a block its measurements are ``y = M x + noise``, with the covariance K of that noise,
+which has covariances with the state at the end, too. All of these come from joining `stretches`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from scipy.sparse import csc_array
 
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
-from lodekit.inference.markov.stretches import Readings, Stretches, padded
+from lodekit.inference.markov.stretches import Plan, Stretches
 
 __all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_triangles"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: So few parts are added up one by one.
+_FEW = 32
 
 
 class Motion:
@@ -126,75 +128,58 @@ class Total:
 
 @dataclass(frozen=True)
 class Inside:
-    """Blocks of a chunk, without the noise of measurements.
+    """Some blocks, without the noise of measurements.
 
     Parameters
     ----------
     motion : Motion
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps.
-    observed : array of int, shape (u, p, w)
-        The numbers of the observables; that of the row of zeros for none.
-    noisy, others : Stretches
-        How states follow from those at the start: those that noise drives, and the others.
-    readings : Readings
-        All that is read, given the state at the start.
-    design : array, shape (u, p w, s)
-        M.
+        Over the different steps of all blocks.
+    numbers : array of int, shape (d,)
+        Of all different stretches of one place, the number of the step that follows, in `motion`.
+    observed : array of int, shape (d, w)
+        The numbers of the observables that are read there; that of the row of zeros for none.
+    stretches : Stretches
+    size : int
+        The number of places times that of measurements at each.
     """
 
     motion: Motion
-    steps: Numbers
+    numbers: Numbers
     observed: Numbers
-    noisy: Stretches
-    others: Stretches
-    readings: Readings
-    design: Array
+    stretches: Stretches
+    size: int
 
     @property
-    def whole(self) -> Array:
-        """How the states that noise drives follow from those at the start: A at each place, (u, p + 1, n, n)."""
-        return self.noisy.whole[:, : self.steps.shape[1]]
-
-    @property
-    def quiet(self) -> Array:
-        """A of the others, shape (u, p + 1, q, q)."""
-        return self.others.whole[:, : self.steps.shape[1]]
-
-    @property
-    def own(self) -> Array:
-        """S at each place, shape (u, p + 1, n, n)."""
-        return self.noisy.own[:, : self.steps.shape[1]]
+    def design(self) -> Array:
+        """M, shape (u, p w, s)."""
+        return self.stretches.means[:, : self.size]
 
     @property
     def covariance(self) -> Array:
-        """K, shape (u, p w, p w); the lower triangle, and blocks on the diagonal."""
-        size = self.design.shape[1]
-        return self.readings.covariance[:, :size, :size]
+        """K, shape (u, p w, p w); the lower triangle, and some more that is not meant."""
+        return self.stretches.covariances[:, : self.size, : self.size]
 
     @property
     def transition(self) -> Array:
         """From the start of a block to that of the next one, shape (u, s, s)."""
-        n, size = self.own.shape[-1], self.motion.space.size
-        found = np.zeros((len(self.own), size, size))
-        found[:, :n, :n] = self.noisy.whole[:, -1]
-        found[:, n:, n:] = self.others.whole[:, -1]
-        return found
+        return self.stretches.means[:, -self.motion.space.size :] if self.motion.space.size else self.design[:, :0]
 
     @property
     def noise(self) -> Array:
         """Covariance of the state at the end, given that at the start, shape (u, n, n)."""
-        return self.noisy.own[:, -1]
+        end = self._end
+        return self.stretches.covariances[:, end, end]
 
     @property
     def cross(self) -> Array:
         """Covariance of the state at the end with the measurements, shape (u, n, p w)."""
-        return self.readings.cross[:, :, : self.design.shape[1]]
+        return self.stretches.covariances[:, self._end, : self.size]
 
     @property
-    def count(self) -> int:
-        """About how many numbers it has."""
-        return self.readings.covariance.size + sum(part.size for part in self.noisy.moves)
+    def _end(self) -> slice:
+        """Where the states that noise drives stand behind all that is read."""
+        start = self.stretches.means.shape[1] - self.motion.space.size
+        return slice(start, start + self.motion.space.noisy)
 
     def pull(
         self,
@@ -216,58 +201,38 @@ class Inside:
         in_design, in_transition, in_noise, in_cross : arrays
             In what has the same name.
         """
-        n, (count, places, width) = self.own.shape[-1], self.observed.shape
-        more = self.readings.cross.shape[2] - in_cross.shape[2]
-        if more:
-            # Nothing depends on places that were added.
-            in_cross = np.pad(in_cross, ((0, 0), (0, 0), (0, more)))
-            in_covariance = np.pad(in_covariance, ((0, 0), (0, more), (0, more)))
-        in_rows, in_moves, in_own = self.readings.pull(in_covariance, in_cross)
-        H = self.motion.readings[self.observed]
-        design = in_design.reshape(count, places, width, in_design.shape[-1])
-        in_H = np.empty_like(H)
-        in_H[..., :n] = in_rows[:, :places] + design[..., :n] @ self.whole[:, :-1].swapaxes(-1, -2)
-        in_H[..., n:] = design[..., n:] @ self.quiet[:, :-1].swapaxes(-1, -2)
-        turned = H.swapaxes(-1, -2)
-        in_moves[-1][:, 0, :places] += turned[..., :n, :] @ design[..., :n]
-        in_moves[-1][:, 0, -1] += in_transition[:, :n, :n]
-        in_own[:, -1] += in_noise
-        in_noisy, in_noises = self.noisy.pull(in_moves, in_own)
-        in_others = [np.zeros_like(part) for part in self.others.moves]
-        in_others[-1][:, 0, :places] += turned[..., n:, :] @ design[..., n:]
-        in_others[-1][:, 0, -1] += in_transition[:, n:, n:]
-        in_quiet, _ = self.others.pull(in_others)
-        numbers = self.steps[:, 1:].ravel()
-        for whole, part in ((total.noisy, in_noisy), (total.noises, in_noises), (total.quiet, in_quiet)):
-            if whole.size:
-                add_to(whole, numbers, part[:, :places].reshape(len(numbers), *part.shape[2:]))
-        add_to(total.readings, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
+        space, end = self.motion.space, self._end
+        n, rest = space.noisy, self.stretches.means.shape[1] - space.size
+        in_means, in_covariances = np.zeros_like(self.stretches.means), np.zeros_like(self.stretches.covariances)
+        in_means[:, : self.size], in_means[:, rest:] = in_design, in_transition
+        in_covariances[:, : self.size, : self.size], in_covariances[:, end, end] = in_covariance, in_noise
+        in_covariances[:, end, : self.size] = 0.5 * in_cross
+        in_covariances[:, : self.size, end] = 0.5 * in_cross.swapaxes(-1, -2)
+        in_rows, in_steps, in_noises = self.stretches.pull(in_means, in_covariances)
+        add_to(total.noisy, self.numbers, in_steps[:, :n, :n])
+        add_to(total.noises, self.numbers, in_noises[:, :n, :n])
+        add_to(total.quiet, self.numbers, in_steps[:, n:, n:])
+        add_to(total.readings, self.observed.ravel(), in_rows.reshape(self.observed.size, space.size))
 
 
-def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
-    """Return blocks of a chunk.
+def go_through(motion: Motion, plan: Plan, size: int) -> Inside:
+    """Return some blocks.
 
     Parameters
     ----------
     motion : Motion
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps, that to the following block included.
-    observed : array of int, shape (u, p, w)
-        The numbers of the observables; -1 for none.
+        Over the different steps of the plan.
+    plan : Plan
+    size : int
+        The number of places times that of measurements at each.
     """
-    count, places, width = observed.shape
-    n, size = motion.space.noisy, motion.space.size
-    observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
-    H, following = motion.readings[observed], steps[:, 1:]
-    # Places that are added do not move, and nothing is read there.
-    noisy = Stretches(
-        padded(motion.noisy.transitions[following], np.eye(n)), padded(motion.noisy.noises[following], 0.0)
-    )
-    others = Stretches(padded(motion.quiet.transitions[following], np.eye(size - n)))
-    readings = Readings(noisy, padded(H[..., :n], 0.0))
-    parts = H[..., :n] @ noisy.whole[:, :places], H[..., n:] @ others.whole[:, :places]
-    design = np.concatenate(parts, axis=-1).reshape(count, places * width, size)
-    return Inside(motion, steps, observed, noisy, others, readings, design)
+    observed = np.where(plan.observed >= 0, plan.observed, len(motion.readings) - 1)
+    n, whole, numbers = motion.space.noisy, motion.space.size, plan.steps
+    transitions, noises = np.zeros((2, len(numbers), whole, whole))
+    transitions[:, :n, :n] = motion.noisy.transitions[numbers]
+    transitions[:, n:, n:] = motion.quiet.transitions[numbers]
+    noises[:, :n, :n] = motion.noisy.noises[numbers]
+    return Inside(motion, numbers, observed, Stretches(plan, motion.readings[observed], transitions, noises), size)
 
 
 def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
@@ -280,6 +245,9 @@ def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
     numbers : array of int, shape (n,)
     parts : array, shape (n, ...)
     """
+    if len(numbers) <= _FEW:
+        np.add.at(total, numbers, parts)
+        return
     # One entry a column: a product with it adds up rows, in their order.
     chosen = csc_array((np.ones(len(numbers)), numbers, np.arange(len(numbers) + 1)), shape=(len(total), len(numbers)))
     total += (chosen @ parts.reshape(len(numbers), -1)).reshape(total.shape)

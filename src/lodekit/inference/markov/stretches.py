@@ -1,216 +1,198 @@
-"""States through the places of blocks, all places at once: stretches of them are joined two by two.
+"""Stretches of places, joined two by two until they are whole blocks; those that are alike are made once.
 
-Of a stretch is known how the state at each of its places, and at its end, follows from that at its start (A), with
-which noise (S), and the covariance of the state at its end with all that is read inside (E). Two that follow each
-other make one of twice the length, so that the number of joins is the logarithm of that of the places. Nothing is
-divided, and noises are only added. The way back is the adjoint of the same joins.
+What a stretch has to say is all that is read at its places, and the state at its end: v. Given the state x at its
+start, ``v = G x + noise`` with the covariance J of that noise. Two stretches that follow each other are one of twice
+the length: what is read in the second one, and the state at its end, follow from the state at the end of the first, so
+that B = diag(1, G of the second) makes ``B G`` and ``B J B'`` of the first, and J of the second is added. So the number
+of joins is the logarithm of that of the places, and with regular steps each join is of one or two stretches. Nothing is
+divided or subtracted. The way back is the adjoint of the same joins.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Readings", "Stretches", "padded"]
+__all__ = ["Plan", "Stretches"]
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
 
 
-def padded(values: Array, rest: Array | float) -> Array:
-    """Return something of each place, (u, p, ...), with more places up to a power of two.
+class Sums:
+    """Sums of what has the same number; all numbers from zero on occur.
 
     Parameters
     ----------
-    values : array, shape (u, p, ...)
-    rest : array or float
-        What the places have that are added.
+    numbers : array of int, shape (k,)
     """
-    count, places = values.shape[:2]
-    more = (1 << max(0, places - 1).bit_length()) - places
-    if not more:
-        return values
-    return np.concatenate([values, np.broadcast_to(rest, (count, more, *values.shape[2:]))], axis=1)
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._order = np.argsort(numbers, kind="stable")
+        self._starts = np.flatnonzero(np.diff(numbers[self._order], prepend=-1))
+
+    def __call__(self, parts: Array) -> Array:
+        return np.asarray(np.add.reduceat(parts[self._order], self._starts, axis=0))
+
+
+class Join:
+    """Stretches of which each is made of two of half its length.
+
+    Parameters
+    ----------
+    first, second : arrays of int, shape (d,)
+        The numbers of the two.
+    """
+
+    def __init__(self, first: Numbers, second: Numbers) -> None:
+        self.first, self.second = first, second
+        self._sums = Sums(np.concatenate([first, second]))
+
+    def add_up(self, of_first: Array, of_second: Array) -> Array:
+        """Return sums over all uses of each stretch of half the length.
+
+        Parameters
+        ----------
+        of_first, of_second : arrays, shape (d, ...)
+        """
+        return self._sums(np.concatenate([of_first, of_second]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which stretches of some blocks are alike.
+
+    Parameters
+    ----------
+    blocks : array of int, shape (u,)
+        The numbers of the blocks.
+    lengths : array of int, shape (k,)
+        The numbers of all different steps, ascending.
+    steps : array of int, shape (d,)
+        Of all different stretches of one place, which of these follows.
+    observed : array of int, shape (d, w)
+        The numbers of the observables that are read there; -1 for none.
+    joins : tuple of Join
+        Of stretches of two places, of four, and so on.
+    which : array of int, shape (u,)
+        The stretch that is each of the blocks.
+    """
+
+    blocks: Numbers
+    lengths: Numbers
+    steps: Numbers
+    observed: Numbers
+    joins: tuple[Join, ...]
+    which: Numbers
+
+    @cached_property
+    def add_up(self) -> Sums:
+        """Sums over all blocks that are the same stretch."""
+        return Sums(self.which)
+
+    @classmethod
+    def of(cls, blocks: Numbers, steps: Numbers, observed: Numbers) -> Plan:
+        """Return the stretches of some blocks, which are filled up with places where nothing moves or is read.
+
+        Parameters
+        ----------
+        blocks : array of int, shape (u,)
+        steps : array of int, shape (u, p)
+            The numbers of the steps that follow each place; zero is no step at all.
+        observed : array of int, shape (u, p, w)
+        """
+        count, places, width = observed.shape
+        key = np.full((count, 1 << max(0, places - 1).bit_length(), 1 + width), -1, dtype=np.intp)
+        key[:, :places, 0], key[:, places:, 0], key[:, :places, 1:] = steps, 0, observed
+        different, which = np.unique(key.reshape(-1, 1 + width), axis=0, return_inverse=True)
+        which, joins = which.reshape(count, -1), []
+        while which.shape[1] > 1:
+            pairs, number = np.unique(which.reshape(-1, 2), axis=0, return_inverse=True)
+            joins.append(Join(pairs[:, 0], pairs[:, 1]))
+            which = number.reshape(count, -1)
+        lengths, steps = np.unique(different[:, 0], return_inverse=True)
+        return cls(blocks, lengths, steps.reshape(-1), different[:, 1:], tuple(joins), which[:, 0])
 
 
 class Stretches:
-    """How states follow from those at the start of their block, and with which noise.
+    """What is read in blocks, and the state at their ends, given the state at their starts.
 
     Parameters
     ----------
-    transitions : array, shape (u, p, n, n)
-        Of the step that follows each place; p is a power of two.
-    noises : array, shape (u, p, n, n), optional
-        Of that step; none where nobody says.
+    plan : Plan
+    rows : array, shape (d, w, s)
+        What is read at the place of each different stretch of one place.
+    transitions, noises : arrays, shapes (d, s, s)
+        Of the steps that follow.
 
     Attributes
     ----------
-    moves : list of arrays, shapes (u, p / l, l + 1, n, n)
-        A, for stretches of l = 1, 2, 4 ... places.
-    own : array, shape (u, p + 1, n, n)
-        S, for the whole of a block.
+    means : array, shape (u, m + s, s)
+        G of all blocks.
+    covariances : array, shape (u, m + s, m + s)
+        J of all blocks; the lower triangle, and some more that is not meant.
 
     Examples
     --------
-    >>> steps = np.array([2.0, 3.0, 5.0, 7.0]).reshape(1, 4, 1, 1)
-    >>> Stretches(steps).whole.ravel().tolist()
-    [1.0, 2.0, 6.0, 30.0, 210.0]
+    >>> plan = Plan.of(np.array([0]), np.array([[1, 1, 1, 0]]), np.zeros((1, 4, 1), dtype=int))
+    >>> [len(join.first) for join in plan.joins]
+    [2, 1]
+    >>> one = np.ones((2, 1, 1))
+    >>> walk = Stretches(plan, one, one, np.array([0.0, 1.0]).reshape(2, 1, 1))
+    >>> np.tril(walk.covariances[0]).diagonal().tolist()
+    [0.0, 1.0, 2.0, 3.0, 3.0]
     """
 
-    def __init__(self, transitions: Array, noises: Array | None = None) -> None:
-        count, places, n, _ = transitions.shape
-        if not n:
-            self.moves, self._ends, self.own = [np.zeros((count, 1, places + 1, 0, 0))], [], np.zeros((count, 0, 0, 0))
-            return
-        moves = np.empty((count, places, 2, n, n))
-        moves[:, :, 0], moves[:, :, 1] = np.eye(n), transitions
-        self.moves, self._ends = [moves], []
-        own = None
-        if noises is not None:
-            own = np.zeros((count, places, 2, n, n))
-            own[:, :, 1] = noises
-        while moves.shape[1] > 1:
-            left, right = moves[:, ::2], moves[:, 1::2]
-            behind = _flat(right)
-            if own is not None:
-                end = own[:, ::2, -1]
-                self._ends.append(end)
-                grown = (behind @ end).reshape(right.shape) @ right.swapaxes(-1, -2)
-                own = np.concatenate([own[:, ::2, :-1], own[:, 1::2] + grown], axis=2)
-            moved = (behind @ left[:, :, -1]).reshape(right.shape)
-            moves = np.concatenate([left[:, :, :-1], moved], axis=2)
-            self.moves.append(moves)
-        self.own = np.zeros((count, places + 1, n, n)) if own is None else own[:, 0]
+    def __init__(self, plan: Plan, rows: Array, transitions: Array, noises: Array) -> None:
+        count, width, size = rows.shape
+        self._plan, self._width, self._size = plan, width, size
+        G, J = np.concatenate([rows, transitions], axis=1), np.zeros((count, width + size, width + size))
+        J[:, width:, width:] = noises
+        self._levels = [(G, J)]
+        for join in plan.joins:
+            read, total = G.shape[1] - size, 2 * G.shape[1] - size
+            first, second, known = G[join.first], G[join.second], J[join.first]
+            G = np.empty((len(first), total, size))
+            G[:, :read] = first[:, :read]
+            np.matmul(second, first[:, read:], out=G[:, read:])
+            own, J = J[join.second], np.zeros((len(first), total, total))
+            J[:, :read, :read] = known[:, :read, :read]
+            # Of the state between both, its covariances with all that was read before, and its own.
+            moved = second @ known[:, read:]
+            J[:, read:, :read] = moved[:, :, :read]
+            np.matmul(moved[:, :, read:], second.swapaxes(-1, -2), out=J[:, read:, read:])
+            J[:, read:, read:] += own
+            self._levels.append((G, J))
+        self.means, self.covariances = G[plan.which], J[plan.which]
 
-    @property
-    def whole(self) -> Array:
-        """A for the whole of a block, shape (u, p + 1, n, n)."""
-        return self.moves[-1][:, 0]
-
-    def pull(self, in_moves: list[Array], in_own: Array | None = None) -> tuple[Array, Array]:
-        """Return derivatives in transitions and noises, shape (u, p, n, n) each; the latter are zeros without noise.
+    def pull(self, in_means: Array, in_covariances: Array) -> tuple[Array, Array, Array]:
+        """Return derivatives in rows, transitions and noises.
 
         Parameters
         ----------
-        in_moves : list of arrays
-            Those in all `moves`; they are changed.
-        in_own : array, shape (u, p + 1, n, n), optional
-            In `own`, symmetric.
+        in_means, in_covariances : arrays
+            In those of all blocks. Those in covariances are symmetric: each of two equal entries has half of it.
         """
-        in_S = None if in_own is None else in_own[:, None]
-        for level in range(len(self.moves) - 2, -1, -1):
-            above, below, half = in_moves[level + 1], in_moves[level], 1 << level
-            left, right = self.moves[level][:, ::2], self.moves[level][:, 1::2]
-            below[:, ::2, :half] += above[:, :, :half]
-            behind, slopes = _flat(right), _flat(above[:, :, half:])
-            in_right = slopes @ left[:, :, -1].swapaxes(-1, -2)
-            if in_S is not None:
-                mixed = _flat(in_S[:, :, half:] @ right)
-                in_right += 2.0 * mixed @ self._ends[level]
-                in_end = behind.swapaxes(-1, -2) @ mixed
-                parts = np.concatenate([in_S[:, :, :half], in_end[:, :, None]], axis=2), in_S[:, :, half:]
-                in_S = np.stack(parts, axis=2).reshape(below.shape)
-            below[:, ::2, half] += behind.swapaxes(-1, -2) @ slopes
-            below[:, 1::2] += in_right.reshape(right.shape)
-        in_steps = in_moves[0][:, :, 1]
-        return in_steps, np.zeros_like(in_steps) if in_S is None else in_S[:, :, 1]
-
-
-class Readings:
-    """Covariances of all that is read at the places of blocks, given the state at the start.
-
-    Parameters
-    ----------
-    stretches : Stretches
-        Of the states that noise drives.
-    rows : array, shape (u, p, w, n)
-        What is read at each place.
-
-    Attributes
-    ----------
-    covariance : array, shape (u, p w, p w)
-        K: the lower triangle, and blocks on the diagonal; zeros above.
-    cross : array, shape (u, n, p w)
-        The covariance of the state at the end with all that is read.
-
-    Examples
-    --------
-    >>> ones = np.ones((1, 4, 1, 1))
-    >>> Readings(Stretches(ones, ones), ones).covariance[0, :, :2].tolist()
-    [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]
-    """
-
-    def __init__(self, stretches: Stretches, rows: Array) -> None:
-        count, places, width, n = rows.shape
-        self._stretches, self._rows = stretches, rows
-        #: What is read, times the noise of its place.
-        self._mixed = stretches.own[:, :-1] @ rows.swapaxes(-1, -2)
-        self.covariance = np.zeros((count, places * width, places * width))
-        _on_diagonal(self.covariance, places)[:] = rows @ self._mixed
-        now = stretches.moves[0][:, :, 1] @ self._mixed
-        self._left, self._behind = [], []
-        for moves in stretches.moves[:-1]:
-            right, own = moves[:, 1::2], rows.reshape(count, moves.shape[1], -1, width, n)[:, 1::2]
-            read = (own @ right[:, :, :-1]).reshape(*right.shape[:2], -1, n)
-            # What is read behind, and the state at the end, follow from that at the end of the left one.
-            behind, left = np.concatenate([read, right[:, :, -1]], axis=2), now[:, ::2]
-            both, size = behind @ left, left.shape[-1]
-            _below_diagonal(self.covariance, moves.shape[1] // 2)[:] = both[:, :, :size]
-            now = np.concatenate([both[:, :, size:], now[:, 1::2]], axis=3)
-            self._left.append(left)
-            self._behind.append(behind)
-        self.cross = now[:, 0]
-
-    def pull(self, in_covariance: Array, in_cross: Array) -> tuple[Array, list[Array], Array]:
-        """Return derivatives in the rows, in all `moves` of the stretches, and in S, shape (u, p + 1, n, n).
-
-        Parameters
-        ----------
-        in_covariance : array, shape (u, p w, p w)
-            Symmetric: each of two equal entries has half of the derivative.
-        in_cross : array, shape (u, n, p w)
-        """
-        rows, moves = self._rows, self._stretches.moves
-        count, places, width, n = rows.shape
-        diagonal = _on_diagonal(in_covariance, places)
-        in_rows, in_own = 2.0 * diagonal @ self._mixed.swapaxes(-1, -2), np.zeros_like(self._stretches.own)
-        in_own[:, :-1] = rows.swapaxes(-1, -2) @ diagonal @ rows
-        in_moves, now = [np.zeros_like(own) for own in moves], in_cross[:, None]
-        for level in range(len(moves) - 2, -1, -1):
-            left, behind, right = self._left[level], self._behind[level], moves[level][:, 1::2, :-1]
-            size, shape = left.shape[-1], (*right.shape[:3], width, n)
-            # Entries below the diagonal count twice.
-            in_both = np.concatenate([2.0 * _below_diagonal(in_covariance, left.shape[1]), now[..., :size]], axis=2)
-            in_behind = in_both @ left.swapaxes(-1, -2)
-            in_left = behind.swapaxes(-1, -2) @ in_both
-            now = np.stack([in_left, now[..., size:]], axis=2).reshape(count, -1, n, size)
-            in_read = in_behind[:, :, :size].reshape(shape)
-            own = rows.reshape(count, moves[level].shape[1], -1, width, n)[:, 1::2]
-            in_rows.reshape(count, -1, *shape[2:])[:, 1::2] += in_read @ right.swapaxes(-1, -2)
-            in_moves[level][:, 1::2, :-1] += own.swapaxes(-1, -2) @ in_read
-            in_moves[level][:, 1::2, -1] += in_behind[:, :, size:]
-        in_moves[0][:, :, 1] += now @ self._mixed.swapaxes(-1, -2)
-        in_mixed = moves[0][:, :, 1].swapaxes(-1, -2) @ now
-        in_rows += in_mixed.swapaxes(-1, -2) @ self._stretches.own[:, :-1]
-        both = in_mixed @ rows
-        in_own[:, :-1] += 0.5 * (both + both.swapaxes(-1, -2))
-        return in_rows, in_moves, in_own
-
-
-def _flat(values: Array) -> Array:
-    """Return the matrices of all places of a stretch below each other."""
-    count, stretches, places, n, _ = values.shape
-    return values.reshape(count, stretches, places * n, n)
-
-
-def _on_diagonal(K: Array, places: int) -> Array:
-    """Return the blocks on the diagonal, shape (u, p, w, w), to be read or written."""
-    count, size, _ = K.shape
-    width = size // places
-    return np.einsum("upapb->upab", K.reshape(count, places, width, places, width))
-
-
-def _below_diagonal(K: Array, pairs: int) -> Array:
-    """Return, for each of some pairs of stretches, the right one with the left one, to be read or written."""
-    count, size, _ = K.shape
-    half = size // (2 * pairs)
-    return np.einsum("uqaqb->uqab", K.reshape(count, pairs, 2, half, pairs, 2, half)[:, :, 1, :, :, 0])
+        size, width = self._size, self._width
+        # Blocks that differ by their noise are the same stretch.
+        in_G, in_J = self._plan.add_up(in_means), self._plan.add_up(in_covariances)
+        for join, (G, J) in zip(reversed(self._plan.joins), reversed(self._levels[:-1]), strict=True):
+            read = G.shape[1] - size
+            first, second, known = G[join.first, read:], G[join.second], J[join.first, read:]
+            slopes = np.concatenate([in_J[:, read:], in_G[:, read:]], axis=2)
+            back = second.swapaxes(-1, -2) @ slopes
+            G_first, J_first = in_G[:, : read + size].copy(), in_J[:, : read + size, : read + size].copy()
+            G_first[:, read:] = back[:, :, -size:] if size else 0.0
+            J_first[:, read:, :read] = back[:, :, :read]
+            J_first[:, :read, read:] = back[:, :, :read].swapaxes(-1, -2)
+            J_first[:, read:, read:] = back[:, :, read : 2 * read + size] @ second
+            # What was read before, what comes behind, and the mean at the start.
+            through = 2.0 * second @ known[:, :, read:]
+            parts = 2.0 * known[:, :, :read].swapaxes(-1, -2), through, first.swapaxes(-1, -2)
+            G_second = slopes @ np.concatenate(parts, axis=1)
+            in_J = join.add_up(J_first, in_J[:, read:, read:])
+            in_G = join.add_up(G_first, G_second)
+        return in_G[:, :width], in_G[:, width:], in_J[:, width:, width:]

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from lodekit.inference.markov.families import Chunk
 from lodekit.inference.markov.framed import Framed, sweep_framed
-from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
-from lodekit.inference.markov.layout import Chunk, Layout
+from lodekit.inference.markov.inside import Inside, go_through, invert_triangles
+from lodekit.inference.markov.layout import Layout
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.stretches import Plan
 
 __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 
@@ -220,26 +222,20 @@ def apart(values: Array, chunk: Chunk) -> Array:
     return values.reshape(count, size, often, width // often).swapaxes(1, 2)
 
 
-def _motion(space: Space, layout: Layout, blocks: Numbers) -> tuple[Motion, Numbers]:
-    """Return a system over the different steps of some blocks, and the numbers of these steps, shape (u, p + 1)."""
-    steps = layout.steps[blocks]
-    numbers, which = np.unique(steps, return_inverse=True)
-    return layout.motion(space, numbers), which.reshape(steps.shape)
-
-
-def whiten(space: Space, layout: Layout, blocks: Numbers, variance: Array) -> White:
+def whiten(space: Space, layout: Layout, plan: Plan, variance: Array) -> White:
     """Return some blocks by their matrices.
 
     Parameters
     ----------
     space : Space
     layout : Layout
-    blocks : array of int, shape (u,)
-        One of each pattern.
+    plan : Plan
+        A block of each pattern.
     variance : array, shape (n,)
         Of the noise of each measurement.
     """
-    inside = go_through(*_motion(space, layout, blocks), layout.observed[blocks])
+    blocks = plan.blocks
+    inside = go_through(layout.motion(space, plan.lengths), plan, layout.observed[0].size)
     K = inside.covariance.copy()
     diagonal = np.einsum("uii->ui", K)
     variances = diagonal.copy()
@@ -252,7 +248,7 @@ def whiten(space: Space, layout: Layout, blocks: Numbers, variance: Array) -> Wh
     gain = inside.cross @ inverse.swapaxes(-1, -2)
     count, size, n = len(blocks), space.size, space.noisy
     basis, told = _basis_of(design)
-    moved = inside.transition
+    moved = inside.transition.copy()
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
     noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
