@@ -286,20 +286,21 @@ def _pull_shared(
     Sums over all blocks of a pattern are those of small matrices.
     """
     small, n = _Small.of(solved, chunk, information), white.gain.shape[1]
-    x, r, after, ahead, across = small.x, small.r, small.after, small.ahead, small.across
-    G, inverse, basis = white.gain, white.inverse, white.basis[:, : y.shape[1]]
-    q = white.scores(y, small.told, r)
-    turned, G_turned = basis.swapaxes(-1, -2), G.swapaxes(-1, -2)
-    mixed = G_turned @ ahead[:, :n] @ turned
-    known = mixed + mixed.swapaxes(-1, -2) + basis @ small.twice @ turned + G_turned @ after[:, :n, :n] @ G
-    known += chunk.blocks.shape[1] * np.eye(y.shape[1])
-    back = inverse.swapaxes(-1, -2)
-    in_covariance = back @ (0.5 * (q @ q.swapaxes(-1, -2) - known)) @ inverse
-    in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + ahead @ turned)[:, :n] @ inverse
-    in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ small.design + G_turned @ across[:, :n])
-    in_transition = r @ x.swapaxes(-1, -2) - across
-    in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
-    return back @ q, (in_covariance, in_design, in_transition, in_noise, in_cross)
+    x, r, after, ahead = small.x, small.r, small.after[:, :n, :n], small.ahead[:, :n]
+    back = white.inverse.swapaxes(-1, -2)
+    alpha = back @ white.scores(y, small.told, r)
+    # What is known of whitened measurements is the unit, but for a few directions: of the design, and of the gain.
+    few = back @ np.concatenate([white.basis[:, : y.shape[1]], white.gain.swapaxes(-1, -2)], axis=2)
+    ends = np.concatenate([ahead, after], axis=2)
+    known = np.concatenate([np.concatenate([small.twice, ahead.swapaxes(-1, -2)], axis=2), ends], axis=1)
+    in_covariance = alpha @ alpha.swapaxes(-1, -2) - few @ known @ few.swapaxes(-1, -2)
+    in_covariance -= chunk.blocks.shape[1] * (back @ white.inverse)
+    in_covariance *= 0.5
+    in_cross = r[:, :n] @ alpha.swapaxes(-1, -2) + ends @ few.swapaxes(-1, -2)
+    in_design = alpha @ x.swapaxes(-1, -2) + few @ np.concatenate([small.design, small.across[:, :n]], axis=1)
+    in_transition = r @ x.swapaxes(-1, -2) - small.across
+    in_noise = 0.5 * (r[:, :n] @ r[:, :n].swapaxes(-1, -2) - after)
+    return alpha, (in_covariance, in_design, in_transition, in_noise, in_cross)
 
 
 def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total: Total) -> tuple[Array, Array]:

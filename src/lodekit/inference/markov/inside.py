@@ -17,7 +17,7 @@ from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
 from lodekit.inference.markov.stretches import Plan, Stretches
 
-__all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_triangles"]
+__all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_roots"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -253,20 +253,32 @@ def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
     total += (chosen @ parts.reshape(len(numbers), -1)).reshape(total.shape)
 
 
-def invert_triangles(L: Array) -> Array:
-    """Return the inverses of lower triangular matrices, shape (u, n, n), in their place.
+def invert_roots(K: Array, ends: Numbers) -> Array:
+    """Return the inverses of the Cholesky factors of matrices, shape (u, n, n).
 
     Parameters
     ----------
-    L : array, shape (u, n, n)
+    K : array, shape (u, n, n)
+        Of which the lower triangles count.
+    ends : array of int, shape (u,)
+        Where the rows and columns begin that are those of the unit.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Where one is not positive.
 
     Examples
     --------
-    >>> invert_triangles(np.array([[[2.0, 0.0], [1.0, 4.0]]])).tolist()
+    >>> invert_roots(np.array([[[4.0, 0.0], [2.0, 17.0]]]), np.array([2])).tolist()
     [[[0.5, 0.0], [-0.125, 0.25]]]
     """
-    found = np.ascontiguousarray(L)
-    for own in found:
-        # In place: a row after the other is a column after the other of the transposed.
-        lapack.dtrtri(own.T, lower=0, overwrite_c=1)
+    found = np.zeros_like(K)
+    for own, inverse, end in zip(K, found, ends.tolist(), strict=True):
+        # A row after the other is a column after the other of the transposed.
+        root, info = lapack.dpotrf(own[:end, :end].T, lower=0)
+        if info:
+            raise np.linalg.LinAlgError("expected positive matrices")
+        inverse[:end, :end] = lapack.dtrtri(root, lower=0, overwrite_c=1)[0].T
+        np.einsum("ii->i", inverse)[end:] = 1.0
     return found

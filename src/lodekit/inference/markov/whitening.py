@@ -10,7 +10,7 @@ from scipy.linalg import lapack
 
 from lodekit.inference.markov.families import Chunk
 from lodekit.inference.markov.framed import Framed, sweep_framed
-from lodekit.inference.markov.inside import Inside, go_through, invert_triangles
+from lodekit.inference.markov.inside import Inside, go_through, invert_roots
 from lodekit.inference.markov.layout import Layout
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.stretches import Plan
@@ -19,6 +19,8 @@ __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: So many rows are turned around at the same time: what is read and what is written both stay in the cache.
+_NEAR = 32
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,12 @@ def _basis_of(design: Array) -> tuple[Array, Array]:
     padded[:, :rows] = design
     if not size:
         return padded, np.zeros((count, 0, 0))
-    found = np.linalg.qr(padded)
-    return np.asarray(found.Q, dtype=float), np.asarray(found.R, dtype=float)
+    R = np.zeros((count, size, size))
+    for own, inner in zip(padded, R, strict=True):
+        factor, tau, _, _ = lapack.dgeqrf(own)
+        inner[:] = factor[:size]
+        own[:] = lapack.dorgqr(factor, tau, overwrite_a=1)[0]
+    return padded, R * np.triu(np.ones((size, size)))
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,10 @@ def _split(white: Array) -> tuple[Array, Array, Array, Array]:
     length = _length(rows, size - 1)
     # Columns that are a power of two apart would push each other out of the cache.
     own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
-    own[:, :, :rows] = white.reshape(rows, size, count).transpose(2, 1, 0)
+    flat = white.reshape(rows, size, count)
+    for start in range(0, rows, _NEAR):
+        part = slice(start, min(start + _NEAR, rows))
+        own[:, :, part] = flat[part].transpose(2, 1, 0)
     R = np.zeros((count, size, size))
     for found, inner in zip(own, R, strict=True):
         # In place: what is left of values, when the design is taken out of them, is the last column of Q.
@@ -241,9 +250,9 @@ def whiten(space: Space, layout: Layout, plan: Plan, variance: Array) -> White:
     variances = diagonal.copy()
     numbers = layout.numbers[blocks].reshape(len(blocks), -1)
     diagonal += np.where(numbers >= 0, variance[numbers], 1.0)
-    L = np.asarray(np.linalg.cholesky(K), dtype=float)
-    half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
-    inverse = invert_triangles(L)
+    # The last block of a record is shorter: nothing is there behind its last measurement.
+    inverse = invert_roots(K, numbers.shape[1] - np.argmax(numbers[:, ::-1] >= 0, axis=1))
+    half_log = -np.log(np.einsum("uii->ui", inverse)).sum(axis=1)
     design = inverse @ inside.design
     gain = inside.cross @ inverse.swapaxes(-1, -2)
     count, size, n = len(blocks), space.size, space.noisy
