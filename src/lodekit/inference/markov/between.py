@@ -95,7 +95,8 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
         Of each pattern: what it says of the state, how it moves it, and a root of the noise of that.
     """
     blocks, size = len(patterns), len(start)
-    roots, first, now, last, settled = np.empty((blocks, size, size)), [], start, -1, False
+    roots, now, last, settled = np.empty((blocks, size, size)), start, -1, False
+    first: list[int] = []
     stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
     unit, upper = np.eye(size), np.asfortranarray(np.triu(np.ones((size, size))))
     # What is said and where it goes are one product, and noises stand as they are needed.
@@ -130,10 +131,9 @@ def _finish(roots: Array, first: Numbers, patterns: Numbers, R: Array, T: Array,
     gain = later @ share.swapaxes(-1, -2)
     closed = T[patterns[first]] @ (unit - gain @ own)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    often = np.diff(first, append=blocks)
-    return Carried(
-        *(np.repeat(part, often, axis=0) for part in (roots, later, gain, share, unseen, closed, half_log)), last
-    )
+    which = np.repeat(np.arange(len(first)), np.diff(first, append=blocks))
+    found = (roots[which], later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
+    return Carried(*found, last)
 
 
 def _is_same(first: Array, second: Array) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -45,9 +45,14 @@ class Unit:
         return np.asarray(np.linalg.cholesky(self.covariance), dtype=float)
 
     @classmethod
-    @lru_cache(maxsize=64)
     def of(cls, latent: Latent) -> Unit:
-        """Return the states of a process, always the same ones; raise where there are none."""
+        """Return the states of a process, which are made once; raise where there are none."""
+        if latent not in _MADE:
+            _MADE[latent] = cls._make(latent)
+        return _MADE[latent]
+
+    @classmethod
+    def _make(cls, latent: Latent) -> Unit:
         own = latent.state_space(1.0)
         if own is None:
             raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
@@ -61,6 +66,10 @@ class Unit:
         at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * signs, 0.0)
         matrix = own.matrix * powers / powers[:, None]
         return cls(rate, matrix, own.intensity / powers[-1] ** 2, at_zero / np.outer(powers, powers))
+
+
+#: The few that were asked for.
+_MADE: dict[Latent, Unit] = {}
 
 
 def put_together(parts: Sequence[Array]) -> Array:
