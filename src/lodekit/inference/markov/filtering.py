@@ -229,9 +229,8 @@ def make_filter(
     start = space.root_at(float(layout.times[0, 0])) if border.root is None else border.root
     if not np.isfinite(start).all():
         return None
-    parts = _Patterns.empty(space, layout, looking=looking)
+    parts, projected = _Patterns.empty(space, layout, looking=looking), Projected.empty(values, space.size)
     kept, used, alone, room = {}, 0, {}, _KEPT_ALONE if keep else 0
-    projected = Projected.empty(values, space.size)
     for number, family in enumerate(layout.families):
         try:
             if swept and family.is_alone:
