@@ -35,7 +35,7 @@ from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
 from lodekit.inference.innovations import take_turns
 from lodekit.inference.turns import Lead, errors_ahead
-from lodekit.learning.unsteadiness import find_spread, find_unsteadiness
+from lodekit.learning.bands.unsteadiness import find_spread, find_unsteadiness
 from lodekit.preparing import prepare
 from lodekit.spreads import FIRST
 

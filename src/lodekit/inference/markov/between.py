@@ -95,8 +95,8 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
         Of each pattern: what it says of the state, how it moves it, and a root of the noise of that.
     """
     blocks, size = len(patterns), len(start)
-    roots, which = np.empty((blocks, size, size)), np.zeros(blocks, dtype=np.intp)
-    now, last, settled, count = start, -1, False, 0
+    roots, now, last, settled = np.empty((blocks, size, size)), start, -1, False
+    first: list[int] = []
     stacked, moved = np.zeros((2 * size, size), order="F"), np.zeros((2 * size, size), order="F")
     unit, upper = np.eye(size), np.asfortranarray(np.triu(np.ones((size, size))))
     # What is said and where it goes are one product, and noises stand as they are needed.
@@ -104,8 +104,8 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
     for b, u in enumerate(patterns.tolist() if size else ()):
         settled = settled and u == last
         if not settled:
-            roots[count] = now
-            count += 1
+            roots[len(first)] = now
+            first.append(b)
             product = both[u].dot(now)
             stacked[:size], stacked[size:] = product[:size], unit
             factor = lapack.dgeqrf(stacked, overwrite_a=1)[0]
@@ -113,32 +113,35 @@ def carry(start: Array, patterns: Numbers, R: Array, T: Array, V: Array) -> Carr
             following = (lapack.dgeqrf(moved, overwrite_a=1)[0][:size] * upper).T
             settled = u == last and _is_same(following, now)
             now, last = following, u
-        which[b] = count - 1
-    return _finish(roots[which] if count < blocks else roots, which, patterns, R, T, now)
+    return _finish(roots[: len(first)], np.array(first, dtype=np.intp), patterns, R, T, now)
 
 
-def _finish(roots: Array, which: Numbers, patterns: Numbers, R: Array, T: Array, last: Array) -> Carried:
-    """Return all that follows from roots at the start of all blocks; equal ones have the same number."""
-    blocks, size = roots.shape[:2]
+def _finish(roots: Array, first: Numbers, patterns: Numbers, R: Array, T: Array, last: Array) -> Carried:
+    """Return all that follows from roots at the start of the first of some equal blocks each."""
+    blocks, size = len(patterns), R.shape[-1]
     if not size:
         none = np.zeros((blocks, 0, 0))
         return Carried(none, none, none, none, none, none, np.zeros(blocks), last)
-    _, first = np.unique(which, return_index=True)
     own, unit = R[patterns[first]], np.eye(size)
-    both = np.concatenate([own @ roots[first], np.broadcast_to(unit, own.shape)], axis=1)
+    both = np.concatenate([own @ roots, np.broadcast_to(unit, own.shape)], axis=1)
     # [R P^(1/2), 1] = Q U: the lower part of Q is the inverse of U, and what is orthogonal to Q is not seen.
     Q, U = np.linalg.qr(both, mode="complete")
-    later = roots[first] @ Q[:, size:, :size]
+    later = roots @ Q[:, size:, :size]
     share, unseen = Q[:, :size, :size], Q[:, :size, size:]
     gain = later @ share.swapaxes(-1, -2)
     closed = T[patterns[first]] @ (unit - gain @ own)
     half_log = np.log(np.abs(np.einsum("bii->bi", U[:, :size]))).sum(axis=1)
-    found = (roots, later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
+    which = np.repeat(np.arange(len(first)), np.diff(first, append=blocks))
+    found = (roots[which], later[which], gain[which], share[which], unseen[which], closed[which], half_log[which])
     return Carried(*found, last)
 
 
 def _is_same(first: Array, second: Array) -> bool:
     """Return whether two roots are those of the same covariance, to rounding."""
+    # Mostly the first deviation differs already; roots are triangular.
+    one, other = abs(float(first[0, 0])), abs(float(second[0, 0]))
+    if abs(one - other) > _SETTLED * other:
+        return False
     P, Q = first @ first.T, second @ second.T
     scales = np.sqrt(np.abs(np.diag(Q)))
     return bool((np.abs(P - Q) <= _SETTLED * np.outer(scales, scales)).all())

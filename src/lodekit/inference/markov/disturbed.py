@@ -13,10 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
 from lodekit.inference.markov.steps import NoisySteps
-from lodekit.inference.markov.unit import Unit
+from lodekit.inference.markov.unit import Unit, put_together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.disturbed import Disturbed, DisturbedArrays, need
 from lodekit.prior.hyperparameters import Hyperparameters
@@ -143,8 +142,8 @@ class DisturbedStates:
     @property
     def root(self) -> Array:
         """A root of the covariance at the start: coloured disturbances are there, the system is at rest."""
-        parts = [np.linalg.cholesky(unit.covariance) for unit in self.units if unit is not None]
-        return np.asarray(block_diag(*parts, np.zeros((self.own.shapes[0][0],) * 2)))
+        parts = [unit.root for unit in self.units if unit is not None]
+        return put_together([*parts, np.zeros((self.own.shapes[0][0],) * 2)])
 
     def readings(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return observables as rows of numbers for the states, shape (o, n).

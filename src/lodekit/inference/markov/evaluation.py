@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from lodekit.inference.engine import Evidence
 from lodekit.inference.markov.between import Border, Smoothed
+from lodekit.inference.markov.families import Chunk
 from lodekit.inference.markov.filtering import Filter, make_filter
 from lodekit.inference.markov.inside import InsideSlopes, Total
-from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
+from lodekit.inference.markov.layout import Layout, MarkovData
 from lodekit.inference.markov.states import Slopes, make_space
 from lodekit.inference.markov.sums import sum_up
 from lodekit.inference.markov.whitening import Alone, White, apart, together
@@ -179,15 +180,22 @@ class Pulled:
         information = own.inform()
         y = layout.spread(solved.residual, 0.0)[:, :, None]
         alpha, in_noise = np.zeros(y.shape), np.zeros(y.shape[:2])
-        for number, chunk in enumerate(layout.chunks):
-            if layout.is_alone(chunk):
-                blocks = chunk.blocks.ravel()
+        for number, family in enumerate(layout.families):
+            if family.is_alone:
+                blocks = family.chunks[0].blocks.ravel()
                 alpha[blocks], in_noise[blocks] = _pull_alone(solved, number, y, information, total)
                 continue
-            scores, diagonal = _pull_shared(solved, chunk, own.white(number), together(y, chunk), information, total)
-            alpha[chunk.blocks] = apart(scores, chunk)
+            white, slopes = own.white(number), []
+            for chunk, where in zip(family.chunks, family.places, strict=True):
+                scores, parts = _pull_shared(solved, chunk, white.part(where), together(y, chunk), information)
+                alpha[chunk.blocks] = apart(scores, chunk)
+                slopes.append(parts)
+            both = [np.concatenate(parts) for parts in zip(*slopes, strict=True)]
+            inner = InsideSlopes.of(white.inside.motion)
+            white.inside.pull(inner, *both)
+            total.add(white.inside.motion, inner)
             # All blocks of a pattern have the same noise: the first one stands for all.
-            in_noise[chunk.blocks[:, 0]] = diagonal
+            in_noise[family.first] = np.einsum("uii->ui", both[0])
         noise = data.noise.pull(layout.gather(in_noise[:, :, None], data.size)[:, 0], hyper.noise)
         theta = np.zeros(len(hyper.theta))
         if len(theta) and data.prior.observables.has_mean:
@@ -271,36 +279,34 @@ class _Small:
 
 
 def _pull_shared(
-    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array, total: Total
-) -> tuple[Array, Array]:
-    """Add what the blocks of a chunk say; return derivatives in the values, (u, m, k), and in the noise, (u, m).
+    solved: Solved, chunk: Chunk, white: White, y: Array, information: Array
+) -> tuple[Array, tuple[Array, ...]]:
+    """Return derivatives in the values, (u, m, k), and in what the blocks of a chunk are made of, as `Inside` has them.
 
     Sums over all blocks of a pattern are those of small matrices.
     """
     small, n = _Small.of(solved, chunk, information), white.gain.shape[1]
-    x, r, after, ahead, across = small.x, small.r, small.after, small.ahead, small.across
-    G, inverse, basis = white.gain, white.inverse, white.basis[:, : y.shape[1]]
-    q = white.scores(y, small.told, r)
-    turned, G_turned = basis.swapaxes(-1, -2), G.swapaxes(-1, -2)
-    mixed = G_turned @ ahead[:, :n] @ turned
-    known = mixed + mixed.swapaxes(-1, -2) + basis @ small.twice @ turned + G_turned @ after[:, :n, :n] @ G
-    known += chunk.blocks.shape[1] * np.eye(y.shape[1])
-    back = inverse.swapaxes(-1, -2)
-    in_covariance = back @ (0.5 * (q @ q.swapaxes(-1, -2) - known)) @ inverse
-    in_cross = (r @ q.swapaxes(-1, -2) + after[:, :, :n] @ G + ahead @ turned)[:, :n] @ inverse
-    in_design = back @ (q @ x.swapaxes(-1, -2) + basis @ small.design + G_turned @ across[:, :n])
-    in_transition = r @ x.swapaxes(-1, -2) - across
-    in_noise = 0.5 * (r @ r.swapaxes(-1, -2) - after)[:, :n, :n]
-    inner = InsideSlopes.of(white.inside.motion)
-    white.inside.pull(inner, in_covariance, in_design, in_transition, in_noise, in_cross)
-    total.add(white.inside.motion, inner)
-    return back @ q, np.einsum("uii->ui", in_covariance)
+    x, r, after, ahead = small.x, small.r, small.after[:, :n, :n], small.ahead[:, :n]
+    back = white.inverse.swapaxes(-1, -2)
+    alpha = back @ white.scores(y, small.told, r)
+    # What is known of whitened measurements is the unit, but for a few directions: of the design, and of the gain.
+    few = back @ np.concatenate([white.basis[:, : y.shape[1]], white.gain.swapaxes(-1, -2)], axis=2)
+    ends = np.concatenate([ahead, after], axis=2)
+    known = np.concatenate([np.concatenate([small.twice, ahead.swapaxes(-1, -2)], axis=2), ends], axis=1)
+    in_covariance = alpha @ alpha.swapaxes(-1, -2) - few @ known @ few.swapaxes(-1, -2)
+    in_covariance -= chunk.blocks.shape[1] * (back @ white.inverse)
+    in_covariance *= 0.5
+    in_cross = r[:, :n] @ alpha.swapaxes(-1, -2) + ends @ few.swapaxes(-1, -2)
+    in_design = alpha @ x.swapaxes(-1, -2) + few @ np.concatenate([small.design, small.across[:, :n]], axis=1)
+    in_transition = r @ x.swapaxes(-1, -2) - small.across
+    in_noise = 0.5 * (r[:, :n] @ r[:, :n].swapaxes(-1, -2) - after)
+    return alpha, (in_covariance, in_design, in_transition, in_noise, in_cross)
 
 
 def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total: Total) -> tuple[Array, Array]:
-    """Add what blocks that share nothing have to say; return derivatives as `_pull_shared` does."""
+    """Add what blocks that share nothing have to say; return derivatives in values, (u, m, 1), and noise, (u, m)."""
     own = solved.filter
-    chunk = own.layout.chunks[number].alone
+    chunk = own.layout.families[number].chunks[0].alone
     n, size = own.space.noisy, own.space.size
     small = _Small.of(solved, chunk, information)
     blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, chunk, own.variance, y)

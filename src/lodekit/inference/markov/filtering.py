@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.markov.between import Border, Carried, Smoothed, carry, inform, look_back, smooth
-from lodekit.inference.markov.layout import Chunk, Layout
+from lodekit.inference.markov.families import Chunk, Family
+from lodekit.inference.markov.layout import Layout
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.stretches import Plan
 from lodekit.inference.markov.whitening import Alone, White, apart, roots_of, together, whiten
 
 __all__ = ["Filter", "Projected", "make_filter"]
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
 #: Numbers of blocks that are kept for the way back, of those that share matrices and of others; more are made again.
 _KEPT, _KEPT_ALONE = 4_000_000, 50_000_000
 
@@ -34,9 +37,9 @@ class Filter:
     half_logs : array, shape (u,)
     carried : Carried
     kept : dict of int to White
-        Chunks that were kept, where they are few.
+        Families that were kept, where they are few.
     alone : dict of int to Alone
-        Chunks of blocks that share nothing, if they were kept.
+        Families of blocks that share nothing, if they were kept.
     basis : array, shape (u, m, s), optional
         The basis of the design of each pattern. Where designs do not tell some states apart, rounding decides about it,
         and all that is said in a basis has to be said in the same one.
@@ -78,16 +81,15 @@ class Filter:
         return look_back(self.layout.patterns, self.told, self.moved, self.noise, self.border)
 
     def white(self, number: int) -> White:
-        """Return the whitened blocks of a chunk."""
-        found = self.kept.get(number)
-        return found or self.make(self.layout.chunks[number])
+        """Return the whitened blocks of a family."""
+        return self.kept.get(number) or self.make(self.layout.plan_of(number))
 
-    def make(self, chunk: Chunk) -> White:
-        """Return the whitened blocks of any chunk."""
-        found = whiten(self.space, self.layout, chunk, self.variance)
+    def make(self, plan: Plan) -> White:
+        """Return any blocks, whitened."""
+        found, patterns = whiten(self.space, self.layout, plan, self.variance), self.layout.patterns[plan.blocks]
         if self.basis is None:
             return found
-        return replace(found, basis=self.basis[chunk.patterns], told=self.told[chunk.patterns])
+        return replace(found, basis=self.basis[patterns], told=self.told[patterns])
 
     def project(self, values: Array) -> Projected:
         """Return what values of all measurements say of states.
@@ -98,8 +100,8 @@ class Filter:
             In blocks.
         """
         found = Projected.empty(values, self.space.size)
-        for number, chunk in enumerate(self.layout.chunks):
-            found.add(chunk, self.white(number), values)
+        for number, family in enumerate(self.layout.families):
+            found.add_family(family, self.white(number), values)
         return found
 
 
@@ -154,6 +156,20 @@ class Projected:
         self.lost += float(np.sum((own.left[:, : z.shape[1]] * z) ** 2))
         self.doubt += own.swept.doubt
 
+    def add_family(self, family: Family, white: White, values: Array) -> None:
+        """Add the blocks of a family.
+
+        Parameters
+        ----------
+        family : Family
+        white : White
+            Its patterns.
+        values : array, shape (b, m, k)
+            Of all blocks.
+        """
+        for chunk, where in zip(family.chunks, family.places, strict=True):
+            self.add(chunk, white.part(where), values)
+
     def add(self, chunk: Chunk, white: White, values: Array) -> None:
         """Add the blocks of a chunk.
 
@@ -161,7 +177,7 @@ class Projected:
         ----------
         chunk : Chunk
         white : White
-            Its blocks.
+            Its patterns.
         values : array, shape (b, m, k)
             Of all blocks.
         """
@@ -172,10 +188,9 @@ class Projected:
         self.rest[chunk.blocks] = apart(np.sum(left**2, axis=1, keepdims=True), chunk)[:, :, 0]
         self.lost += float(np.sum((left[:, : z.shape[1]] * z) ** 2))
         # Entries of a covariance err in proportion to the variances.
-        sizes = np.einsum("uii->ui", white.inside.covariance)
         alpha = white.inverse.swapaxes(-1, -2) @ left[:, : z.shape[1]]
         inverse = chunk.blocks.shape[1] * np.sum(white.inverse**2, axis=1)
-        self.doubt += 0.5 * float(np.sum(sizes * (np.sum(alpha**2, axis=2) + inverse)))
+        self.doubt += 0.5 * float(np.sum(white.variances * (np.sum(alpha**2, axis=2) + inverse)))
 
 
 def make_filter(
@@ -214,24 +229,24 @@ def make_filter(
     start = space.root_at(float(layout.times[0, 0])) if border.root is None else border.root
     if not np.isfinite(start).all():
         return None
-    parts = _Patterns.empty(space, layout, looking=looking)
+    parts, projected = _Patterns.empty(space, layout, looking=looking), Projected.empty(values, space.size)
     kept, used, alone, room = {}, 0, {}, _KEPT_ALONE if keep else 0
-    projected = Projected.empty(values, space.size)
-    for number, chunk in enumerate(layout.chunks):
+    for number, family in enumerate(layout.families):
         try:
-            if swept and layout.is_alone(chunk):
+            if swept and family.is_alone:
+                chunk = family.chunks[0]
                 own = Alone.of(space, layout, chunk, variance, values)
                 parts.put_alone(chunk, own)
                 projected.add_alone(chunk, own)
                 if (room := room - own.count) >= 0:
                     alone[number] = own
                 continue
-            white = whiten(space, layout, chunk, variance)
+            white = whiten(space, layout, layout.plan_of(number), variance)
         except np.linalg.LinAlgError:
             return None
-        parts.put(chunk, white)
-        projected.add(chunk, white, values)
-        if (used := used + white.inside.carried.size + 2 * white.inverse.size) <= _KEPT:
+        parts.put(family.patterns, white)
+        projected.add_family(family, white, values)
+        if (used := used + 3 * white.inverse.size) <= _KEPT:
             kept[number] = white
     if not parts.is_finite:
         return None
@@ -262,8 +277,7 @@ class _Patterns:
     def is_finite(self) -> bool:
         return all(bool(np.isfinite(part).all()) for part in (self.told, self.moved, self.noise, self.half_logs))
 
-    def put(self, chunk: Chunk, white: White) -> None:
-        own = chunk.patterns
+    def put(self, own: Numbers, white: White) -> None:
         self.told[own], self.moved[own], self.noise[own] = white.told, white.moved, white.noise
         self.half_logs[own] = white.half_log
         if self.basis is not None:

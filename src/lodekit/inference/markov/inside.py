@@ -1,8 +1,7 @@
 """Inside blocks everything is dense: measurements given the state at the start of their block, and the way back.
 
-From place to place the transition carries what is known of the state: how it follows from the state at the start (A),
-its covariance with all measurements before it, and its own covariance (S). Rows of observables then give the
-covariance K of all measurements, and M with ``y = M x + noise``. All blocks of a chunk go together.
+Given the state x at the start of a block its measurements are ``y = M x + noise``, with the covariance K of that noise,
+which has covariances with the state at the end, too. All of these come from joining `stretches`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from scipy.sparse import csc_array
 
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.steps import NoisySteps
+from lodekit.inference.markov.stretches import Plan, Stretches
 
-__all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_triangles"]
+__all__ = ["Inside", "InsideSlopes", "Motion", "Total", "add_to", "go_through", "invert_roots"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: So few parts are added up one by one.
+_FEW = 32
 
 
 class Motion:
@@ -126,54 +128,58 @@ class Total:
 
 @dataclass(frozen=True)
 class Inside:
-    """Blocks of a chunk, without the noise of measurements.
+    """Some blocks, without the noise of measurements.
 
     Parameters
     ----------
     motion : Motion
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps.
-    observed : array of int, shape (u, p, w)
-        The numbers of the observables; that of the row of zeros for none.
-    carried : array, shape (u, p + 1, n, n + p w)
-        At each place, ``[A, covariance with all measurements before it]`` of the states that noise drives.
-    quiet : array, shape (u, p + 1, q, q)
-        A of the others.
-    own : array, shape (u, p + 1, n, n)
-        S.
-    design : array, shape (u, p w, s)
-        M.
-    covariance : array, shape (u, p w, p w)
-        K; the lower triangle, and some more that is not meant.
+        Over the different steps of all blocks.
+    numbers : array of int, shape (d,)
+        Of all different stretches of one place, the number of the step that follows, in `motion`.
+    observed : array of int, shape (d, w)
+        The numbers of the observables that are read there; that of the row of zeros for none.
+    stretches : Stretches
+    size : int
+        The number of places times that of measurements at each.
     """
 
     motion: Motion
-    steps: Numbers
+    numbers: Numbers
     observed: Numbers
-    carried: Array
-    quiet: Array
-    own: Array
-    design: Array
-    covariance: Array
+    stretches: Stretches
+    size: int
+
+    @property
+    def design(self) -> Array:
+        """M, shape (u, p w, s)."""
+        return self.stretches.means[:, : self.size]
+
+    @property
+    def covariance(self) -> Array:
+        """K, shape (u, p w, p w); the lower triangle, and some more that is not meant."""
+        return self.stretches.covariances[:, : self.size, : self.size]
 
     @property
     def transition(self) -> Array:
         """From the start of a block to that of the next one, shape (u, s, s)."""
-        n, size = self.own.shape[-1], self.motion.space.size
-        found = np.zeros((len(self.own), size, size))
-        found[:, :n, :n] = self.carried[:, -1, :, :n]
-        found[:, n:, n:] = self.quiet[:, -1]
-        return found
+        return self.stretches.means[:, -self.motion.space.size :] if self.motion.space.size else self.design[:, :0]
 
     @property
     def noise(self) -> Array:
         """Covariance of the state at the end, given that at the start, shape (u, n, n)."""
-        return self.own[:, -1]
+        end = self._end
+        return self.stretches.covariances[:, end, end]
 
     @property
     def cross(self) -> Array:
         """Covariance of the state at the end with the measurements, shape (u, n, p w)."""
-        return self.carried[:, -1, :, self.own.shape[-1] :]
+        return self.stretches.covariances[:, self._end, : self.size]
+
+    @property
+    def _end(self) -> slice:
+        """Where the states that noise drives stand behind all that is read."""
+        start = self.stretches.means.shape[1] - self.motion.space.size
+        return slice(start, start + self.motion.space.noisy)
 
     def pull(
         self,
@@ -195,97 +201,38 @@ class Inside:
         in_design, in_transition, in_noise, in_cross : arrays
             In what has the same name.
         """
-        motion, n = self.motion, self.own.shape[-1]
-        count, places, width = self.observed.shape
-        H = motion.readings[self.observed]
-        noisy, quiet = H[..., :n], H[..., n:]
-        # Blocks on the diagonal are symmetric, those below count twice.
-        K = in_covariance.reshape(count, places, width, places, width)
-        every = np.arange(places)
-        diagonal = K[:, every, :, every].swapaxes(0, 1)
-        below = 2.0 * K * (every[:, None] > every)[:, None, :, None]
-        design = in_design.reshape(count, places, width, in_design.shape[-1])
-        rows = np.concatenate([design[..., :n], below.reshape(count, places, width, places * width)], axis=-1)
-        in_H = np.zeros_like(H)
-        in_H[..., :n] = rows @ self.carried[:, :-1].swapaxes(-1, -2) + 2.0 * diagonal @ noisy @ self.own[:, :-1]
-        in_H[..., n:] = design[..., n:] @ self.quiet[:, :-1].swapaxes(-1, -2)
-        from_rows = noisy.swapaxes(-1, -2) @ rows
-        from_diagonal = noisy.swapaxes(-1, -2) @ diagonal @ noisy
-        in_carried = np.concatenate([in_transition[:, :n, :n], in_cross], axis=-1)
-        in_own, in_quiet = in_noise, in_transition[:, n:, n:]
-        from_quiet = quiet.swapaxes(-1, -2) @ design[..., n:]
-        in_steps = np.zeros((2, count, places, n, n))
-        in_others = np.zeros((count, places, *in_quiet.shape[1:]))
-        for i in range(places, 0, -1):
-            step = self.steps[:, i]
-            Phi, S, used = motion.noisy.transitions[step], self.own[:, i - 1], n + (i - 1) * width
-            before = np.concatenate([self.carried[:, i - 1, :, :used], S @ noisy[:, i - 1].swapaxes(-1, -2)], axis=-1)
-            in_carried = in_carried[..., : used + width]
-            in_steps[0, :, i - 1] = in_carried @ before.swapaxes(-1, -2) + 2.0 * in_own @ Phi @ S
-            in_steps[1, :, i - 1] = in_own
-            turned = Phi.swapaxes(-1, -2)
-            in_before = turned @ in_carried
-            last = in_before[..., used:]
-            mixed = last @ noisy[:, i - 1]
-            in_own = turned @ in_own @ Phi + 0.5 * (mixed + mixed.swapaxes(-1, -2)) + from_diagonal[:, i - 1]
-            in_H[:, i - 1, :, :n] += last.swapaxes(-1, -2) @ S
-            in_carried = in_before[..., :used] + from_rows[:, i - 1, :, :used]
-            if quiet.shape[-1]:
-                in_others[:, i - 1] = in_quiet @ self.quiet[:, i - 1].swapaxes(-1, -2)
-                moved = motion.quiet.transitions[step].swapaxes(-1, -2)
-                in_quiet = moved @ in_quiet + from_quiet[:, i - 1]
-        self._add(total, in_steps, in_others, in_H)
-
-    def _add(self, total: InsideSlopes, in_steps: Array, in_others: Array, in_H: Array) -> None:
-        numbers = self.steps[:, 1:].ravel()
-        for whole, part in ((total.noisy, in_steps[0]), (total.noises, in_steps[1]), (total.quiet, in_others)):
-            add_to(whole, numbers, part.reshape(len(numbers), *part.shape[2:]))
-        add_to(total.readings, self.observed.ravel(), in_H.reshape(self.observed.size, in_H.shape[-1]))
+        space, end = self.motion.space, self._end
+        n, rest = space.noisy, self.stretches.means.shape[1] - space.size
+        in_means, in_covariances = np.zeros_like(self.stretches.means), np.zeros_like(self.stretches.covariances)
+        in_means[:, : self.size], in_means[:, rest:] = in_design, in_transition
+        in_covariances[:, : self.size, : self.size], in_covariances[:, end, end] = in_covariance, in_noise
+        in_covariances[:, end, : self.size] = 0.5 * in_cross
+        in_covariances[:, : self.size, end] = 0.5 * in_cross.swapaxes(-1, -2)
+        in_rows, in_steps, in_noises = self.stretches.pull(in_means, in_covariances)
+        add_to(total.noisy, self.numbers, in_steps[:, :n, :n])
+        add_to(total.noises, self.numbers, in_noises[:, :n, :n])
+        add_to(total.quiet, self.numbers, in_steps[:, n:, n:])
+        add_to(total.readings, self.observed.ravel(), in_rows.reshape(self.observed.size, space.size))
 
 
-def go_through(motion: Motion, steps: Numbers, observed: Numbers) -> Inside:
-    """Return blocks of a chunk.
+def go_through(motion: Motion, plan: Plan, size: int) -> Inside:
+    """Return some blocks.
 
     Parameters
     ----------
     motion : Motion
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps, that to the following block included.
-    observed : array of int, shape (u, p, w)
-        The numbers of the observables; -1 for none.
+        Over the different steps of the plan.
+    plan : Plan
+    size : int
+        The number of places times that of measurements at each.
     """
-    count, places, width = observed.shape
-    n, q = motion.space.noisy, motion.space.size - motion.space.noisy
-    observed = np.where(observed >= 0, observed, len(motion.readings) - 1)
-    H = motion.readings[observed]
-    noisy = H[..., :n]
-    carried = np.zeros((count, places + 1, n, n + places * width))
-    own, quiet = np.zeros((count, places + 1, n, n)), np.zeros((count, places + 1, q, q))
-    carried[:, 0, :, :n], quiet[:, 0] = np.eye(n), np.eye(q)
-    for i in range(1, places + 1):
-        step = steps[:, i]
-        Phi, S, used = motion.noisy.transitions[step], own[:, i - 1], n + (i - 1) * width
-        carried[:, i, :, :used] = Phi @ carried[:, i - 1, :, :used]
-        carried[:, i, :, used : used + width] = Phi @ (S @ noisy[:, i - 1].swapaxes(-1, -2))
-        own[:, i] = Phi @ S @ Phi.swapaxes(-1, -2) + motion.noisy.noises[step]
-        if q:
-            quiet[:, i] = motion.quiet.transitions[step] @ quiet[:, i - 1]
-    rows = noisy @ carried[:, :-1]
-    design = np.concatenate([rows[..., :n], H[..., n:] @ quiet[:, :-1]], axis=-1)
-    K = rows[..., n:].reshape(count, places, width, places, width)
-    every = np.arange(places)
-    K[:, every, :, every] = (noisy @ own[:, :-1] @ noisy.swapaxes(-1, -2)).swapaxes(0, 1)
-    size = places * width
-    return Inside(
-        motion,
-        steps,
-        observed,
-        carried,
-        quiet,
-        own,
-        design.reshape(count, size, design.shape[-1]),
-        K.reshape(count, size, size),
-    )
+    observed = np.where(plan.observed >= 0, plan.observed, len(motion.readings) - 1)
+    n, whole, numbers = motion.space.noisy, motion.space.size, plan.steps
+    transitions, noises = np.zeros((2, len(numbers), whole, whole))
+    transitions[:, :n, :n] = motion.noisy.transitions[numbers]
+    transitions[:, n:, n:] = motion.quiet.transitions[numbers]
+    noises[:, :n, :n] = motion.noisy.noises[numbers]
+    return Inside(motion, numbers, observed, Stretches(plan, motion.readings[observed], transitions, noises), size)
 
 
 def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
@@ -298,25 +245,40 @@ def add_to(total: Array, numbers: Numbers, parts: Array) -> None:
     numbers : array of int, shape (n,)
     parts : array, shape (n, ...)
     """
+    if len(numbers) <= _FEW:
+        np.add.at(total, numbers, parts)
+        return
     # One entry a column: a product with it adds up rows, in their order.
     chosen = csc_array((np.ones(len(numbers)), numbers, np.arange(len(numbers) + 1)), shape=(len(total), len(numbers)))
     total += (chosen @ parts.reshape(len(numbers), -1)).reshape(total.shape)
 
 
-def invert_triangles(L: Array) -> Array:
-    """Return the inverses of lower triangular matrices, shape (u, n, n), in their place.
+def invert_roots(K: Array, ends: Numbers) -> Array:
+    """Return the inverses of the Cholesky factors of matrices, shape (u, n, n).
 
     Parameters
     ----------
-    L : array, shape (u, n, n)
+    K : array, shape (u, n, n)
+        Of which the lower triangles count.
+    ends : array of int, shape (u,)
+        Where the rows and columns begin that are those of the unit.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Where one is not positive.
 
     Examples
     --------
-    >>> invert_triangles(np.array([[[2.0, 0.0], [1.0, 4.0]]])).tolist()
+    >>> invert_roots(np.array([[[4.0, 0.0], [2.0, 17.0]]]), np.array([2])).tolist()
     [[[0.5, 0.0], [-0.125, 0.25]]]
     """
-    found = np.ascontiguousarray(L)
-    for own in found:
-        # In place: a row after the other is a column after the other of the transposed.
-        lapack.dtrtri(own.T, lower=0, overwrite_c=1)
+    found = np.zeros_like(K)
+    for own, inverse, end in zip(K, found, ends.tolist(), strict=True):
+        # A row after the other is a column after the other of the transposed.
+        root, info = lapack.dpotrf(own[:end, :end].T, lower=0)
+        if info:
+            raise np.linalg.LinAlgError("expected positive matrices")
+        inverse[:end, :end] = lapack.dtrtri(root, lower=0, overwrite_c=1)[0].T
+        np.einsum("ii->i", inverse)[end:] = 1.0
     return found

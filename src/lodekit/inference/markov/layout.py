@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
+from lodekit.inference.markov.families import Chunk, Family, chunk_up, put_in_families
 from lodekit.inference.markov.inside import Motion
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.stretches import Plan
 from lodekit.inference.markov.sums import Sums
 from lodekit.inference.measured import Measured
 from lodekit.prior.responses.lengths import Lengths
 
-__all__ = ["Chunk", "Layout", "MarkovData", "cut", "shorter_length"]
+__all__ = ["Layout", "MarkovData", "cut", "shorter_length"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -32,43 +34,14 @@ _LEAST, _ROOT = 12, 0.6
 #: Where blocks share nothing their length is nothing to the cost of each: longer ones, up to so many times, as long as
 #: there are so many.
 _LONGER, _MANY = 4, 700
-#: Blocks that are no more often than this share nothing, and are worked on by themselves.
-_RARE = 3
-#: So few are worked on as those that share matrices: a filter inside them would cost as much as for hundreds.
+#: So few blocks that share nothing are worked on as those that share matrices: a filter inside them would cost as much
+#: as for hundreds.
 _FEW = 8
-#: Numbers that matrices of blocks which are worked on together may have, and how many blocks that share nothing.
-_TOGETHER, _AT_ONCE = 2_000_000, 1000
 #: Where less than this share of all observables at all times was measured, each measurement has a place of its own.
 _FULL = 0.5
 #: An error of the log evidence, relative to itself or to the number of measurements, for which blocks are cut shorter,
 #: and by how much.
 _FINE, _SHORTER = 1e-10, 4
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Different blocks that are worked on together; each occurs equally often.
-
-    Parameters
-    ----------
-    patterns : array of int, shape (u,)
-        The numbers of the patterns.
-    blocks : array of int, shape (u, k)
-        The blocks of each pattern.
-    """
-
-    patterns: Numbers
-    blocks: Numbers
-
-    @property
-    def is_rare(self) -> bool:
-        """Whether its blocks occur so seldom that they share nothing, and are more than a few."""
-        return bool(self.blocks.shape[1] <= _RARE and self.blocks.size > _FEW)
-
-    @property
-    def alone(self) -> Chunk:
-        """The same blocks, each by itself."""
-        return Chunk(np.repeat(self.patterns, self.blocks.shape[1]), self.blocks.reshape(-1, 1))
 
 
 @dataclass(frozen=True)
@@ -102,6 +75,7 @@ class Layout:
     patterns: Numbers
     chunks: tuple[Chunk, ...]
     keeps: Array | None = None
+    _plans: dict[int, Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def motion(self, space: Space, numbers: Numbers | None = None) -> Motion:
         """Return a system over some of the steps.
@@ -115,9 +89,21 @@ class Layout:
         own = slice(None) if numbers is None else numbers
         return Motion(space, self.lengths[own], None if self.keeps is None else self.keeps[own])
 
-    def is_alone(self, chunk: Chunk) -> bool:
-        """Return whether the blocks of a chunk share nothing, so that each is filtered by itself."""
-        return chunk.is_rare and self.keeps is None
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """All chunks, as many together as their matrices may be."""
+        few = _FEW if self.keeps is None else np.inf
+        return put_in_families(self.chunks, self.places, self.observed.shape[2], few)
+
+    def plan(self, blocks: Numbers) -> Plan:
+        """Return what some blocks are made of."""
+        return Plan.of(blocks, self.steps[blocks, 1:], self.observed[blocks])
+
+    def plan_of(self, number: int) -> Plan:
+        """Return what a block of each pattern of a family is made of."""
+        if number not in self._plans:
+            self._plans[number] = self.plan(self.families[number].first)
+        return self._plans[number]
 
     @property
     def blocks(self) -> int:
@@ -215,10 +201,7 @@ def cut(
     seen = filled(observed)
     key = np.concatenate([steps, seen.reshape(blocks, -1), filled(kinds).reshape(blocks, -1)], axis=1)
     patterns = _number(key)
-    size = length * width
-    # About so many numbers has what is made of a block: covariances, and what goes from place to place.
-    most = max(1, _TOGETHER // max(1, 3 * size * size + 8 * size * length))
-    chunks = _chunk(patterns, most, _AT_ONCE if begins is None else most)
+    chunks = chunk_up(patterns, length, width, alone=begins is None)
     return Layout(places, steps, lengths, seen, filled(numbers), patterns, chunks, keeps)
 
 
@@ -227,23 +210,6 @@ def _number(key: Numbers) -> Numbers:
     flat = np.ascontiguousarray(key).view(np.dtype((np.void, key.dtype.itemsize * key.shape[1]))).ravel()
     _, inverse = np.unique(flat, return_inverse=True)
     return np.asarray(inverse, dtype=np.intp)
-
-
-def _chunk(patterns: Numbers, most: int, rare: int) -> tuple[Chunk, ...]:
-    """Return the patterns in chunks of at most so many, or so many rare blocks; all of a chunk occur equally often."""
-    counts = np.bincount(patterns)
-    order = np.argsort(patterns, kind="stable")
-    members = np.split(order, np.cumsum(counts)[:-1])
-    found = []
-    for often in np.unique(counts):
-        own = np.flatnonzero(counts == often)
-        step = most if often > _RARE else max(1, rare // int(often))
-        # All about as large: the last one would cost as much if it were small.
-        step = -(-len(own) // max(1, round(len(own) / step)))
-        for start in range(0, len(own), step):
-            part = own[start : start + step]
-            found.append(Chunk(part, np.stack([members[number] for number in part]).astype(np.intp)))
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -324,7 +290,7 @@ class MarkovData(Measured):
         rows, width = self.table[1].shape
         usual = int(min(_USUAL, width * max(_LEAST, int(_ROOT * np.sqrt(rows)))))
         found = self._make(usual, np.zeros(0))[0]
-        rare = sum(chunk.blocks.size for chunk in found.chunks if found.is_alone(chunk))
+        rare = sum(family.chunks[0].blocks.size for family in found.families if family.is_alone)
         return found if rare < 2 * _MANY else self._make(min(_LONGER, rare // _MANY) * usual, np.zeros(0))[0]
 
     def with_times(self, times: Array, length: int | None = None, sums: Sums | None = None) -> tuple[Layout, Numbers]:

@@ -17,7 +17,6 @@ from scipy.linalg import lapack
 
 from lodekit.inference.markov.between import Border, Smoothed
 from lodekit.inference.markov.filtering import Filter, Projected
-from lodekit.inference.markov.layout import Chunk
 from lodekit.inference.markov.whitening import White, roots_of
 
 __all__ = ["Look", "Seen"]
@@ -130,7 +129,7 @@ class Look:
 
     def _groups(self) -> Iterator[tuple[Numbers, list[Numbers], list[Numbers], White]]:
         for blocks, inner, asked in self._asked:
-            yield blocks, inner, asked, self.filter.make(Chunk(self.filter.layout.patterns[blocks], blocks[:, None]))
+            yield blocks, inner, asked, self.filter.make(self.filter.layout.plan(blocks))
 
     def smooth(self, values: Array, border: Border | None = None) -> tuple[Array, Smoothed]:
         """Return values in blocks, (b, m, k), and what they say of states.
@@ -170,17 +169,17 @@ class Look:
         for blocks, inner, asked, white in self._groups():
             x, r = smoothed.means[blocks], smoothed.scores[blocks + 1]
             scores = white.inverse.swapaxes(-1, -2) @ white.scores(y[blocks], smoothed.told[blocks], r)
-            states = self._states(white, x, scores, r[:, :n])
+            states = self._states(_Walk.of(own, blocks), x, scores, r[:, :n])
             for row, (here, which) in enumerate(zip(inner, asked, strict=True)):
                 found[which] = states[row, here]
         return found
 
-    def _states(self, white: White, x: Array, scores: Array, r: Array) -> Array:
+    def _states(self, walk: _Walk, x: Array, scores: Array, r: Array) -> Array:
         """Return the means of the states at all places of some blocks, shape (u, p, s, k).
 
         Parameters
         ----------
-        white : White
+        walk : _Walk
         x : array, shape (u, s, k)
             Means of the states at the start.
         scores : array, shape (u, m, k)
@@ -188,30 +187,31 @@ class Look:
         r : array, shape (u, n, k)
             Those in the means of the states at the end.
         """
-        inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
-        count, places, width = inside.observed.shape
-        rows = motion.readings[inside.observed][..., :n].swapaxes(-1, -2)
-        from_rows = rows @ scores.reshape(count, places, width, -1)
+        n, (count, places, width) = walk.rows.shape[-1], walk.rows.shape[:3]
+        from_rows = walk.rows.swapaxes(-1, -2) @ scores.reshape(count, places, width, -1)
         found = np.zeros((count, places, x.shape[1], x.shape[2]))
-        both = np.concatenate([x[:, :n], scores], axis=1)
-        # What was measured later goes backward from place to place.
+        found[:, :, n:] = walk.whole[:, :-1, n:, n:] @ x[:, None, n:]
+        # The start and what was measured before go forward from place to place.
+        earlier = x[:, :n]
+        for i in range(places):
+            found[:, i, :n] = earlier
+            earlier = walk.steps[:, i] @ (earlier + walk.own[:, i] @ from_rows[:, i])
+        # What was measured later goes backward.
         later = r
         for i in range(places - 1, -1, -1):
-            later = motion.noisy.transitions[inside.steps[:, i + 1]].swapaxes(-1, -2) @ later + from_rows[:, i]
-            found[:, i, :n] = inside.carried[:, i] @ both + inside.own[:, i] @ later
-            found[:, i, n:] = inside.quiet[:, i] @ x[:, n:]
+            later = walk.steps[:, i].swapaxes(-1, -2) @ later + from_rows[:, i]
+            found[:, i, :n] += walk.own[:, i] @ later
         return found
 
     def covariances(self) -> Iterator[Seen]:
         """Yield covariances of the states that were asked for, block after block."""
         own, n, size = self.filter, self.filter.space.noisy, self.filter.space.size
         for blocks, inner, asked, white in self._groups():
-            inside = white.inside
-            joint = self._joint(white)
-            count, places, width = inside.observed.shape
-            rows = inside.motion.readings[inside.observed][..., :n]
+            walk = _Walk.of(own, blocks)
+            joint, (count, places, width) = walk.joint(), walk.rows.shape[:3]
             # Of the states at all places, and at the end, with all measurements: whitened.
-            with_y = np.einsum("uajb,ujwb->uajw", joint[..., :-1, :].reshape(count, (places + 1) * n, places, n), rows)
+            before = joint[..., :-1, :].reshape(count, (places + 1) * n, places, n)
+            with_y = np.einsum("uajb,ujwb->uajw", before, walk.rows)
             cross = with_y.reshape(count, places + 1, n, places * width) @ white.inverse[:, None].swapaxes(-1, -2)
             later = own.carried.later[blocks]
             moved, V = white.moved @ later, white.noise[:, :, :n]
@@ -221,10 +221,7 @@ class Look:
             U = np.linalg.qr(np.concatenate([said, unit], axis=1), mode="r") if size else unit
             back = _invert(V[:, :n])
             for row, (block, here, which) in enumerate(zip(blocks.tolist(), inner, asked, strict=True)):
-                A = np.zeros((len(here), size, size))
-                A[:, :n, :n], A[:, n:, n:] = inside.carried[row, here, :, :n], inside.quiet[row, here]
-                C = cross[row, here]
-                start = A.copy()
+                C, start = cross[row, here], walk.whole[row, here]
                 start[:, :n] -= C @ white.design[row]
                 roots = np.zeros((len(here), size, size + n))
                 roots[:, :, :size] = start @ later[row]
@@ -239,19 +236,6 @@ class Look:
                     flat = roots.reshape(-1, size + n).T
                     roots = lapack.dtrtrs(U[row], flat, trans=1)[0].T.reshape(roots.shape)
                 yield Seen(block, which, start, end, roots, rest)
-
-    def _joint(self, white: White) -> Array:
-        """Return the covariance of states at all places and the end, given the start, (u, p + 1, n, p + 1, n)."""
-        inside, motion, n = white.inside, white.inside.motion, white.gain.shape[1]
-        count, places, _ = inside.observed.shape
-        joint = np.zeros((count, places + 1, n, places + 1, n))
-        for i in range(1, places + 1):
-            Phi = motion.noisy.transitions[inside.steps[:, i]]
-            moved = Phi @ joint[:, i - 1, :, :i].reshape(count, n, i * n)
-            joint[:, i, :, :i] = moved.reshape(count, n, i, n)
-            joint[:, :i, :, i] = joint[:, i, :, :i].transpose(0, 2, 3, 1)
-            joint[:, i, :, i] = inside.own[:, i]
-        return joint
 
     def between(self, first: int, last: int) -> Array:
         """Return what takes covariances with the start of one block to the start of a later one, shape (s, s).
@@ -289,8 +273,8 @@ class Look:
             path[:, i, :n] = motion.noisy.transitions[steps] @ path[:, i - 1, :n]
             path[:, i, :n] += roots[steps] @ generator.standard_normal((count, n, size))
         whole = np.zeros((len(own.told), s, s))
-        for number, chunk in enumerate(layout.chunks):
-            whole[chunk.patterns] = own.white(number).inside.transition
+        for number, family in enumerate(layout.families):
+            whole[family.patterns] = own.white(number).inside.transition
         if start is None:
             start = own.space.root_at(float(layout.times[0, 0])) @ generator.standard_normal((s, size))
         now = np.zeros((count, s, size))
@@ -311,6 +295,57 @@ class Look:
         seen = (motion.readings[observed] @ path[:, :-1]).reshape(count, -1, size)
         flat = path[:, :-1].reshape(count * places, s, size)
         return layout.gather(seen, len(own.variance)), flat[self.places], start
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Some blocks from place to place.
+
+    Parameters
+    ----------
+    steps : array, shape (u, p, n, n)
+        Transitions from each place to the next one, of the states that noise drives.
+    rows : array, shape (u, p, w, n)
+        What is read of these at each place.
+    whole : array, shape (u, p + 1, s, s)
+        How the states at each place, and at the end, follow from those at the start.
+    own : array, shape (u, p + 1, n, n)
+        Covariances of the states that noise drives, given those at the start.
+    """
+
+    steps: Array
+    rows: Array
+    whole: Array
+    own: Array
+
+    @classmethod
+    def of(cls, own: Filter, blocks: Numbers) -> _Walk:
+        """Return some blocks."""
+        n, size, numbers = own.space.noisy, own.space.size, own.layout.steps[blocks, 1:]
+        different, which = np.unique(numbers, return_inverse=True)
+        motion, which = own.layout.motion(own.space, different), which.reshape(numbers.shape)
+        Phi, Q, moved = motion.noisy.transitions[which], motion.noisy.noises[which], motion.quiet.transitions[which]
+        observed = own.layout.observed[blocks]
+        rows = motion.readings[np.where(observed >= 0, observed, len(motion.readings) - 1)]
+        count, places = numbers.shape
+        whole, noise = np.zeros((count, places + 1, size, size)), np.zeros((count, places + 1, n, n))
+        whole[:, 0] = np.eye(size)
+        for i in range(places):
+            whole[:, i + 1, :n, :n] = Phi[:, i] @ whole[:, i, :n, :n]
+            whole[:, i + 1, n:, n:] = moved[:, i] @ whole[:, i, n:, n:]
+            noise[:, i + 1] = Phi[:, i] @ noise[:, i] @ Phi[:, i].swapaxes(-1, -2) + Q[:, i]
+        return cls(Phi, rows[..., :n], whole, noise)
+
+    def joint(self) -> Array:
+        """Return the covariance of states at all places and the end, given the start, (u, p + 1, n, p + 1, n)."""
+        count, places, n, _ = self.steps.shape
+        found = np.zeros((count, places + 1, n, places + 1, n))
+        for i in range(1, places + 1):
+            moved = self.steps[:, i - 1] @ found[:, i - 1, :, :i].reshape(count, n, i * n)
+            found[:, i, :, :i] = moved.reshape(count, n, i, n)
+            found[:, :i, :, i] = found[:, i, :, :i].transpose(0, 2, 3, 1)
+            found[:, i, :, i] = self.own[:, i]
+        return found
 
 
 def _invert(roots: Array) -> Array:

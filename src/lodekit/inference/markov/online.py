@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.inference.markov.states import Space
-from lodekit.inference.markov.steps import ORDERS, TERMS
 from lodekit.inference.markov.whitening import roots_of
 
 __all__ = ["Leap", "Leaps", "Taken", "advance", "take"]
 
 Array = NDArray[np.float64]
+#: Terms of the series for steps of norm 1/2 at most: the first one that is left out is below 1e-17 of the first that
+#: is not zero, also in entries that begin with a high power of the step.
+_TERMS = 26
+#: The numbers of these terms: each is the one before times the length of the step over its number.
+_ORDERS: Array = np.arange(1, _TERMS + 1, dtype=float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +87,13 @@ class Leaps:
         F, B = space.matrix / self._norm, np.zeros((size, size))
         B[:n, :n] = space.density / self._norm
         powers, noises = [F], [B]
-        for _ in range(TERMS - 1):
+        for _ in range(_TERMS - 1):
             powers.append(powers[-1] @ F)
             half = F @ noises[-1]
             noises.append(half + half.T)
         # Noise never reaches the other states, which are modes.
         self._size, self._noisy = size, n
-        self._terms = np.concatenate([np.stack(powers), np.stack(noises)], axis=1).reshape(TERMS, 2 * size * size)
+        self._terms = np.concatenate([np.stack(powers), np.stack(noises)], axis=1).reshape(_TERMS, 2 * size * size)
 
     def make(self, length: float) -> Leap:
         """Return a step of some length.
@@ -101,7 +105,7 @@ class Leaps:
         """
         size = length * self._norm
         halvings = max(0, math.ceil(math.log2(max(size, 1e-300))) + 1)
-        weights = np.cumprod(math.ldexp(size, -halvings) / ORDERS)
+        weights = np.cumprod(math.ldexp(size, -halvings) / _ORDERS)
         both = (weights @ self._terms).reshape(2, self._size, self._size)
         grown, noise, unit = both[0], both[1], np.eye(self._size)
         for _ in range(halvings):

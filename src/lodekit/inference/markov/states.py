@@ -14,10 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
 from lodekit.inference.markov.disturbed import DisturbedStates
-from lodekit.inference.markov.unit import Unit
+from lodekit.inference.markov.unit import Unit, put_together
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.modes import ModeGroup, companion
@@ -113,14 +112,14 @@ class Space:
         """Return a root of the prior covariance of the states at a scaled time, shape (s, s)."""
         parts = []
         for unit, deviation in zip(self.units, self.hyper.deviations, strict=True):
-            parts.append(deviation * np.linalg.cholesky(unit.covariance))
+            parts.append(deviation * unit.root)
         parts += [] if self.disturbed is None else [self.disturbed.root]
         roots = self.prior.mode_roots(self.hyper.mode_deviations)
         offset = self.noisy
         for group, place in self.mode_places:
             own = roots[place.start - offset : place.stop - offset]
             parts.append(_flow(self.matrix[place, place], time - _origin(group)) * own)
-        return np.asarray(block_diag(*parts)) if parts else np.zeros((0, 0))
+        return put_together(parts)
 
     def readings_of(self, observables: Observables, coefficients: Coefficients) -> Array:
         """Return other observables as rows, shape (o, s).
@@ -211,10 +210,8 @@ def make_space(prior: Prior, hyper: Hyperparameters, coefficients: Coefficients)
         matrices.append(disturbed.matrix)
         densities.append(disturbed.density)
     matrices += [_mode_matrix(prior.observables, coefficients, group) for group in prior.groups]
-    matrix = block_diag(*matrices) if matrices else np.zeros((0, 0))
-    noise = block_diag(*densities) if densities else np.zeros((0, 0))
     rows = readings_of(prior, hyper, units, prior.observables, coefficients, disturbed)
-    return Space(prior, hyper, coefficients, units, np.asarray(matrix), np.asarray(noise), rows, disturbed)
+    return Space(prior, hyper, coefficients, units, put_together(matrices), put_together(densities), rows, disturbed)
 
 
 def readings_of(

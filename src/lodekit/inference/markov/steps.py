@@ -8,18 +8,18 @@ Derivatives go the same way back.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ORDERS", "TERMS", "NoisySteps"]
+__all__ = ["NoisySteps"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-#: Terms of the series for steps of norm 1/2 at most: the first one that is left out is below 1e-17 of the first that
-#: is not zero, also in entries that begin with a high power of the step.
-TERMS = 26
-#: The numbers of these terms: each is the one before times the length of the step over its number.
-ORDERS: Array = np.arange(1, TERMS + 1, dtype=float)
+#: What terms that are left out of series may be beside the first one that is not zero, and the highest power of a step
+#: with which entries are taken to begin.
+_SMALL, _ORDER = 1e-17, 17
 
 
 class NoisySteps:
@@ -50,36 +50,43 @@ class NoisySteps:
         self._norm = float(np.abs(F).sum(axis=1).max(initial=0.0)) or 1.0
         self._F, self._B = F / self._norm, B / self._norm
         sizes = lengths * self._norm
-        self._halvings = np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1e-300))) + 1).astype(int)
-        self._weights = np.cumprod(np.ldexp(sizes, -self._halvings) / ORDERS[:, None], axis=0)
-        self._powers, self._noises = self._terms()
+        self._halvings = np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1e-300)))).astype(int)
+        short = np.ldexp(sizes, -self._halvings)
+        count = _count(float(short.max(initial=0.0)), len(F))
+        self._weights = np.cumprod(short / np.arange(1.0, count + 1.0)[:, None], axis=0)
+        self._powers, self._noises = self._terms(count)
         self._is_driven = bool(B.any())
         size = len(F)
-        grown = (self._weights.T @ self._powers[1:].reshape(TERMS, size * size)).reshape(len(lengths), size, size)
+        grown = (self._weights.T @ self._powers[1:].reshape(count, size * size)).reshape(len(lengths), size, size)
         noise = np.zeros_like(grown)
         if self._is_driven:
-            np.matmul(self._weights.T, self._noises.reshape(TERMS, size * size), out=noise.reshape(-1, size * size))
+            np.matmul(self._weights.T, self._noises.reshape(count, size * size), out=noise.reshape(-1, size * size))
         self._past: list[tuple[Mask, Array, Array]] = []
         for step in range(self._halvings.max(initial=0)):
             active = self._halvings > step
             E, Q = grown[active], noise[active]
             self._past.append((active, E, Q))
-            if self._is_driven:
-                Phi = E + np.eye(size)
-                noise[active] = Q + Phi @ Q @ Phi.swapaxes(-1, -2)
             # The transition without the one of its diagonal: small entries are not lost beside it.
-            grown[active] = 2.0 * E + E @ E
+            Phi = E + np.eye(size)
+            if self._is_driven:
+                moved = Phi @ np.concatenate([E, Q], axis=2)
+                noise[active] = Q + moved[:, :, size:] @ Phi.swapaxes(-1, -2)
+                grown[active] = E + moved[:, :, :size]
+            else:
+                grown[active] = E + Phi @ E
         self.transitions, self.noises = grown + np.eye(size), noise
 
-    def _terms(self) -> tuple[Array, Array]:
+    def _terms(self, count: int) -> tuple[Array, Array]:
         """Return the powers of F, from the zeroth on, and the derivatives of the noise at zero, from the first on."""
-        powers, noises = [np.eye(len(self._F))], [self._B]
-        for _ in range(TERMS):
-            powers.append(powers[-1] @ self._F)
-        for _ in range(TERMS - 1):
-            half = self._F @ noises[-1]
-            noises.append(half + half.T)
-        return np.stack(powers), np.stack(noises)
+        size = len(self._F)
+        powers, noises = np.empty((count + 1, size, size)), np.empty((count, size, size))
+        powers[0], noises[0] = np.eye(size), self._B
+        for before, now in pairwise(powers):
+            np.dot(before, self._F, out=now)
+        for before, now in pairwise(noises):
+            half = self._F.dot(before)
+            np.add(half, half.T, out=now)
+        return powers, noises
 
     def pull(self, in_transitions: Array, in_noises: Array) -> tuple[Array, Array]:
         """Return derivatives in F and in B, shape (s, s) each, from those in all transitions and noises.
@@ -100,18 +107,41 @@ class NoisySteps:
                 Phi, N = E + np.eye(size), in_noise[active]
                 in_grown[active] += 2.0 * N @ Phi @ Q
                 in_noise[active] = N + Phi.swapaxes(-1, -2) @ N @ Phi
-        in_powers = (self._weights @ in_grown.reshape(len(in_grown), size * size)).reshape(TERMS, size, size)
-        in_terms = (self._weights @ in_noise.reshape(len(in_noise), size * size)).reshape(TERMS, size, size)
-        in_F = np.zeros((size, size))
-        slope = np.zeros((size, size))
-        for k in range(TERMS, 0, -1):
-            slope = slope + in_powers[k - 1]
-            in_F += self._powers[k - 1].T @ slope
-            slope = slope @ self._F.T
-        slope = in_terms[-1]
-        for k in range(TERMS - 1, 0, -1):
-            in_F += 2.0 * slope @ self._noises[k - 1]
-            half = self._F.T @ slope
-            slope = half + half.T + in_terms[k - 1]
+        back = np.ascontiguousarray(self._F.T)
+        # Those in each power, and in each derivative of the noise, with what comes through all later ones.
+        slopes = (self._weights @ in_grown.reshape(len(in_grown), size * size)).reshape(-1, size, size)
+        for after, now in pairwise(slopes[::-1]):
+            np.add(now, after.dot(back), out=now)
+        in_F = self._powers[:-1].reshape(-1, size).T @ slopes.reshape(-1, size)
+        if self._is_driven:
+            slopes = (self._weights @ in_noise.reshape(len(in_noise), size * size)).reshape(-1, size, size)
+            for after, now in pairwise(slopes[::-1]):
+                half = back.dot(after)
+                np.add(now, half, out=now)
+                np.add(now, half.T, out=now)
+            # Both are symmetric.
+            in_F += 2.0 * slopes[1:].reshape(-1, size).T @ self._noises[:-1].reshape(-1, size)
+        else:
+            slopes = np.zeros((1, size, size))
         # F and B were divided by the norm of F, and lengths multiplied by it: whatever it is, nothing depends on it.
-        return in_F / self._norm, slope / self._norm
+        return in_F / self._norm, slopes[0] / self._norm
+
+
+def _count(longest: float, size: int) -> int:
+    """Return how many terms series of steps need, the longest of which has this norm, at most one.
+
+    The first one that is left out is below 1e-17 of the first that is not zero, also in entries that begin with a high
+    power of the step: that of the noise of the first of a chain of states is twice their number, less one.
+
+    Parameters
+    ----------
+    longest : float
+    size : int
+        The number of states.
+    """
+    order = min(2 * size - 1, _ORDER)
+    found, left = order, longest / (order + 1)
+    while left > _SMALL:
+        found += 1
+        left *= longest / (found + 1)
+    return found

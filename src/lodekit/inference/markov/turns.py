@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.inference.markov.evaluation import Solved
+from lodekit.inference.markov.families import Chunk
 from lodekit.inference.markov.filtering import Filter
 from lodekit.inference.markov.inside import Motion
-from lodekit.inference.markov.layout import Chunk, Layout, MarkovData
+from lodekit.inference.markov.layout import Layout, MarkovData
 from lodekit.inference.markov.sweeping import sweep
 from lodekit.prior.responses.lengths import Lengths
 
@@ -198,8 +199,9 @@ def _walks(solved: Solved) -> Iterator[_Walk]:
     changed = np.ones(len(roots), dtype=bool)
     changed[1:] = (roots[1:] != roots[:-1]).any(axis=(1, 2))
     groups = np.cumsum(changed)
-    for chunk in own.layout.chunks:
-        yield _Walk(own, chunk.alone if chunk.is_rare else chunk, values, means, groups)
+    for family in own.layout.families:
+        for chunk in family.chunks:
+            yield _Walk(own, chunk.alone if family.is_alone else chunk, values, means, groups)
 
 
 @dataclass(frozen=True)

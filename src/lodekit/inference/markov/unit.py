@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.prior.latents import Latent
 
-__all__ = ["Unit"]
+__all__ = ["Unit", "put_together"]
 
 Array = NDArray[np.float64]
 
@@ -36,9 +39,20 @@ class Unit:
     density: float
     covariance: Array
 
+    @cached_property
+    def root(self) -> Array:
+        """A root of the covariance, lower triangular."""
+        return np.asarray(np.linalg.cholesky(self.covariance), dtype=float)
+
     @classmethod
     def of(cls, latent: Latent) -> Unit:
-        """Return the states of a process; raise where there are none."""
+        """Return the states of a process, which are made once; raise where there are none."""
+        if latent not in _MADE:
+            _MADE[latent] = cls._make(latent)
+        return _MADE[latent]
+
+    @classmethod
+    def _make(cls, latent: Latent) -> Unit:
         own = latent.state_space(1.0)
         if own is None:
             raise LodekitError(f"expected a covariance with finitely many states, got {latent.name}")
@@ -52,3 +66,26 @@ class Unit:
         at_zero = np.where(orders % 2 == 0, np.array(h)[orders] * signs, 0.0)
         matrix = own.matrix * powers / powers[:, None]
         return cls(rate, matrix, own.intensity / powers[-1] ** 2, at_zero / np.outer(powers, powers))
+
+
+#: The few that were asked for.
+_MADE: dict[Latent, Unit] = {}
+
+
+def put_together(parts: Sequence[Array]) -> Array:
+    """Return square matrices along a diagonal.
+
+    Parameters
+    ----------
+    parts : sequence of arrays, shapes (k, k)
+
+    Examples
+    --------
+    >>> put_together([np.array([[2.0]]), np.array([[1.0, 3.0], [0.0, 4.0]])]).tolist()
+    [[2.0, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 4.0]]
+    """
+    edges = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+    found = np.zeros((edges[-1], edges[-1]))
+    for part, (start, stop) in zip(parts, pairwise(edges), strict=True):
+        found[start:stop, start:stop] = part
+    return found

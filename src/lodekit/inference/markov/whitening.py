@@ -8,24 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from lodekit.inference.markov.families import Chunk
 from lodekit.inference.markov.framed import Framed, sweep_framed
-from lodekit.inference.markov.inside import Inside, Motion, go_through, invert_triangles
-from lodekit.inference.markov.layout import Chunk, Layout
+from lodekit.inference.markov.inside import Inside, go_through, invert_roots
+from lodekit.inference.markov.layout import Layout
 from lodekit.inference.markov.states import Space
+from lodekit.inference.markov.stretches import Plan
 
 __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+#: So many rows are turned around at the same time: what is read and what is written both stay in the cache.
+_NEAR = 32
 
 
 @dataclass(frozen=True)
 class White:
-    """Blocks of a chunk with their measurements whitened, given the state at the start of each.
+    """Blocks of different patterns with their measurements whitened, given the state at the start of each.
 
     Parameters
     ----------
     inside : Inside
+    variances : array, shape (u, m)
+        Of the measurements without their noise.
     inverse : array, shape (u, m, m)
         The inverse of the Cholesky factor of the covariance with noise.
     half_log : array, shape (u,)
@@ -42,6 +48,7 @@ class White:
     """
 
     inside: Inside
+    variances: Array
     inverse: Array
     half_log: Array
     design: Array
@@ -50,6 +57,16 @@ class White:
     told: Array
     moved: Array
     noise: Array
+
+    def part(self, where: slice) -> White:
+        """Return some of the patterns; what is inside stays that of all.
+
+        Parameters
+        ----------
+        where : slice
+        """
+        own = {name: value[where] for name, value in vars(self).items() if name != "inside"}
+        return White(self.inside, **own)
 
     def scores(self, y: Array, told: Array, r: Array) -> Array:
         """Return derivatives of the log evidence in the means of whitened measurements, shape (u, m, k).
@@ -101,8 +118,12 @@ def _basis_of(design: Array) -> tuple[Array, Array]:
     padded[:, :rows] = design
     if not size:
         return padded, np.zeros((count, 0, 0))
-    found = np.linalg.qr(padded)
-    return np.asarray(found.Q, dtype=float), np.asarray(found.R, dtype=float)
+    R = np.zeros((count, size, size))
+    for own, inner in zip(padded, R, strict=True):
+        factor, tau, _, _ = lapack.dgeqrf(own)
+        inner[:] = factor[:size]
+        own[:] = lapack.dorgqr(factor, tau, overwrite_a=1)[0]
+    return padded, R * np.triu(np.ones((size, size)))
 
 
 @dataclass(frozen=True)
@@ -170,7 +191,10 @@ def _split(white: Array) -> tuple[Array, Array, Array, Array]:
     length = _length(rows, size - 1)
     # Columns that are a power of two apart would push each other out of the cache.
     own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
-    own[:, :, :rows] = white.reshape(rows, size, count).transpose(2, 1, 0)
+    flat = white.reshape(rows, size, count)
+    for start in range(0, rows, _NEAR):
+        part = slice(start, min(start + _NEAR, rows))
+        own[:, :, part] = flat[part].transpose(2, 1, 0)
     R = np.zeros((count, size, size))
     for found, inner in zip(own, R, strict=True):
         # In place: what is left of values, when the design is taken out of them, is the last column of Q.
@@ -207,40 +231,37 @@ def apart(values: Array, chunk: Chunk) -> Array:
     return values.reshape(count, size, often, width // often).swapaxes(1, 2)
 
 
-def _motion(space: Space, layout: Layout, blocks: Numbers) -> tuple[Motion, Numbers]:
-    """Return a system over the different steps of some blocks, and the numbers of these steps, shape (u, p + 1)."""
-    steps = layout.steps[blocks]
-    numbers, which = np.unique(steps, return_inverse=True)
-    return layout.motion(space, numbers), which.reshape(steps.shape)
-
-
-def whiten(space: Space, layout: Layout, chunk: Chunk, variance: Array) -> White:
-    """Return the blocks of a chunk by their matrices.
+def whiten(space: Space, layout: Layout, plan: Plan, variance: Array) -> White:
+    """Return some blocks by their matrices.
 
     Parameters
     ----------
     space : Space
     layout : Layout
-    chunk : Chunk
+    plan : Plan
+        A block of each pattern.
     variance : array, shape (n,)
         Of the noise of each measurement.
     """
-    first = chunk.blocks[:, 0]
-    inside = go_through(*_motion(space, layout, first), layout.observed[first])
+    blocks = plan.blocks
+    inside = go_through(layout.motion(space, plan.lengths), plan, layout.observed[0].size)
     K = inside.covariance.copy()
-    np.einsum("uii->ui", K)[:] += np.append(variance, 1.0)[layout.numbers[first].reshape(len(first), -1)]
-    L = np.asarray(np.linalg.cholesky(K), dtype=float)
-    half_log = np.log(np.einsum("uii->ui", L)).sum(axis=1)
-    inverse = invert_triangles(L)
+    diagonal = np.einsum("uii->ui", K)
+    variances = diagonal.copy()
+    numbers = layout.numbers[blocks].reshape(len(blocks), -1)
+    diagonal += np.where(numbers >= 0, variance[numbers], 1.0)
+    # The last block of a record is shorter: nothing is there behind its last measurement.
+    inverse = invert_roots(K, numbers.shape[1] - np.argmax(numbers[:, ::-1] >= 0, axis=1))
+    half_log = -np.log(np.einsum("uii->ui", inverse)).sum(axis=1)
     design = inverse @ inside.design
     gain = inside.cross @ inverse.swapaxes(-1, -2)
-    count, size, n = len(first), space.size, space.noisy
+    count, size, n = len(blocks), space.size, space.noisy
     basis, told = _basis_of(design)
-    moved = inside.transition
+    moved = inside.transition.copy()
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
     noise[:, :n, :n] = roots_of(inside.noise - gain @ gain.swapaxes(-1, -2))
-    return White(inside, inverse, half_log, design, gain, basis, told, moved, noise)
+    return White(inside, variances, inverse, half_log, design, gain, basis, told, moved, noise)
 
 
 def roots_of(V: Array) -> Array:
