@@ -56,7 +56,7 @@ def test_division_by_a_hidden_zero_is_refused() -> None:
         Scalar(RING, RING.one, (root * root - RING.rational(2)).numerator)
 
 
-def test_constants_are_enclosed() -> None:
+def test_products_of_roots_are_enclosed_by_their_value() -> None:
     value = RING.constant(ROOT2) * RING.constant(ROOT2) * RING.constant(ROOT3)
     assert abs(float(RING.enclose(value.numerator).mid()) - 2 * 3**0.5) < 1e-14
 

@@ -55,7 +55,7 @@ def in_memory(table: Mapping[str, Array], noise: Mapping[str, Any] | None = None
     return Statistics.of(float(table["t"].min()), float(table["t"].max()), series)
 
 
-def assert_same(found: Statistics | None, expected: Statistics) -> None:
+def assert_same(found: Statistics | None, expected: Statistics, tolerance: float = 1e-10) -> None:
     """Assert that sums agree, to rounding."""
     assert found is not None
     assert (found.start, found.stop) == (expected.start, expected.stop)
@@ -64,8 +64,8 @@ def assert_same(found: Statistics | None, expected: Statistics) -> None:
         other = found.cells[key].about(cell.reference)
         assert other.count == cell.count
         # The transforms are exact to about 1e-14 of the weight of all measurements, whatever the pieces.
-        scale = 1e-10 * max(cell.count, float(cell.moments[0]))
+        scale = tolerance * max(cell.count, float(cell.moments[0]))
         np.testing.assert_allclose(other.moments, cell.moments, rtol=0, atol=scale)
         np.testing.assert_allclose(other.products, cell.products, rtol=0, atol=scale)
         for name in ("log_weights", "square", "bins"):
-            np.testing.assert_allclose(getattr(other, name), getattr(cell, name), rtol=1e-10, atol=scale)
+            np.testing.assert_allclose(getattr(other, name), getattr(cell, name), rtol=tolerance, atol=scale)

@@ -85,7 +85,7 @@ def test_a_column_for_two_channels_is_refused(read: Reader) -> None:
     same(read("t,T1 [K]\n0,1\n", "t1", "T1"), [0], T1=[1])
 
 
-def test_options_of_the_command_line() -> None:
+def test_options_of_the_command_line_name_a_channel_and_its_column() -> None:
     assert read_mapping(["T1=temperature 1", " t = 1 ", "f1'=a=b"]) == {"T1": "temperature 1", "t": "1", "f1'": "a=b"}
     assert read_mapping([]) == {}
     for wrong in ("T1", "T1=", "=a", "", "="):

@@ -22,6 +22,7 @@ from lodekit.data.streams import is_dask
 from lodekit.errors import DataError
 from tests.data.sums import assert_same, in_memory
 
+dask = pytest.importorskip("dask")
 pandas = pytest.importorskip("pandas")
 frames = pytest.importorskip("dask.dataframe")
 distributed = pytest.importorskip("distributed")
@@ -48,8 +49,6 @@ def read_sums(frame: Any, **options: Any) -> Statistics:
 
 
 def test_no_cluster_is_needed_and_empty_partitions_do_no_harm() -> None:
-    import dask
-
     table = make_table()
     frame = make_frame({**table, "part": np.arange(3000) // 1000}, 6)
     frame = frame[frame["part"] != 1]
@@ -67,8 +66,6 @@ def test_a_dask_frame_is_one_and_its_columns_are_not() -> None:
 
 
 def test_columns_dates_and_texts_are_read_by_the_rules_of_files() -> None:
-    import dask
-
     times = pandas.date_range("2026-03-01 12:00", periods=40, freq="90s")
     numbers = np.cos(np.arange(40.0)).round(3)
     columns = {"Time": times, "X [m]": [str(number).replace(".", ",") for number in numbers], "other": numbers}
@@ -103,8 +100,6 @@ T = np.arange(6.0)
     ],
 )
 def test_a_frame_that_cannot_be_used_says_why(table: Mapping[str, Any], message: str) -> None:
-    import dask
-
     with dask.config.set(scheduler="sync"), pytest.raises(DataError, match=message):
         read_sums(make_frame(table, 2))
 

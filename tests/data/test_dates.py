@@ -36,7 +36,9 @@ UTC1 = timezone(timedelta(hours=1))
     ],
 )
 @pytest.mark.parametrize("form", ["timestamp;x\n{};1,5\n{};2,5\n", '"date"\t"x"\n"{}"\t1.5\n"{}"\t2.5\n'])
-def test_dates(read: Reader, form: str, first: str, second: str, seconds: float, origin: datetime) -> None:
+def test_dates_become_seconds_since_the_first_one(
+    read: Reader, form: str, first: str, second: str, seconds: float, origin: datetime
+) -> None:
     table = read(form.format(first, second), "x")
     same(table, [0, seconds], x=[1.5, 2.5])
     assert table.origin == origin

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import gzip
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +15,11 @@ from lodekit.data.tables import read_table
 from lodekit.data.tables.text import TextFile
 from lodekit.errors import DataError, LodekitError
 from tests.data.table_files import DIALECTS, Reader, nan, same
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
+from tests.real_records import RECORDS, needs
 
 
 @pytest.mark.parametrize("content", DIALECTS)
-def test_one_table_in_many_dialects(read: Reader, content: str) -> None:
+def test_one_table_is_the_same_in_many_dialects(read: Reader, content: str) -> None:
     same(read(content), [0, 1], x=[1.5, 2.5], y=[2, -0.3])
 
 
@@ -35,7 +33,7 @@ ENCODED: dict[str, tuple[bytes, str | None]] = {
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("name", ENCODED)
-def test_encodings_and_gzip(read: Reader, name: str, compressed: bool) -> None:
+def test_encodings_are_told_and_gzip_is_unpacked(read: Reader, name: str, compressed: bool) -> None:
     data, note = ENCODED[name]
     table = read(gzip.compress(data) if compressed else data, "x", mapping={"x": "°x"})
     same(table, [0], x=[1])
@@ -43,7 +41,7 @@ def test_encodings_and_gzip(read: Reader, name: str, compressed: bool) -> None:
 
 
 @pytest.mark.parametrize("mark", ["", " ", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?", '""', "#N/A"])
-def test_missing_values(read: Reader, mark: str) -> None:
+def test_words_for_missing_are_missing_values(read: Reader, mark: str) -> None:
     same(read(f"t,x,y\n0,{mark},1\n1,2,{mark}\n"), [0, 1], x=[nan, 2], y=[1, nan])
 
 
@@ -140,18 +138,20 @@ def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, tex
     assert not np.isinf(table.values["x"]).any()
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the real measurements are not here")
-def test_real_measurements() -> None:
+@needs("tclab_mimo_random_steps.csv")
+@needs("tclab_siso_step.csv")
+@needs("daisy_heating_system.dat")
+def test_real_measurements_are_read_as_they_are() -> None:
     names = {"Q1": "Heater 1", "Q2": "Heater 2", "T1": "temperature 1", "T2": "Temperature 2"}
-    table = read_table(DATA / "tclab_mimo_random_steps.csv", ["Q1", "Q2", "T1", "T2", "TH1"], mapping=names)
+    table = read_table(RECORDS / "tclab_mimo_random_steps.csv", ["Q1", "Q2", "T1", "T2", "TH1"], mapping=names)
     assert table.time_name == "Time (sec)"
     assert len(table.times) == 201
     assert table.times[1] == 3.002565622329711914
     assert table.values["T1"][0] == 21.09
     assert "no column for TH1: not measured" in table.notes
-    table = read_table(DATA / "tclab_siso_step.csv", ["u", "y"], mapping={"t": "1", "u": "2", "y": "3"})
+    table = read_table(RECORDS / "tclab_siso_step.csv", ["u", "y"], mapping={"t": "1", "u": "2", "y": "3"})
     assert (table.times[1], table.values["y"][0]) == (1.01, 299.53)
-    table = read_table(DATA / "daisy_heating_system.dat", ["u", "y"], mapping={"t": "1", "u": "2", "y": "3"})
+    table = read_table(RECORDS / "daisy_heating_system.dat", ["u", "y"], mapping={"t": "1", "u": "2", "y": "3"})
     assert len(table.times) == 801
     assert (table.times[1], table.values["y"][0]) == (2, 129.32)
     assert "separator white space, decimal point" in table.notes

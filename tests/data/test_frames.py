@@ -55,7 +55,7 @@ def write_csv(path: Path, columns: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=1))])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_dates_numbers_and_gaps(tmp_path: Path, library: str, zone: timezone | None) -> None:
+def test_dates_numbers_and_gaps_are_those_of_a_file(tmp_path: Path, library: str, zone: timezone | None) -> None:
     if library == "polars" and zone not in (None, UTC):
         pytest.skip("polars has no zones that are offsets alone")
     x = [None if number < -1 else float(number) for number in NUMBERS]
@@ -68,7 +68,7 @@ def test_dates_numbers_and_gaps(tmp_path: Path, library: str, zone: timezone | N
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_times_as_numbers_and_columns_by_number(tmp_path: Path, library: str) -> None:
+def test_columns_are_called_by_number_as_in_a_file(tmp_path: Path, library: str) -> None:
     columns = {"a": [float(k) / 7 for k in range(COUNT)], "b": [int(k) for k in range(COUNT)], "c": NUMBERS.tolist()}
     options: dict[str, Any] = {"channels": ["x"], "columns": {"t": 1, "x": "c", "x'": 2}}
     expected = read_source(write_csv(tmp_path / "a.csv", columns), **options)
@@ -83,7 +83,7 @@ def test_texts_are_read_as_cells_are(library: str) -> None:
     assert (y.times.tolist(), y.values.tolist()) == ([0.5], [2.25])
 
 
-def test_other_kinds_of_columns() -> None:
+def test_lengths_truths_decimals_and_categories_are_numbers() -> None:
     frame = pandas.DataFrame(
         {
             "t": pandas.to_timedelta([0, 1500, 3000], unit="ms"),

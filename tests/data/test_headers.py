@@ -44,7 +44,7 @@ def read(table: dict[str, Any], units: dict[str, str], **options: Any) -> Source
         ("kN*mm", "J", 3.0, 3.0),
     ],
 )
-def test_conversions(unit: str, target: str, value: float, expected: float) -> None:
+def test_units_are_converted_and_back(unit: str, target: str, value: float, expected: float) -> None:
     conversion = find_conversion(unit, target)
     assert conversion is not None
     assert conversion.apply(np.array([value]))[0] == pytest.approx(expected, rel=1e-14)
@@ -55,7 +55,7 @@ def test_conversions(unit: str, target: str, value: float, expected: float) -> N
     assert conversion.stretch(np.zeros(1))[0] == 0.0
 
 
-def test_what_cannot_be_converted_and_what_is_no_unit() -> None:
+def test_other_quantities_and_words_are_not_converted() -> None:
     for pair in (("m", "s"), ("pigs", "m"), ("C", "degC"), ("rad/", "s"), ("10^999*m", "m"), ("m", "10^99999999999*m")):
         assert find_conversion(*pair) is None
     assert find_conversion("pigs", "pigs") is not None
@@ -75,7 +75,7 @@ def test_what_cannot_be_converted_and_what_is_no_unit() -> None:
         ("x_ms", ""),
     ],
 )
-def test_units_of_columns(column: str, unit: str) -> None:
+def test_units_stand_in_brackets_and_other_words_are_none(column: str, unit: str) -> None:
     assert find_unit(column) == unit
 
 

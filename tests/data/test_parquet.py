@@ -23,7 +23,7 @@ from lodekit.errors import DataError
 from tests.data.table_files import nan, same
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_columns_of_all_kinds_are_read_or_refused(tmp_path: Path) -> None:
     start = datetime(2024, 3, 1, 12, tzinfo=UTC)
     path = tmp_path / "data.parquet"
     frame = pl.DataFrame(
@@ -75,7 +75,7 @@ def test_parquet(tmp_path: Path) -> None:
         read_table(path, ["x"])
 
 
-def test_unreadable_paths(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"missing\.csv: cannot be read, No such file"):
         read_table(tmp_path / "missing.csv", ["x"])
     with pytest.raises(DataError, match="expected a file, got a folder"):
@@ -86,7 +86,7 @@ def test_unreadable_paths(tmp_path: Path) -> None:
         read_table(3, ["x"])  # type: ignore[arg-type]
 
 
-def test_packed_files_and_pipes(tmp_path: Path) -> None:
+def test_packed_files_and_pipes_are_read(tmp_path: Path) -> None:
     frame, packed = pl.DataFrame({"t": [0.0, 1.0], "x": [1.5, 2.5]}), BytesIO()
     frame.write_parquet(packed)
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(packed.getvalue()))

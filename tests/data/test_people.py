@@ -141,7 +141,7 @@ class Dataset:
         return pandas.DataFrame({"x": X}, index=pandas.Index(T, name="time"))
 
 
-def test_times_as_arrays_of_any_kind() -> None:
+def test_times_may_be_arrays_of_any_kind() -> None:
     expected = (T.tolist(), X.tolist())
     assert values(read(Dataset())) == expected
     assert values(read(T[:, None], X)) == expected

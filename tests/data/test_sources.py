@@ -101,7 +101,7 @@ def test_names_are_checked_before_anything_large_is_read(tmp_path: Path) -> None
     assert seen == ["x", "misspelt"]
 
 
-def test_known_noise_of_small_tables(tmp_path: Path) -> None:
+def test_known_noise_is_a_number_or_a_column_and_never_both(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", {"t": TIMES, "x": TIMES, "y": TIMES, "sx": TIMES})
     x, y = read_source(path, channels=CHANNELS, noise_std={"x": "sx", "y": 0, "u": 1}).measurements.series
     assert x.std.tolist() == TIMES.tolist()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from lodekit.data.looking import look_at
 from lodekit.data.stepped import find_rest, find_steps, is_stepped
+from tests.real_records import RECORDS, needs
 
 TIMES = np.linspace(0, 10, 200)
 GENERATOR = np.random.default_rng(0)
 NOISE = GENERATOR.standard_normal(200)
 SMOOTH = np.sin(TIMES) + 0.3 * np.cos(2.7 * TIMES)
 RANDOM = GENERATOR.integers(0, 2, 200).astype(float)
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def respond(u: np.ndarray, tau: float) -> np.ndarray:
@@ -72,12 +70,12 @@ def test_steps_are_seen(values: np.ndarray) -> None:
         np.array([]),
     ],
 )
-def test_nothing_else_is(values: np.ndarray) -> None:
+def test_what_sensors_show_is_not_called_stepped(values: np.ndarray) -> None:
     assert not is_stepped(values)
 
 
 def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:
-    power = np.where(np.sin(TIMES) > 0.3, GENERATOR.uniform(10, 80, 200), 0.0)
+    power = np.where(np.sin(TIMES) > 0.3, np.random.default_rng(1).uniform(10, 80, 200), 0.0)
     assert "exactly zero in 50 %" in find_rest(power)
     assert not find_steps(power)
     for other in (
@@ -90,18 +88,18 @@ def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:
         assert not find_rest(other)
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
-@pytest.mark.parametrize(
-    ("name", "set_by_somebody", "measured"),
-    [
-        ("daisy_heating_system.dat", ["2"], ["3"]),
-        ("tclab_siso_step.csv", ["2"], ["3"]),
-        ("tclab_mimo_random_steps.csv", ["Heater 1", "Heater 2"], ["Temperature 1", "Temperature 2"]),
-        ("school_heating.csv", ["Ph"], ["Ti", "Ta", "Th"]),
-    ],
-)
-def test_real_records_with_quantised_temperatures(name: str, set_by_somebody: list[str], measured: list[str]) -> None:
-    look = look_at(DATA / name)
+REAL = {
+    "daisy_heating_system.dat": (["2"], ["3"]),
+    "tclab_siso_step.csv": (["2"], ["3"]),
+    "tclab_mimo_random_steps.csv": (["Heater 1", "Heater 2"], ["Temperature 1", "Temperature 2"]),
+    "school_heating.csv": (["Ph"], ["Ti", "Ta", "Th"]),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in REAL])
+def test_inputs_of_real_records_are_told_from_quantised_temperatures(name: str) -> None:
+    set_by_somebody, measured = REAL[name]
+    look = look_at(RECORDS / name)
     assert [column.name for column in look.columns if column.stepped] == set_by_somebody
     assert [column.name for column in look.columns if not column.stepped] == measured
     assert look.time is not None

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.linalg import expm
 
 import greybox_records
-from greybox_plants import NOISE, SAME, run_delay, run_kind, run_plant
+from greybox_plants import NOISE, SAME, run_kind, run_plant
 from greybox_speed import DELAYED, by_least_squares, driven_record, fit_long
 from lodekit import searching
 from lodekit.prior.flows import flow_of_weights, pull_flow
-
-RECORDS = Path(__file__).resolve().parents[3] / "shared" / "data"
-
-
-def needs(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not (RECORDS / name).exists(), reason="the real record is not here")
+from tests.real_records import RECORDS, needs
 
 
 def test_rows_of_flows_and_their_derivatives_against_matrix_exponentials() -> None:
@@ -49,13 +42,6 @@ def test_a_random_plant_with_a_hidden_state_is_found_from_nothing(seed: int) -> 
         assert found["found"][name] == pytest.approx(value, rel=20 * NOISE)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_dead_time_between_samples_is_found(seed: int) -> None:
-    found = run_delay(seed)
-    assert found["found"]["T"] == pytest.approx(found["truth"]["T"], abs=0.5)
-    assert found["found"]["tau"] == pytest.approx(found["truth"]["tau"], rel=0.2)
-
-
 def test_a_long_record_is_learned_from_a_piece_of_it_and_ends_at_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     """What short records are for long ones, shorter ones are for this: the last steps are on all rows."""
     monkeypatch.setattr(searching, "_LONG", 2000)
@@ -83,7 +69,7 @@ def test_the_lamp_is_found_as_by_least_squares() -> None:
 
 @needs(greybox_records.TCLAB)
 def test_two_hidden_heaters_are_found_as_by_least_squares() -> None:
-    found = greybox_records.tclab(RECORDS, ["shared"])["shared"]
+    found = greybox_records.tclab(RECORDS, ["shared"], whole=False)["shared"]
     left, least = found["sizes"]
     assert left < 1.0001 * least
     for ours, theirs in found["points"]:

@@ -33,12 +33,12 @@ def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: InputKind) -> Non
     ("kind", "missing"),
     [("hold", slice(0, 0)), ("linear", slice(40, 44)), ("linear", _T % 4 != 0), ("hold", ~np.isin(_T, [0, 1, 2, 50]))],
 )
-def test_others_are_not(kind: InputKind, missing: object) -> None:
+def test_short_holes_and_slower_clocks_are_not_told(kind: InputKind, missing: object) -> None:
     """Short ones, those of a slower clock, and inputs that are written where they change only."""
     assert not _warned(kind, missing)
 
 
-def test_it_is_the_first_warning_of_a_fit() -> None:
+def test_a_hole_is_the_first_warning_of_a_fit() -> None:
     """As all else may follow from it."""
     t, u = np.arange(0.0, 20.0), np.repeat([np.nan, 1.0, 0.0, 2.0], 5)
     system = lk.System("y' = a*(u - y)", parameters={"a": lk.Parameter(fixed=0.5)})

@@ -44,7 +44,7 @@ def test_a_free_decay_with_next_to_no_known_noise_is_found(count: int, stop: flo
         assert 0.5 * error < each.std_error < 20 * error
 
 
-def test_where_rounding_hides_the_best_values_nothing_is_called_identified() -> None:
+def test_where_rounding_hides_the_best_values_intervals_hold_the_truth_or_a_fit_is_refused() -> None:
     t = np.linspace(0.1, 2.45, 43)
     x = decay(t) + 1e-12 * np.random.default_rng(0).standard_normal(43)
     try:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
+from lodekit.data.observations import read_observations
 from lodekit.learning.curvature import curvature_at
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Transform
+from lodekit.preparing import prepare
+from lodekit.settings import Arguments
 
 TIMES = np.linspace(0, 4, 15)
 VALUES = np.exp(-0.3 * TIMES) * np.cos(1.4 * TIMES) + 0.05 * np.random.default_rng(0).standard_normal(15)
@@ -113,15 +118,19 @@ def test_curvature_is_minus_the_second_difference(fitted: lk.LODEGP, objective: 
         assert found[k, k] == pytest.approx(-second, rel=1e-3, abs=1e-4 * np.abs(found).max())
 
 
+DRIVEN, DRIVEN_TIMES = lk.System("x' = -x + u"), np.linspace(0, 3, 12)
+DRIVEN_TABLE = np.stack([np.sin(DRIVEN_TIMES), np.cos(DRIVEN_TIMES) + np.sin(DRIVEN_TIMES)], axis=1)
+
+
+def settle(units: Any = 1.0, noise: str = "channel", noise_std: Any = None) -> Objective:
+    """Return the objective that a fit of a driven lag would search; nothing is learned."""
+    data = read_observations(DRIVEN.channels, DRIVEN_TIMES, DRIVEN_TABLE * units, noise_std)
+    return prepare(DRIVEN, Arguments(noise=noise), Measurements.of(data)).objective
+
+
 def test_levels_of_noise_have_a_weak_prior_that_knows_no_units() -> None:
     """Values by hand: flat in the level, normal in how far the logarithms of relative levels are apart."""
-    system, times = lk.System("x' = -x + u"), np.linspace(0, 3, 6)
-    table = np.stack([np.sin(times), np.cos(times) + np.sin(times)], axis=1)
-    table = table + 0.01 * np.random.default_rng(0).standard_normal(table.shape)
-    objectives = [
-        lk.LODEGP(system, random_state=0, restarts=1).fit(times, table * unit).fit_.setup.objective
-        for unit in (np.ones(2), np.array([1e3, 1e-3]))
-    ]
+    objectives = [settle(), settle(np.array([1e3, 1e-3]))]
     found = []
     for objective in objectives:
         units = objective.engine.prior.noise.units
@@ -133,15 +142,18 @@ def test_levels_of_noise_have_a_weak_prior_that_knows_no_units() -> None:
         assert value == pytest.approx(math.log(0.1 * 0.4) - half**2, rel=1e-12)
         assert gradient[objective.layout.blocks.noise] == pytest.approx([1.0 + half, 1.0 - half], rel=1e-12)
     assert found[0] == pytest.approx(found[1], rel=1e-12)
-    shared = lk.LODEGP(system, noise="shared", random_state=0, restarts=1).fit(times, table).fit_.setup.objective
+
+
+def test_an_objective_says_which_priors_it_contains() -> None:
+    several, shared = settle(), settle(noise="shared")
+    assert (several.name, shared.name) == ("log evidence + log prior", "log evidence")
+    assert several.described == "the evidence times a weak prior of the levels of noise"
+    assert shared.described == "the evidence"
     assert shared.log_prior(np.ones(shared.layout.size))[0] == 0.0
-    assert (objectives[0].name, shared.name) == ("log evidence + log prior", "log evidence")
 
 
 def test_noise_that_is_known_is_not_pooled_with_what_is_learned() -> None:
-    system, times = lk.System("x' = -x + u"), np.linspace(0, 3, 12)
-    table = {"x": np.sin(times) + 0.02 * np.cos(40 * times), "u": np.cos(times) + np.sin(times)}
-    objective = lk.LODEGP(system, random_state=0).fit(times, table, noise_std={"u": 1e-3}).fit_.setup.objective
+    objective = settle(noise_std={"u": 1e-3})
     _, gradient = objective.log_prior(np.ones(objective.layout.size))
     assert gradient[objective.layout.blocks.noise].tolist() == [1.0, 0.0]
 
@@ -155,13 +167,3 @@ def test_no_level_of_noise_collapses_where_measurements_are_few(seed: int) -> No
     table = truth + noise * np.random.default_rng(seed).standard_normal(truth.shape)
     gp = lk.LODEGP(example.system, random_state=0).fit(times, table)
     assert (np.array(list(gp.noise_.values())) > 0.05 * noise).all()
-
-
-def test_it_says_which_priors_it_contains() -> None:
-    t = np.linspace(0.0, 4.0, 12)
-    data = {"x": np.cos(t), "v": -np.sin(t)}
-    said = {}
-    for noise in ("shared", "channel"):
-        gp = lk.LODEGP(lk.System("x' = v"), noise=noise, random_state=0).fit(t, data)
-        said[noise] = gp.fit_.setup.objective.described
-    assert said == {"shared": "the evidence", "channel": "the evidence times a weak prior of the levels of noise"}

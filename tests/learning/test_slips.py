@@ -40,13 +40,13 @@ def test_a_slip_is_a_warning(equations: str, known: list[str], alike: str) -> No
         ("tau*T' + T = K*u", ["T"]),
     ],
 )
-def test_what_may_be_meant_is_none(equations: str, known: list[str]) -> None:
+def test_a_name_that_may_be_meant_is_no_slip(equations: str, known: list[str]) -> None:
     """What stands twice, is defined, or has another number than what was measured."""
     warnings, _ = find_slips(_system(equations), known)
     assert not warnings
 
 
-def test_it_comes_before_what_follows_from_it() -> None:
+def test_a_slip_is_told_before_what_follows_from_it() -> None:
     """As what was not measured makes parameters undetermined, and measuring it would be no cure."""
     t = np.linspace(0.0, 3.0, 5)
     system = lk.System("level' = -a*levle", parameters=["a"])

@@ -1,29 +1,32 @@
 """Fits do not depend on the units of time and of the channels, and "not identified" is said of what is not."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.measurements import Measurements
 from lodekit.learning.searches.charts import put_at_walls
 from lodekit.learning.sizes import parameter_sizes
-from lodekit.learning.transforms import Transform
+from lodekit.learning.transforms import Layout, Transform
 
 
-def decay(factor: float, equations: str, names: Sequence[str]) -> lk.LODEGP:
+@cache
+def decay(factor: float, equations: str, names: str) -> lk.LODEGP:
+    """Return a fit of a free oscillation, with time in another unit."""
     times = np.linspace(0, 60, 60)
     values = np.exp(-0.02 * times) * np.sin(2 * np.pi * times / 20)
     values += 0.01 * np.random.default_rng(0).standard_normal(60)
-    system = lk.System(equations, parameters=names)
+    system = lk.System(equations, parameters=list(names))
     return lk.LODEGP(system, random_state=0).fit(factor * times, {"x": values})
 
 
 @pytest.mark.parametrize("factor", [86400.0, 1e4, 1e-6])
 @pytest.mark.parametrize(("equations", "names"), [("x'' + c*x' + k*x = 0", "ck"), ("x'' + k*x = 0", "k")])
 def test_another_unit_of_time_gives_the_same_fit(factor: float, equations: str, names: str) -> None:
-    first, other = decay(1.0, equations, list(names)), decay(factor, equations, list(names))
+    first, other = decay(1.0, equations, names), decay(factor, equations, names)
     assert other.log_evidence_ == pytest.approx(first.log_evidence_, abs=1e-6)
     for name, order in (("c", 1), ("k", 2)):
         if name in names:
@@ -53,10 +56,10 @@ def test_other_units_of_channels_give_the_same_fit() -> None:
 def test_sizes_follow_from_equations_and_data() -> None:
     system = lk.System("y'' = K*u + c", parameters=["K", "c"])
     times = np.linspace(0, 80, 50)
-    gp_data = {"y": 1e3 * np.sin(times), "u": 5.0 + 1e-2 * np.cos(times)}
-    measured = lk.LODEGP(system, restarts=1, random_state=0).fit(times, gp_data).fit_.measurements
-    K, c = parameter_sizes(system, measured.summaries, 80.0)
-    y, u = (item.scale for item in measured.summaries)
+    data = lk.Observations().add(times, "y", 1e3 * np.sin(times)).add(times, "u", 5.0 + 1e-2 * np.cos(times))
+    summaries = Measurements.of(data).summaries
+    K, c = parameter_sizes(system, summaries, 80.0)
+    y, u = (item.scale for item in summaries)
     assert pytest.approx(y / u / 100.0) == K
     # A constant balances the mean of the input, 5, and not its changes.
     assert c == pytest.approx(5.0 * K, rel=0.01)
@@ -65,8 +68,8 @@ def test_sizes_follow_from_equations_and_data() -> None:
 def test_hidden_channels_get_the_size_that_the_equations_give_them() -> None:
     system = lk.System("x' = v; m*v' = F - c*v", parameters={"m": lk.Parameter(fixed=1e6), "c": lk.Parameter()})
     times = np.linspace(0, 8, 30)
-    gp = lk.LODEGP(system, restarts=1, random_state=0).fit(times, {"x": np.sin(times), "F": 1e6 * np.cos(times)})
-    m, c = parameter_sizes(system, gp.fit_.measurements.summaries, 8.0)
+    data = lk.Observations().add(times, "x", np.sin(times)).add(times, "F", 1e6 * np.cos(times))
+    m, c = parameter_sizes(system, Measurements.of(data).summaries, 8.0)
     # Sine and cosine differ a little in their spread here.
     assert m == pytest.approx(1e6)
     assert c == pytest.approx(1e6, rel=0.1)
@@ -74,9 +77,9 @@ def test_hidden_channels_get_the_size_that_the_equations_give_them() -> None:
 
 def test_guesses_lie_around_the_size_to_expect() -> None:
     generator = np.random.default_rng(0)
-    for transform, low in ((Transform(0.0, np.inf, 1e-9), 0.0), (Transform(-np.inf, np.inf, 1e-9), 0.0)):
-        layout = lk.learning.transforms.Layout(("a",), np.array([np.nan]), {0: transform}, 0, 0, 0)
-        found = [abs(layout.guess(0, attempt, generator)) - low for attempt in range(20)]
+    for transform in (Transform(0.0, np.inf, 1e-9), Transform(-np.inf, np.inf, 1e-9)):
+        layout = Layout(("a",), np.array([np.nan]), {0: transform}, 0, 0, 0)
+        found = [abs(layout.guess(0, attempt, generator)) for attempt in range(20)]
         assert 1e-8 < min(found) < max(found) < 1e-6
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lodekit as lk
@@ -97,7 +97,7 @@ def test_a_mode_that_oscillates_goes_along() -> None:
     assert applied == 0
 
 
-@PROFILE
+@settings(PROFILE, max_examples=30)
 @given(st.data())
 def test_any_unimodular_change_is_a_basis_and_any_other_is_none(data: st.DataObject) -> None:
     ring = data.draw(st.sampled_from(RINGS[:2]))

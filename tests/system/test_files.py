@@ -26,7 +26,7 @@ tau = "s"
 """
 
 
-def test_a_complete_file(tmp_path: Path) -> None:
+def test_a_complete_file_says_all_of_a_system(tmp_path: Path) -> None:
     path = tmp_path / "plate.toml"
     path.write_text(GOOD)
     content = lk.read_system_file(path)
@@ -45,7 +45,7 @@ def test_what_a_file_does_not_say_has_defaults(tmp_path: Path) -> None:
     assert content.units == {"u": "V"}
 
 
-def test_what_the_fit_needs(tmp_path: Path) -> None:
+def test_a_file_may_say_what_a_fit_needs(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(
         """
@@ -78,7 +78,7 @@ u = 2
     assert (content.noise, content.latent) == ("channel", "matern-5/2")
 
 
-def test_equations_as_one_text_and_parameters_as_a_list(tmp_path: Path) -> None:
+def test_equations_may_be_one_text_and_parameters_a_list(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('equations = """\nx\' = a*u\ny\' = x\n"""\nparameters = ["a"]\n')
     assert lk.read_system_file(str(path)).system.channels == ("x", "u", "y")
@@ -138,7 +138,7 @@ def test_equations_as_one_text_and_parameters_as_a_list(tmp_path: Path) -> None:
         ("equations = [", "not a TOML file"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, content: str, match: str) -> None:
+def test_mistakes_are_named_with_the_file(tmp_path: Path, content: str, match: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(content)
     with pytest.raises(LodekitError, match=match) as caught:
@@ -161,7 +161,7 @@ def test_a_byte_order_mark_is_taken_away(tmp_path: Path) -> None:
     assert lk.read_system_file(path).system.channels == ("x", "u")
 
 
-def test_unreadable_files(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemFileError, match="cannot read"):
         lk.read_system_file(tmp_path / "missing.toml")
     with pytest.raises(SystemFileError, match="cannot read"):

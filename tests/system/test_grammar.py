@@ -55,7 +55,7 @@ def test_expressions_mean_what_they_say(text: str, expected: sympy.Expr) -> None
     assert sympy.expand(operator(text, ["x"])[0] - expected) == 0
 
 
-def test_derivatives_of_sums_and_products_with_parameters() -> None:
+def test_sums_and_products_with_parameters_are_differentiated() -> None:
     a, b = sympy.symbols("a b")
     assert operator("(f1 - f2)'", ["f1", "f2"]) == [d, -d]
     row = operator("D(a*x + y, 2) = b*x/(a + b)", ["x", "y"], ("a", "b"))
@@ -276,7 +276,7 @@ def test_other_types_are_refused(value: object) -> None:
         lk.System(value)  # type: ignore[arg-type]
 
 
-def test_names_are_checked() -> None:
+def test_names_are_trimmed_and_what_is_no_name_is_refused() -> None:
     assert check_name(" θ_1 ", "channel") == "θ_1"
     for bad in ("", "1x", "x y", "x'", "t", "D", "sin", 3, "a+b"):
         with pytest.raises(EquationError):

@@ -13,7 +13,7 @@ from lodekit.errors import EquationError
 s, a, b = sympy.symbols("s a b")
 
 
-def test_operator_matrix_round_trip_on_every_example() -> None:
+def test_every_example_is_found_again_from_its_operator_matrix() -> None:
     for example in lk.catalog.examples():
         system = example.system
         if not system.is_homogeneous:
@@ -110,7 +110,7 @@ def test_integers_make_no_note() -> None:
     assert lk.System.from_state_space(np.array([[0, 1], [-1, 0]])).notes == ()
 
 
-def test_outputs_names_and_symbols() -> None:
+def test_outputs_are_channels_with_equations_of_their_own() -> None:
     system = lk.System.from_state_space(
         sympy.Matrix([[-a, a], [b, -b]]),
         sympy.Matrix([[1], [0]]),

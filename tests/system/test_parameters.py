@@ -10,7 +10,7 @@ from lodekit.errors import LodekitError, ParameterError
 from lodekit.system.parameters import read_parameters
 
 
-def test_limits_combine() -> None:
+def test_signs_and_bounds_combine() -> None:
     assert lk.Parameter().interval == (-math.inf, math.inf)
     assert lk.Parameter(positive=True).interval == (0, math.inf)
     assert lk.Parameter(positive=True, bounds=(-1, 3)).interval == (0, 3)
@@ -57,7 +57,7 @@ def test_masses_of_log_normal_priors_are_told_over_the_whole_range_of_floats() -
     assert lk.LogNormal(1e300, 1).log_mass(1e-30, 1e300) == pytest.approx(math.log(0.5))
 
 
-def test_ways_to_declare() -> None:
+def test_parameters_are_declared_as_text_as_names_or_with_what_is_known() -> None:
     assert list(read_parameters("a b,c")) == ["a", "b", "c"]
     assert list(read_parameters(("a", "β"))) == ["a", "β"]
     assert read_parameters({"a": lk.Parameter(start=2)})["a"].start == 2.0

@@ -41,5 +41,5 @@ def test_homogeneous_systems_have_the_zero_solution() -> None:
     assert not any(lk.catalog.heating().system.particular_solution)
 
 
-def test_it_is_shown() -> None:
+def test_the_particular_solution_is_shown() -> None:
     assert "x~ = t" in str(lk.System("x' = 1"))
