@@ -15,13 +15,17 @@ t1, t2 = sympy.symbols("t1 t2")
 
 
 CASES = [(name, "se") for name in (*EXAMPLES, *EXTRA)]
-CASES += [(name, "matern-17/2") for name in ("heating", "three_tank", "two_room", "double oscillation")]
+CASES += [(name, "matern-9/2") for name in ("heating", "three_tank", "two_room", "double oscillation")]
 
 
 @pytest.mark.parametrize(("name", "latent"), CASES)
 def test_the_formula_is_the_prior(name: str, latent: str) -> None:
-    _, data, _, hyper = make_case(name, count=3, latent=latent)
     system, _ = system_of(name)
+    if name == "cubic with parameters":
+        with pytest.raises(lk.LodekitError, match="no useful formula"):
+            system.covariance("x", latent=latent)
+        return
+    _, data, _, hyper = make_case(name, count=3, latent=latent)
     state = factorize(data, hyper)
     assert state is not None
     K = assemble(data, state.stacks, state.prepared)
@@ -33,12 +37,8 @@ def test_the_formula_is_the_prior(name: str, latent: str) -> None:
     values |= {f"ell_{i}": ell * units.span for i, ell in enumerate(hyper.lengthscales, 1)}
     values |= {f"sigma_{i}": sigma for i, sigma in enumerate(hyper.deviations, 1)}
     values |= {f"sigma_p{i}": sigma for i, sigma in enumerate(hyper.mode_deviations, 1)}
-    if name == "cubic with parameters":
-        with pytest.raises(lk.LodekitError, match="no useful formula"):
-            system.covariance("x", latent=latent)
-        return
     symbols, numbers = [*map(sympy.Symbol, (*values, "t1", "t2"))], list(values.values())
-    for i, j in {(0, 0), (0, count - 1), (count - 1, 0), (count - 1, count // 2)}:
+    for i, j in {(0, 0), (0, count - 1), (count - 1, count // 2)}:
         formula = system.covariance(system.channels[i], system.channels[j], latent=latent)
         function = sympy.lambdify(symbols, formula, "mpmath")
         found = [complex(function(*numbers, times[a], times[b])) for a, b in ((0, 2), (1, 1))]

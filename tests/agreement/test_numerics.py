@@ -75,12 +75,6 @@ def test_extreme_systems_and_data_are_right(name: str) -> None:
     assert torture(name) == "right"
 
 
-def test_noise_below_all_digits_is_refused_in_words() -> None:
-    found = torture("noise of 1e-12")
-    # Whether the digits of a processor are enough is a close race; also whether the search sees that it has ended.
-    assert found.startswith(("right", "refused: no start gives a finite evidence; rounding leaves too few"))
-
-
 def test_a_point_that_nobody_can_evaluate_is_refused(chain: tuple[Setup, Hyperparameters]) -> None:
     """Noise far below the last digit of the data."""
     setup, hyper = chain
@@ -100,7 +94,7 @@ def test_the_stated_error_is_not_far_from_the_true_one(engine: str, chain: tuple
     own = setup if engine == "dense" else prepare(CHAIN.system, Arguments(engine="spectral"), setup.measurements)
     witness = Witness(CHAIN.system, setup.prior, setup.measurements)
     checked = 0
-    for power in (0, -2, -4):
+    for power in (0, -2, -4, -10):
         moved = replace(hyper, noise=hyper.noise * 10.0**power)
         exact = witness.evidence(moved, 90)
         value, error = own.engine.first.appraise(moved)  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ from tests.inference.fitted import (
 
 CASES = [*EXAMPLES, *EXTRA]
 #: From a fiftieth of the window to ten windows.
-LENGTHSCALES = (0.02, 0.1, 0.6, 10.0)
+LENGTHSCALES = (0.02, 0.3, 10.0)
 
 
 @pytest.fixture(params=["measurements", "sums"])

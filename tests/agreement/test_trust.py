@@ -43,16 +43,16 @@ def test_a_wrong_factor_is_another_answer(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture(scope="module")
 def calibrated() -> dict[str, Any]:
-    options = read_options(["calibration", "--jobs", "1", "--systems", "heating", "free_decay", "--data-sets", "4"])
+    options = read_options(["calibration", "--jobs", "1", "--systems", "heating", "free_decay", "--data-sets", "2"])
     return run_part("calibration", options)
 
 
 def test_bands_and_intervals_hold_the_truth(calibrated: dict[str, Any]) -> None:
-    """Eight data sets tell little: coverage within four binomial errors, and rising with the level."""
+    """Four data sets tell little: coverage within four binomial errors, and rising with the level."""
     found = calibrated["all"]
-    assert found["data_sets"] == calibrated["total"] == 8
+    assert found["data_sets"] == calibrated["total"] == 4
     assert set(calibrated["systems"]) == {"heating", "free_decay"}
-    np.testing.assert_allclose(found["errors"][0], np.sqrt(0.25 / 8))
+    np.testing.assert_allclose(found["errors"][0], np.sqrt(0.25 / 4))
     for shares in (*found["bands"].values(), found["intervals"]):
         assert len(shares) == len(calibration.SHARES) == 4
         assert (np.diff(shares) >= 0).all()
@@ -68,7 +68,7 @@ def test_figures_are_put_between_the_marks_of_a_page(calibrated: dict[str, Any],
     write_docs(page, {"parts": {"calibration": calibrated}})
     text = page.read_text()
     assert "old\n" not in text
-    assert "| **all** | 8 |" in text
+    assert "| **all** | 4 |" in text
     assert text.startswith("before\n<!-- trust: calibration -->\n")
     assert text.endswith(f"\n<!-- end -->\nbetween\n{other}")
     write_docs(page, {"parts": {"calibration": calibrated}})

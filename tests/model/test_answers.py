@@ -13,7 +13,7 @@ from tests.model.heating import HEATING, SHORT, TIMES, heating_data
 
 
 def test_scikit_learn_can_clone_cross_validate_and_search() -> None:
-    model = lk.LODEGP(HEATING.system, random_state=0, restarts=2)
+    model = lk.LODEGP(HEATING.system, random_state=0, restarts=1)
     twin = clone(model)
     assert twin is not model
     assert twin.get_params() == model.get_params()

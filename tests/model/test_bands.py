@@ -58,13 +58,13 @@ def test_bands_are_those_of_nonlinear_least_squares(decay: lk.LODEGP) -> None:
 def test_the_added_variance_is_that_of_means_at_drawn_parameters(decay: lk.LODEGP) -> None:
     fit = decay.fit_
     generator = np.random.default_rng(1)
-    points = generator.multivariate_normal(fit.optimum.x, np.linalg.inv(fit.curvature), 800)
+    points = generator.multivariate_normal(fit.optimum.x, np.linalg.inv(fit.curvature), 400)
     observables = fit.observables(["x", "x'"])
     means = [fit.setup.posterior(fit.layout.unpack(point)).mean(observables, GRID) for point in points]
     _, wide = decay.predict(GRID, ["x", "x'"], return_std=True)
     _, narrow = decay.predict(GRID, ["x", "x'"], return_std=True, parameters="fixed")
-    # A variance from 800 draws is known to 5 %; four times that.
-    np.testing.assert_allclose(np.var(means, axis=0), wide**2 - narrow**2, rtol=0.2, atol=1e-3 * (wide**2).max())
+    # A variance from 400 draws is known to 7 %; four times that.
+    np.testing.assert_allclose(np.var(means, axis=0), wide**2 - narrow**2, rtol=0.28, atol=1e-3 * (wide**2).max())
 
 
 def test_fixed_parameters_give_the_posterior_itself(decay: lk.LODEGP) -> None:
@@ -81,16 +81,16 @@ def test_fixed_parameters_give_the_posterior_itself(decay: lk.LODEGP) -> None:
 
 
 def test_samples_spread_as_the_bands_do(decay: lk.LODEGP) -> None:
-    drawn, own = decay.sample(GRID, 600, 0, "x", return_parameters=True)
+    drawn, own = decay.sample(GRID, 300, 0, "x", return_parameters=True)
     mean, cov = decay.predict(GRID, "x", return_cov=True)
     std = np.sqrt(np.diag(cov))
-    # 600 draws: means within five standard errors, deviations (known to 3 %) within four.
-    assert np.abs((drawn.mean(axis=0) - mean) / std).max() < 5 / np.sqrt(600)
-    np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.12)
+    # 300 draws: means within five standard errors, deviations (known to 4 %) within four.
+    assert np.abs((drawn.mean(axis=0) - mean) / std).max() < 5 / np.sqrt(300)
+    np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.16)
     np.testing.assert_allclose(np.cov(drawn.T), cov, atol=0.2 * np.diag(cov).max())
     for name in "ck":
         estimate = decay.parameters_[name]
-        assert own[name].std() == pytest.approx(estimate.std_error, rel=0.12)
+        assert own[name].std() == pytest.approx(estimate.std_error, rel=0.16)
 
 
 def test_every_sample_solves_the_equations_at_its_own_parameters(decay: lk.LODEGP) -> None:

@@ -71,14 +71,14 @@ def test_summary_and_dict_tell_what_is_known(lag: lk.LODEGP) -> None:
     assert lag.fit_.measurements.names == ("y",)
 
 
-def test_missing_samples_are_counted_and_change_nothing() -> None:
+def test_missing_samples_are_counted_and_change_nothing(lag: lk.LODEGP) -> None:
     record = step_record()
     u = record["u"].copy()
     u[[5, 30, 31]] = np.nan
     gp = fit({**record, "u": u})
     assert "u: known, held between 117 samples, 3 missing samples kept unchanged" in gp.summary()
     # All of these are repeated by a neighbour before them.
-    assert gp.log_evidence_ == pytest.approx(fit(record).log_evidence_, rel=1e-9)
+    assert gp.log_evidence_ == pytest.approx(lag.log_evidence_, rel=1e-9)
 
 
 def test_samples_may_have_times_of_their_own(lag: lk.LODEGP) -> None:
@@ -110,14 +110,14 @@ def test_certificate_holds_between_jumps(lag: lk.LODEGP) -> None:
 
 
 def test_bands_count_what_the_response_depends_on(lag: lk.LODEGP) -> None:
-    """Beyond the data all of the band comes from parameters: against differences of whole fits of them."""
+    """Nearly all of the band comes from parameters, inside the data and beyond them; samples spread as it does."""
     times = np.array([60.5, 150.0])
     _, std = lag.predict(times, "y", return_std=True)
     _, fixed = lag.predict(times, "y", return_std=True, parameters="fixed")
     assert (std > 3 * fixed).all()
-    drawn = lag.sample(times, size=400, random_state=1, observable="y")
-    # 400 draws tell a deviation to 3.5 %; four times that is never seen.
-    np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.15)
+    drawn = lag.sample(times, size=150, random_state=1, observable="y")
+    # 150 draws tell a deviation to 5.8 %; four times that is never seen.
+    np.testing.assert_allclose(drawn.std(axis=0), std, rtol=0.23)
 
 
 def test_saved_models_know_their_inputs(lag: lk.LODEGP, tmp_path: Path) -> None:
@@ -129,23 +129,27 @@ def test_saved_models_know_their_inputs(lag: lk.LODEGP, tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predict(times), lag.predict(times), rtol=1e-10)
 
 
-def test_updates_add_samples_of_the_input() -> None:
-    record = step_record()
-    parts = [{name: values[part] for name, values in record.items()} for part in (slice(0, 80), slice(80, None))]
-    gp = fit(parts[0]).update(parts[1]["t"], {"y": parts[1]["y"], "u": parts[1]["u"]})
+@pytest.fixture(scope="module")
+def early() -> lk.LODEGP:
+    """Two thirds of the record."""
+    return fit({name: values[:80] for name, values in step_record().items()})
+
+
+LATER = {name: values[80:] for name, values in step_record().items()}
+
+
+def test_updates_add_samples_of_the_input(lag: lk.LODEGP, early: lk.LODEGP) -> None:
+    gp = lk.LODEGP.from_fit(early.fit_).update(LATER["t"], {"y": LATER["y"], "u": LATER["u"]})
     assert gp.fit_.measurements.size == len(gp.fit_.measurements.inputs["u"].times) == 120
-    for name, found in fit(record).parameters_.items():
+    for name, found in lag.parameters_.items():
         assert gp.parameters_[name].value == pytest.approx(found.value, rel=1e-3)
 
 
-def test_scores_of_new_measurements_take_new_samples_of_the_input() -> None:
-    record = step_record()
-    gp = fit({name: values[:80] for name, values in record.items()})
-    later = {name: values[80:] for name, values in record.items()}
-    driven = gp.score(later["t"], {"y": later["y"], "u": later["u"]})
+def test_scores_of_new_measurements_take_new_samples_of_the_input(early: lk.LODEGP) -> None:
+    driven = early.score(LATER["t"], {"y": LATER["y"], "u": LATER["u"]})
     # With noise of 0.02, a density of about log(1 / (0.02 sqrt(2 pi e))); without the input curves are off by ones.
     assert driven == pytest.approx(2.5, abs=0.3)
-    assert gp.score(later["t"], {"y": later["y"]}) < driven - 100
+    assert early.score(LATER["t"], {"y": LATER["y"]}) < driven - 100
 
 
 def test_long_records_are_learned_from_short_ones() -> None:

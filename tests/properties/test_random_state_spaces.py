@@ -6,6 +6,7 @@ import pytest
 import sympy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sympy.polys.matrices import DomainMatrix
 
 import lodekit as lk
 from lodekit.errors import EquationError
@@ -21,6 +22,7 @@ PROFILE = settings(
 VALUES = {"a": Fraction(137, 11), "b": Fraction(-59, 7), "c": Fraction(83, 5)}
 NAMES = ["f1", "f2", "f3", "f4", "f5"]
 d = sympy.Symbol("d")
+QUOTIENTS = sympy.QQ.frac_field(d)
 
 
 def system_of(data: st.DataObject, *, square: bool = False) -> tuple[lk.System, dict[str, str]]:
@@ -48,7 +50,7 @@ def test_every_state_space_responds_as_the_equations_say(data: st.DataObject) ->
         text = str(problem)
         assert any(word in text for word in ("infinite where", "tie the inputs", "determine the input"))
         return
-    assert responds(system, plant, VALUES, range(6))
+    assert responds(system, plant, VALUES, range(3))
     rest = system.given(inputs)
     P = at(system.operator_matrix, VALUES, Fraction(91, 17))[:, [system.channels.index(n) for n in plant.outputs]]
     assert rest.free_functions == P.cols - P.rank()
@@ -65,12 +67,16 @@ def test_refusals_of_square_systems_are_true(data: st.DataObject) -> None:
     system, inputs = system_of(data, square=True)
     A = at(system.operator_matrix, VALUES)
     outputs = [name for name in system.channels if name not in inputs]
-    P, Q = (A[:, [system.channels.index(name) for name in names]] for names in (outputs, inputs))
-    if P.rows != P.cols or P.det().equals(0):
+    # Over the field of rational functions at once: expressions would be simplified again and again.
+    P, Q = (
+        DomainMatrix.from_Matrix(A[:, [system.channels.index(name) for name in names]]).convert_to(QUOTIENTS)
+        for names in (outputs, inputs)
+    )
+    if P.rank() < len(outputs):
         return
-    transfer = (P.inv() * Q).applyfunc(sympy.cancel)
+    transfer = P.inv() * Q
     degrees = [
-        max((sympy.degree(n, d) - sympy.degree(m, d) if n != 0 else -1 for n, m in map(sympy.fraction, transfer[:, j])))
+        max((n.numer.degree() - n.denom.degree() if n else -1) for n in transfer[:, j].to_list_flat())
         for j in range(len(inputs))
     ]
     proper = all(

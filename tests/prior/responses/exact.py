@@ -36,9 +36,12 @@ def respond(matrices: Sequence[Any], inputs: Sequence[Input], start: float, time
         asked = [(i, mpmath.mpf(t)) for i, t in enumerate(times.tolist()) if (t >= start if sign > 0 else t < start)]
         breaks = [mpmath.mpf(time) + delay for moments, _, _, delay in inputs for time in moments]
         stops = [(b, -1) for b in breaks if sign * (b - start) > 0] + [(t, i) for i, t in asked]
-        now, x = mpmath.mpf(start), mpmath.zeros(F.rows, 1)
+        now, x, flows = mpmath.mpf(start), mpmath.zeros(F.rows, 1), {}
         for stop, i in sorted(stops, key=lambda pair: sign * pair[0]):
-            x = move(F, G, x, [value_and_slope(given, now, sign) for given in inputs], stop - now)
+            if stop - now not in flows:
+                flows[stop - now] = flow(F, G, stop - now)
+            begin = [value_and_slope(given, now, sign) for given in inputs]
+            x = (flows[stop - now] * mpmath.matrix([*x, *(v for v, _ in begin), *(w for _, w in begin)]))[: F.rows, 0]
             now = stop
             if i >= 0:
                 pairs = [value_and_slope(given, now, 1) for given in inputs]
@@ -48,15 +51,12 @@ def respond(matrices: Sequence[Any], inputs: Sequence[Input], start: float, time
     return found
 
 
-def move(F: Any, G: Any, x: Any, pairs: Sequence[tuple[Any, Any]], length: Any) -> Any:
-    """Return the state after a time, where inputs go on as they begin."""
-    if length == 0:
-        return x
+def flow(F: Any, G: Any, length: Any) -> Any:
+    """Return what takes state, inputs and slopes to those after a time, where inputs go on as they begin."""
     s, m = G.rows, G.cols
     whole = mpmath.zeros(s + 2 * m, s + 2 * m)
     whole[:s, :s] = F
     whole[:s, s : s + m] = G
     for k in range(m):
         whole[s + k, s + m + k] = 1
-    begin = mpmath.matrix([*x, *(pair[0] for pair in pairs), *(pair[1] for pair in pairs)])
-    return (mpmath.expm(whole * length) * begin)[:s, 0]
+    return mpmath.expm(whole * length)
