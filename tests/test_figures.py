@@ -13,9 +13,13 @@ from scipy.integrate import trapezoid
 
 import lodekit as lk
 from lodekit.certificate.certify import measure_mean
+from lodekit.data.sources import read_source
+from lodekit.fitting import keep_point
+from lodekit.preparing import prepare
 from lodekit.prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.covariance import free_variance
 from lodekit.prior.points import Point
+from lodekit.settings import Arguments
 from tests.test_plotting import line
 
 HEATING = lk.catalog.heating()
@@ -99,10 +103,11 @@ def test_what_was_not_measured_says_so_and_derivatives_have_their_data(hidden: l
 
 
 def test_sums_are_shown_as_averages() -> None:
-    times = np.linspace(0, 6, 5000)
+    """At any point of the parameters: nothing is searched for."""
+    times, system = np.linspace(0, 6, 5000), lk.catalog.free_decay().system
     sums = lk.Statistics.of(0, 6, lk.Observations().add(times, "x", np.cos(2 * times)))
-    model = lk.LODEGP(lk.catalog.free_decay().system, random_state=0, restarts=1).fit(sums)
-    (ax,) = model.plot().axes
+    setup = prepare(system, Arguments(), read_source(sums, None, system.plain_channels).measurements)
+    (ax,) = lk.LODEGP.from_fit(keep_point(setup, np.zeros(setup.layout.size))).plot().axes
     points = line(ax, "averages of the data")
     np.testing.assert_allclose(points.get_ydata(), np.cos(2 * points.get_xdata()), atol=1e-3)
 

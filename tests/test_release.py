@@ -12,6 +12,7 @@ import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -126,7 +127,9 @@ def test_the_wheel_is_enough_for_the_core(built: tuple[Path, Path], tmp_path: Pa
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@cache
 def pins() -> dict[str, str]:
+    """Return the versions in ``constraints.txt``, by package."""
     rows = [row.partition("==") for row in (ROOT / "constraints.txt").read_text().splitlines() if "==" in row]
     return {canonicalize_name(name): version for name, _, version in rows}
 
