@@ -1,9 +1,11 @@
-"""How often a disturbance is found that is not there: p-values of the test at the boundary.
+"""Claim: a disturbance that is not there is found no more often than the p-value at the boundary says.
 
 A lag with a known input, measured with noise, is fitted with a disturbance that it does not have. What is estimated
 beside it (a gain, a rate to first order, an initial state) is projected out, so that thousands of samples take seconds:
 the gain in log likelihood is that of the best deviation, and of the best lengthscale where there is one. P-values
 should fall below any level no more often than that level says. ``--fits N`` asks lodekit itself, N times.
+
+    python benchmarks/boundary.py [--samples N] [--fits N]
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import argparse
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import expm
 
 import lodekit as lk
+from disturbances import discretise
 from lodekit.learning.needs import boundary_p_value
 
 Array = NDArray[np.float64]
@@ -26,16 +28,11 @@ SHARES, LENGTHS = np.geomspace(1e-4, 30.0, 50), np.geomspace(0.15, 200.0, 14)
 def covariance(length: float) -> Array:
     """Return that of the response to white noise (length zero), or to a Matern-1/2 process, from rest."""
     if not length:
-        F, B, start, H = np.array([[-RATE]]), np.eye(1), np.zeros((1, 1)), np.array([1.0])
+        F, L, start, H = np.array([[-RATE]]), np.ones(1), np.zeros((1, 1)), np.array([1.0])
     else:
-        F, B = np.array([[-1.0 / length, 0.0], [1.0, -RATE]]), np.diag([2.0 / length, 0.0])
+        F, L = np.array([[-1.0 / length, 0.0], [1.0, -RATE]]), np.array([np.sqrt(2.0 / length), 0.0])
         start, H = np.diag([1.0, 0.0]), np.array([0.0, 1.0])
-    size = len(F)
-    block = np.zeros((2 * size, 2 * size))
-    block[:size, :size], block[:size, size:], block[size:, size:] = -F * STEP, B * STEP, F.T * STEP
-    whole = expm(block)
-    flow = whole[size:, size:].T
-    noise = flow @ whole[:size, size:]
+    flow, noise = discretise(F, L, STEP)
     found, P = np.zeros((ROWS, ROWS)), start
     for i in range(ROWS):
         row = P @ H

@@ -14,6 +14,7 @@ import json
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def cholesky_ratio(rows: int) -> dict[str, float]:
 
 
 def make_gpytorch_model(x: Any, y: Any, likelihood: Any) -> Any:
-    """Return the same model in GPyTorch."""
+    """Return the same model in GPyTorch; `scaling.py` takes it as well."""
     import array_api_compat
     import gpytorch
     import torch
@@ -101,11 +102,12 @@ def make_gpytorch_model(x: Any, y: Any, likelihood: Any) -> Any:
             W = torch.stack(
                 [torch.stack([b, one, zero]), torch.stack([b, zero, zero]), torch.stack([zero, a + b, one])]
             )
-            xp = array_api_compat.array_namespace(W)
-            block = free_block(xp, SquaredExponential(), x1[:, 0], x2[:, 0], W, W, ell, sigma)
+            block = partial(free_block, array_api_compat.array_namespace(W), SquaredExponential())
+            if diag:  # a stationary process: the variances are those at any one time
+                return block(x1[:1, 0], x1[:1, 0], W, W, ell, sigma).reshape(3, 3).diagonal().repeat(len(x1))
             # GPyTorch orders by input first, then by task.
-            full = block.permute(1, 0, 3, 2).reshape(3 * len(x1), 3 * len(x2))
-            return full.diagonal() if diag else full
+            full = block(x1[:, 0], x2[:, 0], W, W, ell, sigma).permute(1, 0, 3, 2)
+            return full.reshape(3 * len(x1), 3 * len(x2))
 
     class Model(gpytorch.models.ExactGP):  # type: ignore[misc]
         def __init__(self) -> None:

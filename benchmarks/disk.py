@@ -1,9 +1,8 @@
 """Claim: a record of millions of rows with a known input is fitted from a file, in memory that does not grow with it.
 
 A heated body that a white disturbance shakes, logged every second, its heater switched at random every ten minutes on
-average; the temperature of its surroundings is a second, slower state. The record is written to a Parquet file, fitted,
-saved, loaded, and goes on as a stream. Processor times, one thread, and the largest memory of the process: after its
-imports, after the fit, and in the end. Beside it the same fit of a shorter record in memory.
+average. The record is written to a Parquet file, fitted, saved, loaded, and goes on as a stream. Processor times, one
+thread, and the largest memory of the process: after its imports, after writing, after the fit, and in the end.
 
     python benchmarks/disk.py [--rows N] [--linear] [--json FILE]
 

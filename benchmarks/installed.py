@@ -1,4 +1,9 @@
-"""What the core takes on the disk: install it into an empty environment, and add up the files of every package."""
+"""What the core takes on the disk: install it into an empty environment, and add up the files of every package.
+
+Packages come from where pip has them from.
+
+    python benchmarks/installed.py [--extra NAME]
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Planned experiments against fits: stated standard errors beside those that fits scatter by, and say.
+"""Claim: a planned experiment states the standard errors that fits to such data scatter by, and say.
 
-One line for each system: what was planned, the scatter of estimates over simulated data sets, and the middle one of the
-standard errors that the fits stated.
+One line for each parameter of each system: what was planned, the scatter of estimates over simulated data sets, their
+ratio, and the middle one of the standard errors that the fits stated.
+
+    python benchmarks/plans.py [--count N]
 """
 
 from __future__ import annotations

@@ -122,9 +122,7 @@ def quarter_car(generator: Generator) -> Plant:
     times = np.linspace(0.0, 2.0, 30)
     seed = int(generator.integers(2**31))
     curves = simulate(example.system, times, truth, lengthscale=generator.uniform(0.1, 0.4), random_state=seed)[0]
-    data: list[Column] = [
-        (times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(example.system.channels)
-    ]
+    data = _columns(generator, times, example.system.channels, curves)
     text = "ms*zs'' = -ks*(zs - zu) - cs*(zs' - zu'); mu*zu'' = ks*(zs - zu) + cs*(zs' - zu') - kt*(zu - zr)"
     return Plant(text, truth, data, positive=True, fixed=("ms",))
 
@@ -151,9 +149,7 @@ def two_room(generator: Generator) -> Plant:
     times = np.linspace(0.0, 40.0, 30)
     seed = int(generator.integers(2**31))
     curves = simulate(example.system, times, truth, lengthscale=generator.uniform(4, 12), random_state=seed)[0]
-    data: list[Column] = [
-        (times, name, _noisy(generator, curves[:, i], 0.05), None) for i, name in enumerate(example.system.channels)
-    ]
+    data = _columns(generator, times, example.system.channels, curves)
     return Plant("; ".join(str(line) for line in example.system.equations), truth, data, positive=True)
 
 
@@ -224,7 +220,7 @@ def fast(generator: Generator) -> Plant:
     periods = generator.uniform(60, 200)
     w, z = 2 * np.pi * periods / 100.0, generator.uniform(0.02, 0.1)
     n, step = 1000, 0.1
-    u = np.repeat(generator.normal(size=n), 1)
+    u = generator.normal(size=n)
     A, B = np.array([[0.0, 1.0], [-w * w, -2 * z * w]]), np.array([0.0, 1.0])
     y = _held(A, B, np.zeros(2), step, w * w * u)[:, 0]
     times = np.arange(n, dtype=float) * step

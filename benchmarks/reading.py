@@ -1,4 +1,9 @@
-"""How long tables take to be read, for each cell; polars reads the same files beside it."""
+"""How many nanoseconds tables take to be read, for each cell; polars reads the same files beside it.
+
+Processor times, of the second of two runs each.
+
+    python benchmarks/reading.py [--rows N]
+"""
 
 from __future__ import annotations
 

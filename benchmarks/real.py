@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import expm
 from scipy.optimize import least_squares
 
 import lodekit as lk
+from greybox_records import march
 from lodekit.data.tables import read_table
 
 Array = NDArray[np.float64]
@@ -53,17 +53,6 @@ def fit(system: lk.System, times: Array, values: dict[str, Array], inputs: tuple
     }
 
 
-def simulate(A: Array, B: Array, x0: Array, times: Array, inputs: Array) -> Array:
-    """The states of x' = A x + B u with inputs held from sample to sample."""
-    states, size = [x0], len(A)
-    block = np.zeros((size + B.shape[1], size + B.shape[1]))
-    block[:size, :size], block[:size, size:] = A, B
-    for step, held in zip(np.diff(times), inputs, strict=False):
-        flow = expm(block * step)
-        states.append(flow[:size, :size] @ states[-1] + flow[:size, size:] @ held)
-    return np.array(states)
-
-
 def board_states(p: Array, x0: Array, times: Array, inputs: Array) -> Array:
     k1, k2, k3, tau, s, ambient = p
     A = np.array([[-1 - k3, k3, 0, 0], [k3, -1 - k3, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]) / tau
@@ -71,7 +60,7 @@ def board_states(p: Array, x0: Array, times: Array, inputs: Array) -> Array:
     B = np.zeros((4, 3))
     B[0, 0], B[1, 1], B[0, 2], B[1, 2] = k1 / tau, k2 / tau, 1 / tau, 1 / tau
     held = np.column_stack([inputs, np.full(len(inputs), ambient)])
-    return simulate(A, B, x0, times, held)[:, 2:]
+    return march(A, held @ B.T, times, x0)[:, 2:]
 
 
 def least_squares_board(times: Array, values: dict[str, Array], *, free: bool) -> dict[str, float]:
@@ -91,9 +80,8 @@ def least_squares_board(times: Array, values: dict[str, Array], *, free: bool) -
 def least_squares_lamp(times: Array, values: dict[str, Array]) -> dict[str, float]:
     def mismatch(p: Array) -> Array:
         gain, tau, rest, first = p
-        held = np.column_stack([values["u"], np.full(len(times), rest)])
-        A, B = np.array([[-1 / tau]]), np.array([[gain / tau, 1 / tau]])
-        return simulate(A, B, np.array([first]), times, held)[:, 0] - values["y"]
+        drive = (gain * values["u"] + rest)[:, None] / tau
+        return march(np.array([[-1 / tau]]), drive, times, np.array([first]))[:, 0] - values["y"]
 
     found = least_squares(mismatch, [20.0, 70.0, 10.0, values["y"][0]], x_scale=[1, 10, 1, 10]).x
     return dict(zip(("K", "tau", "y0"), found.tolist(), strict=False))

@@ -1,4 +1,4 @@
-"""How often residuals are called correlated, and how often intervals cover the truth before and after widening.
+"""Claims: correlated residuals are called so, and intervals that are widened for them cover the truth more often.
 
 Plants with a held input, 300 rows, errors of 0.05: independent ones, and autoregressions of several strengths. The
 widening was chosen on a lag of first order; an oscillator and a lag with dead time were not looked at then. Prints one
@@ -7,6 +7,9 @@ row for each kind of error.
 With ``--levels``: short records of models with a free function or a disturbance, fitted with these, so that everything
 is learned. Innovations of the true model are white: tests at 5 % should reject about 5 %. Where a lag is missing, they
 should find it.
+
+    python benchmarks/residual_verdicts.py [--records N] [--kinds KIND ...] [--plants NAME ...]
+    python benchmarks/residual_verdicts.py --levels [--records N] [--jobs N] [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from scipy.signal import lfilter
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from disturbances import discretise
 
 Array = NDArray[np.float64]
 ROWS, STEP, NOISE = 300, 0.5, 0.05
@@ -125,11 +129,7 @@ def cover(plant: Plant, kind: str, records: int) -> tuple[float, Array]:
 def draw(F: Array, L: Array, G: Array, u: Array, generator: np.random.Generator) -> Array:
     """Return states at equal steps, shape (n, s), of ``x' = F x + G u + L w`` with white noise w and a held input."""
     size = len(F)
-    block = np.zeros((2 * size, 2 * size))
-    block[:size, :size], block[size:, size:], block[:size, size:] = -F, F.T, np.outer(L, L)
-    whole = expm(STEP * block)
-    flow = whole[size:, size:].T
-    noise = flow @ whole[:size, size:]
+    flow, noise = discretise(F, L, STEP)
     drive = np.zeros((size + 1, size + 1))
     drive[:size, :size], drive[:size, size] = F, G
     push = expm(STEP * drive)[:size, size]

@@ -35,15 +35,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from dense import make_gpytorch_model
 from lodekit.data.measurements import Measurements
 from lodekit.data.nufft import backend
 from lodekit.data.observations import read_observations
 from lodekit.data.sources import read_source
 from lodekit.data.statistics import DEGREE, Statistics, angles_of
 from lodekit.preparing import prepare
-from lodekit.prior.covariance import free_block
 from lodekit.prior.hyperparameters import Hyperparameters
-from lodekit.prior.latents import SquaredExponential
 from lodekit.settings import Arguments
 
 Array = NDArray[np.float64]
@@ -82,37 +81,8 @@ def fit_lodekit(engine: str, points: int) -> Run:
 
 
 def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
-    import array_api_compat
     import torch
-    from gpytorch import distributions, kernels, likelihoods, means, mlls, models, settings
-
-    class Kernel(kernels.Kernel):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_parameter("logs", torch.nn.Parameter(torch.zeros(4, dtype=torch.float64)))
-
-        def num_outputs_per_input(self, x1: Any, x2: Any) -> int:
-            return 3
-
-        def forward(self, x1: Any, x2: Any, diag: bool = False, **_: Any) -> Any:
-            a, b, ell, sigma = torch.exp(self.logs)
-            O, I = torch.zeros_like(a), torch.ones_like(a)  # noqa: E741
-            W = torch.stack([torch.stack(row) for row in ([b, I, O], [b, O, O], [O, a + b, I])])
-            block = partial(free_block, array_api_compat.array_namespace(W), SquaredExponential())
-            if diag:  # a stationary process: the variances are those at any one time
-                return block(x1[:1, 0], x1[:1, 0], W, W, ell, sigma).reshape(3, 3).diagonal().repeat(len(x1))
-            # GPyTorch orders by input first, then by task.
-            full = block(x1[:, 0], x2[:, 0], W, W, ell, sigma).permute(1, 0, 3, 2)
-            return full.reshape(3 * len(x1), 3 * len(x2))
-
-    class Model(models.ExactGP):  # type: ignore[misc]
-        def __init__(self, x: Any, y: Any, likelihood: Any) -> None:
-            super().__init__(x, y, likelihood)
-            self.mean_module = means.MultitaskMean(means.ZeroMean(), num_tasks=3)
-            self.covar_module = Kernel()
-
-        def forward(self, x: Any) -> Any:
-            return distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+    from gpytorch import likelihoods, mlls, settings
 
     # By default small problems have no preconditioner, and end at a = 1, b = 0.5.
     least, rank = settings.min_preconditioning_size(1), settings.max_preconditioner_size(100)
@@ -121,7 +91,7 @@ def fit_gpytorch(cholesky: bool, limit: float, points: int) -> Run:
         torch.manual_seed(0)
         x, y = torch.asarray(times)[:, None], torch.asarray(table)
         likelihood = likelihoods.MultitaskGaussianLikelihood(num_tasks=3).double()
-        model = Model(x, y, likelihood).train()
+        model = make_gpytorch_model(x, y, likelihood).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         mll = mlls.ExactMarginalLogLikelihood(likelihood, model)
         start, done, slow = time.perf_counter(), 0, False

@@ -4,6 +4,8 @@ Times are those of the browser's own clock, from the event of the keyboard until
 next frame begins. Every system of the catalog is typed several times, and one slider is moved. The best of several is
 what the program needs where nobody else keeps the machine busy; beside it stands how long processors have worked for
 the server and for its companions until then.
+
+    python benchmarks/studio.py [--repeats N] [--sliders] [--json FILE]
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Pictures of the studio for the documentation: each step once, two in dark, one on a phone."""
+"""Pictures of the studio for the documentation: each step once, the fit in dark as well, and the top on a phone.
+
+It needs a browser, as `studio_browser.py` says.
+
+    python benchmarks/studio_pictures.py [--out FOLDER]
+"""
 
 from __future__ import annotations
 

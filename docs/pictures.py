@@ -1,4 +1,4 @@
-"""The pictures of the pages, and the record that README and the first pages fit: ``python docs/pictures.py``.
+"""The pictures of the pages, and the records that README and the first pages fit: ``python docs/pictures.py``.
 
 Each function makes one of them, from a fit or from draws, in the colours of lodekit's own figures. What is committed in
 `docs/pictures` is what this script wrote; a test runs it again.
@@ -127,7 +127,6 @@ def draw_strict(folder: Path) -> Any:
     }
     fine = np.linspace(0, 10, 201)
     figure, axes = make_axes(3, 2, 7.2, 4.8, sharex=True, sharey="row")
-    curves: dict[int, list[Any]] = {0: [], 1: []}
     for row, (name, exact) in enumerate({"x": np.sin(fine), "u": 0.5 * np.cos(fine) + 2 * np.sin(fine)}.items()):
         for column, (mean, std) in enumerate(
             (plain[name].predict(fine, "x", return_std=True), strict.predict(fine, name, return_std=True))
@@ -137,10 +136,9 @@ def draw_strict(folder: Path) -> Any:
             ax.plot(fine, exact, "k", linewidth=0.9, linestyle=(0, (4, 3)))
             ax.plot(t, data[name], ".", color=ORANGE)
         axes[row, 0].set_ylabel(name, fontsize=9)
-    curves[0] = [plain["x"].predict(fine, text) for text in ("x''", "x'", "x")] + [plain["u"].predict(fine, "x")]
-    curves[1] = [strict.predict(fine, text) for text in ("x''", "x'", "x", "u")]
-    for column in (0, 1):
-        second, first, value, force = curves[column]
+    smooth = [*(plain["x"].predict(fine, text) for text in ("x''", "x'", "x")), plain["u"].predict(fine, "x")]
+    solution = [strict.predict(fine, text) for text in ("x''", "x'", "x", "u")]
+    for column, (second, first, value, force) in enumerate((smooth, solution)):
         left = second + 0.5 * first + 3 * value - force
         axes[2, column].plot(fine, left, color=(GREY, BLUE)[column])
         axes[2, column].set_xlabel("t", fontsize=9)
@@ -157,6 +155,7 @@ def draw_free(folder: Path) -> Any:
     system = lk.catalog.heating().system
     fine = np.linspace(0, 10, 201)
     values = {"a": 3.0, "b": 1.0}
+    # With b = 1 the curve z is f2 itself.
     names = ["f2", "f1", "f2", "u"]
     drawn = simulate(system, fine, values, observable=names, lengthscale=2.0, size=3, random_state=4)
     figure, axes = make_axes(1, 4, 9.0, 2.2, sharex=True)
@@ -251,7 +250,7 @@ def draw_roles(folder: Path) -> Any:
     )
     figure, axes = make_axes(2, 3, 8.4, 3.6, sharex=True, sharey="row")
     for column, (gp, name, title) in enumerate(fits):
-        if name in gp.parameters_ or column == 0:
+        if column == 0:
             axes[0, column].step(t, u, where="post", color=GREEN)
         else:
             band(axes[0, column], fine, *gp.predict(fine, name, return_std=True), GREEN)
@@ -303,7 +302,7 @@ PICTURES: dict[str, Callable[[Path], Any]] = {
 
 
 def main(folder: Path) -> None:
-    """Write all pictures, and the record, below a folder."""
+    """Write all pictures, and the records, below a folder."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
         save_small(draw(folder), folder / "pictures" / f"{name}.png")

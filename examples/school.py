@@ -55,6 +55,6 @@ band = np.hypot(std, gp.noise_["Ti"])
 draw_channel(panels[0], t[cut:] / 24, run, band, data=(t[cut:] / 24, Ti[cut:]), label="inside", unit="degC")
 for panel, values, label in ((panels[1], Ta, "outside (degC)"), (panels[2], Ph, "heating")):
     draw_input(panel, t[cut:] / 24, values[cut:], label=label)
-panel.set_xlabel("t (days)")
+panels[2].set_xlabel("t (days)")
 add_legend(figure, panels, outside=True)
 figure.savefig("school.png")

@@ -48,5 +48,5 @@ for sentence in gp.diagnose().sentences:
     print(sentence)
 
 units = {"t": "s", "T1": "degC", "T2": "degC", "TH1": "degC", "Q1": "%", "Q2": "%"}
-figure = gp.plot(t[0] + np.linspace(0, t[-1] - t[0], 400), observable=["T1", "TH1", "T2", "Q1", "Q2"], units=units)
+figure = gp.plot(np.linspace(t[0], t[-1], 400), observable=["T1", "TH1", "T2", "Q1", "Q2"], units=units)
 figure.savefig("tclab.png")

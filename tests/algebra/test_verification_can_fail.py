@@ -32,11 +32,12 @@ def test_a_changed_entry_breaks_the_smith_identity(field: str) -> None:
 def test_a_transformation_that_is_not_unimodular_is_refused() -> None:
     system = lk.System("x' = 0; y' = 0")
     form = system.smith_form
-    # diag(d, 1) A diag(1, 1) = diag(d^2, d) is an identity, but its left factor has the determinant d.
-    left = damage(form.left, 0, 0, 0, 1)
-    diagonal = damage(form.diagonal, 0, 0, 0, 0, 1)
+    # diag(1, d) A diag(1, 1) = diag(d, d^2) is an identity with a diagonal in order, but its left factor has the
+    # determinant d: its inverse, which the check makes from the rest, is no matrix of polynomials.
+    left = damage(form.left, 1, 1, 0, 1)
+    diagonal = damage(form.diagonal, 1, 1, 0, 0, 1)
     broken = replace(form, left=left, diagonal=diagonal)
-    with pytest.raises(VerificationError, match=r"unimodular|divisible"):
+    with pytest.raises(VerificationError, match="divisible by its invariant factor"):
         broken.verify()
 
 
