@@ -101,20 +101,13 @@ def test_it_is_computed_through_pytorch_as_well() -> None:
 def test_the_kernel_for_gpytorch_knows_it(name: str) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("gpytorch")
-    from lodekit.integrations.gpytorch import LODEKernel
+    from tests.integrations.kernels import make_kernel
 
-    reader, data, _, hyper = make_case(name, count=6, latent="toy")
-    units = data.prior.units
-    kernel = LODEKernel(reader.system, latent="toy", window=(units.start, units.start + units.span)).double()
-    for parameter, value in zip(kernel.parameter_names, hyper.theta, strict=True):
-        kernel.set_value(parameter, value)
-    kernel.set_value("lengthscales", hyper.lengthscales * units.span)
-    kernel.set_value("deviations", hyper.deviations)
-    kernel.set_value("mode_deviations", hyper.mode_deviations)
+    data, hyper, kernel = make_kernel(name, "toy")
     K = kernel(torch.as_tensor(data.times)[:, None]).to_dense().detach().numpy()
     K = K + float(hyper.noise[0]) ** 2 * np.eye(len(K))
     means, _ = data.observables.means(data.observables.evaluate(hyper.theta), data.times)
-    y = (np.stack(data.values, axis=1) - np.stack(means, axis=1) * units.scales).ravel()
+    y = (np.stack(data.values, axis=1) - np.stack(means, axis=1) * data.prior.units.scales).ravel()
     expected = -0.5 * y @ np.linalg.solve(K, y) - 0.5 * np.linalg.slogdet(K)[1] - 0.5 * len(y) * np.log(2.0 * np.pi)
     assert DenseEngine(data).value(hyper) == pytest.approx(expected, rel=1e-8)
 
