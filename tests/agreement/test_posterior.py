@@ -86,9 +86,14 @@ def test_mean_and_samples_satisfy_the_equations_in_and_out_of_the_data(name: str
     assert "U A V = D" in str(certificate)
 
 
-def test_the_derivative_of_the_mean_is_its_finite_difference() -> None:
+@pytest.fixture(scope="module")
+def heated() -> tuple[lk.LODEGP, np.ndarray, np.ndarray]:
+    return fitted(EXAMPLES["heating"])
+
+
+def test_the_derivative_of_the_mean_is_its_finite_difference(heated: tuple[lk.LODEGP, np.ndarray, np.ndarray]) -> None:
     """Closed-form derivatives are those of the predicted curve itself: the residual hides nothing."""
-    gp, times, _ = fitted(EXAMPLES["heating"])
+    gp, times, _ = heated
     step = 1e-4
     for observable in ("f1", "u"):
         slope = gp.predict(times, f"{observable}'")
@@ -97,7 +102,7 @@ def test_the_derivative_of_the_mean_is_its_finite_difference() -> None:
         np.testing.assert_allclose(slope, difference, atol=1e-7)
 
 
-def test_samples_have_the_posterior_mean_and_covariance() -> None:
+def test_samples_have_the_posterior_mean_and_deviation() -> None:
     """4000 draws: means within 5 standard errors, standard deviations within 8 % (3.5 standard errors)."""
     for latent in ("se", "matern-9/2"):
         gp, times, _ = fitted(EXAMPLES["three_tank"], latent=latent)
@@ -107,8 +112,10 @@ def test_samples_have_the_posterior_mean_and_covariance() -> None:
         assert np.abs(draws.std(axis=0) / std - 1).max() < 0.08
 
 
-def test_samples_are_stable_where_the_covariance_is_nearly_singular() -> None:
-    gp, times, _ = fitted(EXAMPLES["heating"])
+def test_samples_are_stable_where_the_covariance_is_nearly_singular(
+    heated: tuple[lk.LODEGP, np.ndarray, np.ndarray],
+) -> None:
+    gp, times, _ = heated
     close = times[0] + np.linspace(0, 1e-6, 50)
     draws = gp.sample(close, 5, random_state=0)
     assert np.isfinite(draws).all()
@@ -134,8 +141,8 @@ def test_missing_values_are_the_same_as_dropped_rows() -> None:
     assert first.log_evidence_ == pytest.approx(second.log_evidence_, abs=1e-6)
 
 
-def test_the_order_of_rows_does_not_matter() -> None:
-    gp, times, table = fitted(EXAMPLES["heating"])
+def test_the_order_of_rows_does_not_matter(heated: tuple[lk.LODEGP, np.ndarray, np.ndarray]) -> None:
+    gp, times, table = heated
     order = np.random.default_rng(1).permutation(len(times))
     again = lk.LODEGP(gp.system, random_state=0, restarts=2).fit(times[order], table[order])
     # Searches whose numbers differ by rounding end within 1e-6 of each other.

@@ -104,7 +104,7 @@ def test_a_saved_fit_has_the_inputs_of_all_records(fitted: lk.LODEGP, tmp_path: 
 
 def test_update_adds_to_the_inputs_of_one_record(fitted: lk.LODEGP) -> None:
     times, values = make_record(70, 100.0, 2)
-    gp = lk.LODEGP(make_system(), inputs={"u": "hold"}, random_state=0).fit(RECORDS)
+    gp = lk.LODEGP.from_fit(fitted.fit_)
     later = {name: column[60:] for name, column in values.items()}
     gp.update(times[60:], later, record=1, relearn=False)
     assert gp.predict(times[60:], observable="u", record=1) == pytest.approx(later["u"])

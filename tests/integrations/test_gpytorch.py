@@ -10,7 +10,7 @@ import pytest
 import lodekit as lk
 from lodekit.inference.dense.evidence import evaluate, factorize
 from lodekit.inference.dense.stacks import assemble
-from tests.inference.fitted import EXAMPLES, EXTRA, make_case, solution_table, values_of
+from tests.inference.fitted import EXAMPLES, EXTRA, solution_table, values_of
 
 torch = pytest.importorskip("torch")
 gpytorch = pytest.importorskip("gpytorch")
@@ -22,23 +22,11 @@ from lodekit.integrations.gpytorch import (  # noqa: E402
     from_gpytorch,
     to_gpytorch,
 )
+from tests.integrations.kernels import make_kernel  # noqa: E402
 
 CASES = [*EXAMPLES, *EXTRA]
 # GPyTorch's own deprecation notices are not ours.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-def make_kernel(name: str, latent: str = "se") -> tuple[Any, Any, Any, Any]:
-    """Return a kernel at the hyperparameters of a native data."""
-    reader, data, _, hyper = make_case(name, count=7, latent=latent)
-    units = data.prior.units
-    kernel = LODEKernel(reader.system, latent=latent, window=(units.start, units.start + units.span)).double()
-    for parameter, value in zip(kernel.parameter_names, hyper.theta, strict=True):
-        kernel.set_value(parameter, value)
-    kernel.set_value("lengthscales", hyper.lengthscales * units.span)
-    kernel.set_value("deviations", hyper.deviations)
-    kernel.set_value("mode_deviations", hyper.mode_deviations)
-    return reader, data, hyper, kernel
 
 
 def native_covariance(data: Any, hyper: Any) -> Any:
@@ -55,7 +43,7 @@ def native_covariance(data: Any, hyper: Any) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_covariance_is_that_of_the_native_engine(name: str) -> None:
     for latent in ("se", "matern-41/2"):
-        _, data, hyper, kernel = make_kernel(name, latent)
+        data, hyper, kernel = make_kernel(name, latent)
         times = torch.as_tensor(data.times)[:, None]
         expected = native_covariance(data, hyper)
         found = kernel(times).to_dense().detach().numpy()
@@ -71,7 +59,7 @@ def test_covariance_is_that_of_the_native_engine(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["heating", "free_decay", "shaken_oscillator", "two_room", "three_tank", "growth"])
 def test_evidence_and_gradient_are_those_of_the_native_engine(name: str) -> None:
-    _, data, hyper, kernel = make_kernel(name)
+    data, hyper, kernel = make_kernel(name)
     times = torch.as_tensor(data.times)[:, None]
     table = torch.as_tensor(np.stack(values_of(data), axis=1))
     likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
@@ -207,7 +195,7 @@ def test_batches_of_parameters_and_of_times() -> None:
 
 @pytest.mark.parametrize("name", ["heating", "free_decay", "double oscillation", "fast forcing"])
 def test_answers_have_the_kind_of_the_times_and_are_computed_in_double_precision(name: str) -> None:
-    _, data, _, kernel = make_kernel(name)
+    data, _, kernel = make_kernel(name)
     times = torch.as_tensor(data.times, dtype=torch.float32)[:, None]
     for answer in (lambda x: kernel(x).to_dense(), lambda x: kernel(x, diag=True), LODEMean(kernel)):
         single, double = answer(times), answer(times.double())

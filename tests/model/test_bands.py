@@ -111,9 +111,14 @@ def test_every_sample_solves_the_equations_at_its_own_parameters(decay: lk.LODEG
     np.testing.assert_array_equal(again["c"], own["c"])
 
 
-def test_bands_do_not_depend_on_units() -> None:
+@pytest.fixture(scope="module")
+def learned() -> lk.LODEGP:
+    """The same with noise that is learned."""
+    return lk.LODEGP(DECAY.system, random_state=0).fit(TIMES, decay_data())
+
+
+def test_bands_do_not_depend_on_units(learned: lk.LODEGP) -> None:
     hour, metre = 3600.0, 1e-3
-    first = lk.LODEGP(DECAY.system, random_state=0).fit(TIMES, decay_data())
     second = lk.LODEGP(
         lk.System(
             DECAY.system.equations[0],
@@ -124,7 +129,7 @@ def test_bands_do_not_depend_on_units() -> None:
         ),
         random_state=0,
     ).fit(hour * TIMES, metre * decay_data())
-    _, std = first.predict(GRID, return_std=True)
+    _, std = learned.predict(GRID, return_std=True)
     _, other = second.predict(hour * GRID, return_std=True)
     np.testing.assert_allclose(other, metre * std, rtol=1e-2)
 
@@ -201,13 +206,13 @@ def test_unknown_words_for_parameters_are_refused(decay: lk.LODEGP) -> None:
             request()
 
 
-def test_errors_count_that_noise_was_learned_from_the_same_data(decay: lk.LODEGP) -> None:
+def test_errors_count_that_noise_was_learned_from_the_same_data(decay: lk.LODEGP, learned: lk.LODEGP) -> None:
     """Three numbers bend the curve to 30 measurements: c, k and the deviation of the modes."""
-    learned = lk.LODEGP(DECAY.system, random_state=0).fit(TIMES, decay_data()).fit_
-    assert learned.layout.size == 4
-    np.testing.assert_allclose(learned.information, learned.curvature * 27 / 30)
-    spread = np.sqrt(np.linalg.inv(learned.curvature)[0, 0] * 30 / 27)
-    assert learned.estimates["c"].std_error == pytest.approx(learned.estimates["c"].value * spread, rel=1e-6)
+    fit = learned.fit_
+    assert fit.layout.size == 4
+    np.testing.assert_allclose(fit.information, fit.curvature * 27 / 30)
+    spread = np.sqrt(np.linalg.inv(fit.curvature)[0, 0] * 30 / 27)
+    assert fit.estimates["c"].std_error == pytest.approx(fit.estimates["c"].value * spread, rel=1e-6)
     np.testing.assert_array_equal(decay.fit_.information, decay.fit_.curvature)
 
 

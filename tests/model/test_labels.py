@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,17 @@ import lodekit as lk
 from lodekit.archive import pack, unpack
 from lodekit.model import NotFittedError
 from lodekit.prior.families import Family, registered
-from tests.prior.test_toy_latent import Ringing
+from tests.model.heating import WALK
+from tests.prior.ringing import Ringing
 
 pandas = pytest.importorskip("pandas")
 START = datetime(2026, 3, 1, 12)
-WALK = lk.System("x' = v")
 
 
 def frame(first: int, last: int) -> Any:
     hours = range(first, last)
     dates = [START + timedelta(hours=hour) for hour in hours]
     return pandas.DataFrame({"date": dates, "x": np.sin(0.3 * np.arange(first, last))})
-
-
-def walk() -> lk.LODEGP:
-    return lk.LODEGP(WALK, random_state=0, restarts=1).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
 
 
 def test_a_title_does_not_take_the_origin_of_dates_away() -> None:
@@ -39,29 +36,29 @@ def test_a_title_does_not_take_the_origin_of_dates_away() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"origin": "yesterday"}, {"units": {"t": 1}}, {"title": 3}, {"units": 5}])
-def test_labels_that_are_none_are_refused_at_once(wrong: dict[str, Any]) -> None:
-    gp = walk().label(title="as it was")
+def test_labels_that_are_none_are_refused_at_once(walk: lk.LODEGP, wrong: dict[str, Any]) -> None:
+    gp = lk.LODEGP.from_fit(walk.fit_).label(title="as it was")
     with pytest.raises(lk.LodekitError, match="expected labels as texts"):
         gp.label(**wrong)
     assert gp.labels_["title"] == "as it was"
 
 
-def test_an_update_needs_the_system_of_the_fit() -> None:
-    gp = walk().set_params(system=lk.System("x' = -x + v"))
+def test_an_update_needs_the_system_of_the_fit(walk: lk.LODEGP) -> None:
+    gp = lk.LODEGP.from_fit(walk.fit_).set_params(system=lk.System("x' = -x + v"))
     with pytest.raises(lk.LodekitError, match="the system was changed after the fit"):
         gp.update([4], {"x": [4.0]})
 
 
-def test_a_file_with_a_short_array_is_refused(tmp_path: Path) -> None:
-    walk().save(tmp_path / "walk.lodekit")
+def test_a_file_with_a_short_array_is_refused(walk: lk.LODEGP, tmp_path: Path) -> None:
+    walk.save(tmp_path / "walk.lodekit")
     state, arrays, _ = unpack(tmp_path / "walk.lodekit")
     pack(tmp_path / "cut.lodekit", state, {**arrays, "at_bound": arrays["at_bound"][:-1]})
     with pytest.raises(lk.LodekitError, match="does not fit its own system"):
         lk.LODEGP.load(tmp_path / "cut.lodekit")
 
 
-def test_an_error_inside_a_fitted_model_is_not_called_unfitted() -> None:
-    gp = walk()
+def test_an_error_inside_a_fitted_model_is_not_called_unfitted(walk: lk.LODEGP) -> None:
+    gp = lk.LODEGP.from_fit(replace(walk.fit_))
     object.__setattr__(gp.fit_, "optimum", None)
     with pytest.raises(AttributeError) as caught:
         _ = gp.converged_
@@ -70,8 +67,8 @@ def test_an_error_inside_a_fitted_model_is_not_called_unfitted() -> None:
         _ = lk.LODEGP(WALK).converged_
 
 
-def test_a_fit_is_itself_and_has_a_place_in_sets() -> None:
-    first, second = walk().fit_, walk().fit_
+def test_a_fit_is_itself_and_has_a_place_in_sets(walk: lk.LODEGP) -> None:
+    first, second = walk.fit_, replace(walk.fit_)
     assert first != second
     assert len({first, second}) == 2
 
@@ -93,14 +90,14 @@ def test_the_channel_prior_refuses_covariances_that_it_would_not_use() -> None:
         lk.LODEGP(WALK, prior="channels", latent="toy").fit([0, 1, 2], {"x": [0.0, 1.0, 2.0]})
 
 
-def test_what_was_found_out_about_a_file_stands_in_the_summary(tmp_path: Path) -> None:
+def test_what_was_found_out_about_a_file_stands_in_the_summary(walk: lk.LODEGP, tmp_path: Path) -> None:
     """A number that may be thousands is not read without a word."""
     lines = ["t;x", *(f"{t};{12.345 + 0.01 * t:.3f}".replace(".", ",") for t in range(6))]
     (tmp_path / "log.csv").write_text("\n".join(lines))
     gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit(tmp_path / "log.csv")
     assert "Note: '12,345' in column x is read as 12.345" in gp.summary()
     assert "Note: no column for v: not measured" in gp.summary()
-    notes = [line for line in walk().summary().splitlines() if line.startswith("Note")]
+    notes = [line for line in walk.summary().splitlines() if line.startswith("Note")]
     assert [line.partition(" was not measured")[0] for line in notes] == ["Note: v"]
 
 

@@ -1,19 +1,16 @@
 """A covariance of one's own takes part everywhere once it is registered, without a change in any other place.
 
-The toy is ``exp(-u^2/2) cos u``: smooth, but no squared exponential; it oscillates, and its gradient needs the lag.
+The toy is ``exp(-u^2/2) cos u`` (`ringing.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 import sympy
-from numpy.typing import NDArray
 
 import lodekit as lk
 from lodekit.data.measurements import Measurements
@@ -23,59 +20,9 @@ from lodekit.prior.covariance import free_variance
 from lodekit.prior.densities import prior_density
 from lodekit.prior.draws import draw_latent
 from lodekit.prior.families import Family, read_latent, registered
-from lodekit.prior.latents import Latent, ProcessStates, SquaredExponential
+from lodekit.prior.latents import Latent
 from tests.inference.fitted import gradient_vector, make_case, series_of, shifted, values_of
-
-Array = NDArray[np.float64]
-SMOOTH = SquaredExponential()
-
-
-@dataclass(frozen=True)
-class Ringing:
-    """``exp(-u^2/2) cos u``, the real part of ``exp(-1/2) exp(-(u - i)^2/2)``."""
-
-    name: str = "toy"
-    extra: int = 1
-    needs_lag: bool = True
-    has_band: bool = True
-    smoothness: float = math.inf
-    highest: float = 10.0
-
-    def check_order(self, order: int) -> None:
-        """Accept any order."""
-
-    def stack(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        z = u - 1j
-        before, last = 0.0 * z, xp.exp(-0.5 * z * z - 0.5)
-        for m in range(order + 1):
-            yield xp.real(last)
-            before, last = last, -(z * last + m * before)
-
-    def tilt(self, contracted: Array, lagged: Array | None) -> Array:
-        assert lagged is not None
-        orders = contracted.shape[-1] - 1
-        return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
-
-    def density(self, frequencies: Array, lengthscale: float) -> Array:
-        return np.exp(self.log_density(frequencies, lengthscale))
-
-    def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        x = frequencies * lengthscale
-        both = np.logaddexp(-0.5 * (x - 1.0) ** 2, -0.5 * (x + 1.0) ** 2)
-        return np.asarray(0.5 * np.log(0.5 * np.pi) + np.log(lengthscale) + both)
-
-    def log_density_tilt(self, frequencies: Array, lengthscale: float | Array) -> Array:
-        x = frequencies * lengthscale
-        return np.asarray(1.0 - x * x + x * np.tanh(x))
-
-    def band(self, order: int, eps: float) -> float:
-        return SMOOTH.band(order, 1e-3 * eps) + 1.0
-
-    def reach(self, order: int, eps: float) -> float:
-        return SMOOTH.reach(order, 1e-3 * eps)
-
-    def state_space(self, lengthscale: float) -> ProcessStates | None:
-        return None
+from tests.prior.ringing import Ringing
 
 
 @pytest.fixture(autouse=True)
@@ -154,20 +101,13 @@ def test_it_is_computed_through_pytorch_as_well() -> None:
 def test_the_kernel_for_gpytorch_knows_it(name: str) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("gpytorch")
-    from lodekit.integrations.gpytorch import LODEKernel
+    from tests.integrations.kernels import make_kernel
 
-    reader, data, _, hyper = make_case(name, count=6, latent="toy")
-    units = data.prior.units
-    kernel = LODEKernel(reader.system, latent="toy", window=(units.start, units.start + units.span)).double()
-    for parameter, value in zip(kernel.parameter_names, hyper.theta, strict=True):
-        kernel.set_value(parameter, value)
-    kernel.set_value("lengthscales", hyper.lengthscales * units.span)
-    kernel.set_value("deviations", hyper.deviations)
-    kernel.set_value("mode_deviations", hyper.mode_deviations)
+    data, hyper, kernel = make_kernel(name, "toy")
     K = kernel(torch.as_tensor(data.times)[:, None]).to_dense().detach().numpy()
     K = K + float(hyper.noise[0]) ** 2 * np.eye(len(K))
     means, _ = data.observables.means(data.observables.evaluate(hyper.theta), data.times)
-    y = (np.stack(values_of(data), axis=1) - np.stack(means, axis=1) * units.scales).ravel()
+    y = (np.stack(values_of(data), axis=1) - np.stack(means, axis=1) * data.prior.units.scales).ravel()
     expected = -0.5 * y @ np.linalg.solve(K, y) - 0.5 * np.linalg.slogdet(K)[1] - 0.5 * len(y) * np.log(2.0 * np.pi)
     assert DenseEngine(data).value(hyper) == pytest.approx(expected, rel=1e-8)
 

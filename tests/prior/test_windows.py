@@ -14,7 +14,7 @@ from lodekit.errors import LodekitError
 from lodekit.prior.averages import average_matrix, moments, wave_factors
 from lodekit.prior.latents import Latent, Matern, SquaredExponential
 from lodekit.prior.windows import window_stacks
-from tests.prior.test_toy_latent import Ringing
+from tests.prior.ringing import Ringing
 
 WINDOWS = [(0.3, 0.3), (0.002, 0.3), (0.0, 1.9), (3.0, 0.1), (0.1, 3.0), (2.5, 4.0), (4.0, 0.0), (2.0, 2.0)]
 LAGS = np.array([-3.1, -0.25, 0.0, 0.02, 2.9])
