@@ -17,6 +17,7 @@ LONG = (
     "tests/paper/test_reproduction.py",
     "tests/test_gallery.py",
     "tests/certificate/test_certificate.py",
+    "tests/test_site.py",
     "tests/cli/test_process.py",
     "tests/test_many_measurements.py",
     "tests/agreement/test_spectral.py",

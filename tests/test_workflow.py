@@ -59,8 +59,9 @@ def test_a_system_file_says_how_data_are_read_and_called(product: Product, folde
     (folder / "other.csv").write_text("t,T\n0,1\n1,2\n")
     assert recall_columns(product.gp, folder / "other.csv") == {}
     assert product.gp.fit_.measurements.series[0].std.tolist() == [0.05] * 25
-    other = workflow.fit_file(lk.read_system_file(folder / "room.toml"), folder / "log.csv", columns={"T": "other"})
-    assert other.gp.fit_.measurements.series[0].values[-1] == 24
+    file = lk.read_system_file(folder / "room.toml")
+    _, other = workflow.open_data(file, folder / "log.csv", columns={"T": "other"})
+    assert other.measurements.series[0].values[-1] == 24
 
 
 def test_names_that_make_no_sense_are_told_before_data_are_read(folder: Path) -> None:

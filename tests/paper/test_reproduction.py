@@ -29,11 +29,19 @@ pytest.importorskip("matplotlib")
 
 
 class Fewer(Plan):
-    """The quick plan; where the GP is no close rival of anything, which is two systems of three, it is trained once."""
+    """The quick plan, with one data set instead of three where nothing is close.
+
+    That is the evidence of wrong systems, and the GP, but for the three tanks, where it is a close rival.
+    """
 
     def jobs(self) -> list[Job]:
         """Return what the tests look at."""
-        return [job for job in super().jobs() if job.method != "baseline" or not job.seed or job.system == "three_tank"]
+        return [job for job in super().jobs() if not job.seed or not self.is_clear(job)]
+
+    @staticmethod
+    def is_clear(job: Job) -> bool:
+        """Whether the first data set shows what the others would."""
+        return job.topic == "evidence" or (job.method == "baseline" and job.system != "three_tank")
 
 
 @pytest.fixture(scope="module")
