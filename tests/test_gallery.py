@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import sys
 from pathlib import Path
@@ -12,10 +11,10 @@ from types import ModuleType
 import pytest
 
 import lodekit as lk
+from tests.real_records import RECORDS as DATA
 
 ROOT = Path(__file__).parents[1]
 RECORDS = {"tclab": "tclab_mimo_random_steps.csv", "lamp": "daisy_heating_system.dat", "school": "school_heating.csv"}
-DATA = Path(os.environ.get("LODEKIT_DATA", ROOT.parent / "shared" / "data"))
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 #: Numbers of two machines differ by rounding alone; a twentieth lets the search change a little, and no more.
 SHARE = 0.05

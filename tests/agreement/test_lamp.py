@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -17,10 +15,11 @@ from lodekit.learning.diagnosis.whiteness import judge_whiteness
 from lodekit.preparing import prepare
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.settings import Arguments
+from tests.real_records import RECORDS, needs
 
 Array = NDArray[np.float64]
-RECORD = Path(__file__).parents[3] / "shared" / "data" / "daisy_heating_system.dat"
-pytestmark = pytest.mark.skipif(not RECORD.exists(), reason="the records of plants are not there")
+RECORD = "daisy_heating_system.dat"
+pytestmark = needs(RECORD)
 #: Logarithms of time constants and of the deviation of the noise over that of the disturbance, where the likelihood is
 #: greatest: with one lag there is no noise.
 ONE, TWO = np.log([63.547, 1e-6]), np.log([49.568, 4.9424, 2.657e-3])
@@ -28,7 +27,7 @@ ONE, TWO = np.log([63.547, 1e-6]), np.log([49.568, 4.9424, 2.657e-3])
 
 @pytest.fixture(scope="module")
 def record() -> tuple[Array, Array, Array]:
-    t, u, y = np.loadtxt(RECORD).T
+    t, u, y = np.loadtxt(RECORDS / RECORD).T
     return t, u, y
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from lodekit.system.files import read_system_file
 from lodekit.workflow import fit_file
 from tests.cli.command import run
+from tests.real_records import RECORDS, needs
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 BOARD, LAMP = PAGE.split("## Two fits to real measurements")[1].split("**A halogen lamp")
 
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the records are not part of the project")
+pytestmark = [needs("tclab_mimo_random_steps.csv"), needs("daisy_heating_system.dat")]
 
 
 def read_rows(text: str) -> tuple[list[str], dict[str, list[str]]]:
@@ -45,7 +43,7 @@ def check_table(text: str, path: Path, data: Path) -> None:
 
 def test_the_board_with_hidden_states(tmp_path: Path) -> None:
     name = "tclab_mimo_random_steps.csv"
-    (tmp_path / name).symlink_to(DATA / name)
+    (tmp_path / name).symlink_to(RECORDS / name)
     shown = re.search(r"```\n\$ lodekit (init .*?)\n(.*?)```", BOARD, re.DOTALL)
     assert shown is not None
     done = run(*shown[1].split(), cwd=tmp_path)
@@ -53,13 +51,13 @@ def test_the_board_with_hidden_states(tmp_path: Path) -> None:
     toml = re.search(r"```toml\n(.*?)```", BOARD, re.DOTALL)
     assert toml is not None
     (tmp_path / "physics.toml").write_text(toml[1])
-    check_table(BOARD, tmp_path / "physics.toml", DATA / name)
+    check_table(BOARD, tmp_path / "physics.toml", RECORDS / name)
 
 
 def test_the_lamp_as_it_was_guessed(tmp_path: Path) -> None:
     name = "daisy_heating_system.dat"
-    done = run("init", "lamp.toml", "--data", str(DATA / name), cwd=tmp_path)
+    done = run("init", "lamp.toml", "--data", str(RECORDS / name), cwd=tmp_path)
     assert done.returncode == 0
     assert "tau*y' + y - y0 = K*u" in LAMP
     assert read_system_file(tmp_path / "lamp.toml").system.equations == ("tau*y' + y - y0 = K*u",)
-    check_table(LAMP, tmp_path / "lamp.toml", DATA / name)
+    check_table(LAMP, tmp_path / "lamp.toml", RECORDS / name)
