@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import signal
 import subprocess
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -104,6 +106,59 @@ def test_bad_lines_are_named_and_skipped(folder: Path, tmp_path: Path) -> None:
     for words in ("line 3", "what", "line 4", "line 6", "order of time"):
         assert words in done.stderr
     assert "line 5" not in done.stderr
+
+
+def watch_pieces(folder: Path, *pieces: bytes) -> tuple[Done, list[dict[str, str]]]:
+    """Return what comes of a pipe that delivers some bytes at a time."""
+    delivered = iter((*pieces, b""))
+    pipe = SimpleNamespace(read1=lambda _: next(delivered), read=None)
+    with mock.patch("sys.stdin", SimpleNamespace(buffer=pipe)):
+        return watch(folder, "-")
+
+
+def test_zero_bytes_of_a_logger_that_lost_its_power_cost_one_line(folder: Path) -> None:
+    head = b"t,y,u\n" + b"".join(b"%d,0.5,0\n" % k for k in range(20, 45))
+    done, rows = watch_pieces(folder, head, b"45,0.4,0\n" + 9 * b"\0" + b"46,0.4,0\n47,0.3,0\n48,\xe4,0\n49,0.3,0\n")
+    assert done.returncode == 0, done.stderr
+    assert [float(row["t"]) for row in rows[-4:]] == [44.0, 45.0, 47.0, 49.0]
+    assert "line 28: expected text, got zero bytes; skipped" in done.stderr
+    assert "line 30" in done.stderr
+
+
+def test_what_has_no_lines_is_not_kept_for_ever(folder: Path) -> None:
+    done, _ = watch_pieces(folder, *(9 * [b"\0" * (2 << 20)]))
+    assert done.returncode == 2
+    assert "longer than 16 MB" in done.stderr
+    done, _ = watch_pieces(folder, "t,y,u\n20,0.5,0\n".encode("utf-16"))
+    assert "got UTF-16; try iconv" in done.stderr
+
+
+def test_a_place_for_the_state_that_is_not_there_shows_before_the_first_row(folder: Path, tmp_path: Path) -> None:
+    done, rows = watch(folder, "log.csv", "--once", "--save", str(tmp_path / "none" / "now.stream"))
+    assert (done.returncode, rows) == (2, [])
+    assert "cannot write" in done.stderr
+
+
+def test_standard_input_that_is_closed_is_said_to_be(folder: Path) -> None:
+    with mock.patch("sys.stdin", None):
+        done, _ = watch(folder, "-")
+    assert done.returncode == 2
+    assert "standard input, which is closed" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are those of Unix")
+def test_a_pipe_with_a_name_is_followed_as_it_delivers(tmp_path: Path) -> None:
+    """Such as that of <(command): rows must not wait for a megabyte, and its end is the end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b"t,y,u\n20,0.5,0\n")
+    pieces = follow_file(pipe, once=False)
+    assert next(pieces) == b"t,y,u\n20,0.5,0\n"
+    os.write(writer, b"21,0.5,0\n")
+    assert next(pieces) == b"21,0.5,0\n"
+    os.close(writer)
+    assert list(pieces) == []
 
 
 def test_headers_within_a_log_are_known_again_or_end_it(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,9 +67,7 @@ def watch(
     gp = read_model(model)
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     own = Watch(gp, stream, ahead)
-    found = own.rows(
-        sys.stdin.buffer if data == "-" else _as_file(data), read_mapping(mapping or []) or None, once=once
-    )
+    found = own.rows(_as_file(data), read_mapping(mapping or []) or None, once=once)
     _show(own, found, _write_json if as_json else _CsvWriter(), save, only_alarms=alarms)
 
 
@@ -84,6 +82,8 @@ def _show(
     """Print what arrives, up to the end or an interruption; keep the state now and then, and at the end."""
     stream = own.stream
     keep = _Keeper(stream, save)
+    # A place that cannot be written to shows at once, and not when the state is lost.
+    keep.now()
     with _ending():
         try:
             for found in arrivals:
@@ -105,7 +105,11 @@ def _show(
     say(f"{count(stream.rows, 'row')}, {count(stream.alarms, 'alarm')}")
 
 
-def _as_file(data: str) -> Path:
+def _as_file(data: str) -> Path | IO[bytes]:
+    if data == "-":
+        if sys.stdin is None:
+            raise LodekitError("expected rows on standard input, which is closed; give a file, or a pipe into it")
+        return sys.stdin.buffer
     if not os.path.exists(data):
         raise LodekitError(f"expected a text file, or - for standard input, {data} is not there")
     return Path(data)

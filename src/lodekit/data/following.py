@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +29,8 @@ __all__ = ["BadLine", "Line", "follow_file", "follow_pipe", "follow_table"]
 _PIECE, _PAUSE = 1 << 20, 0.2
 #: From so many lines on a table is told, or refused; and where nothing more comes for a while.
 _ENOUGH, _LEAST = 20, 2
+#: What has no line ends for so long is no table.
+_LONGEST_LINE = 16 << 20
 #: How gzip, Parquet and zip files begin.
 _PACKED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")
 
@@ -70,10 +74,15 @@ def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
     Parameters
     ----------
     path : Path
+        A pipe with a name, such as that of ``<(command)`` in a shell, has an end of its own.
     once : bool
         Whether the end of the file is the end.
     """
     with reading(), path.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            # Reading so much at once would wait for it.
+            yield from follow_pipe(file)
+            return
         while True:
             piece = file.read(_PIECE)
             yield piece
@@ -122,6 +131,8 @@ def follow_table(
     for piece in pieces:
         rest += piece
         cut = rest.rfind(b"\n") + 1
+        if len(rest) - cut > _LONGEST_LINE:
+            raise DataError(f"{where}: expected lines of text, one is longer than {_LONGEST_LINE >> 20} MB")
         if opened is None:
             # Where nothing more comes for a while, what is there should make sense.
             enough = _ENOUGH if piece else _LEAST
@@ -148,6 +159,8 @@ def _open(
     """Return how a table is written and what is read of it; None where fewer lines than enough do not tell it yet."""
     if head.startswith(_PACKED):
         raise DataError(f"{where}: expected text that grows line by line, got packed or binary data")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(f"{where}: expected text in UTF-8, got UTF-16; try iconv -f UTF-16 -t UTF-8 before it")
     sample = head if len(head) <= SAMPLE else head[: head.rfind(b"\n", 0, SAMPLE) + 1]
     lines = sample.count(b"\n")
     try:
@@ -169,7 +182,8 @@ def _open(
 
 def _split(line: bytes, table: TextFile) -> list[str]:
     """Return the cells of a line; raise where its quotes make no sense."""
-    return [cell for _, cells in read_cells([(1, line.decode())], table.separator, strict=True) for cell in cells]
+    lines = [(1, line.decode(errors="replace"))]
+    return [cell for _, cells in read_cells(lines, table.separator, strict=True) for cell in cells]
 
 
 def _fits(line: bytes, table: TextFile) -> bool:
@@ -210,19 +224,31 @@ def _read(data: bytes, before: int, table: TextFile, plan: Plan) -> Iterator[Lin
         before = table.dialect.start
     if not data.strip():
         return
-    plain = b"".join(read_lines(partial(BytesIO, data), len(data) + 4))
     try:
-        yield from _take(plain, before, table, plan)
+        yield from _take(_plain(data), before, table, plan)
         return
     except DataError:
         pass
-    for number, line in enumerate(plain.split(b"\n"), before):
+    for number, line in enumerate(_split_lines(data), before):
         try:
-            yield from _take(line, number, table, plan) if line.strip() else ()
+            yield from _take(_plain(line), number, table, plan) if line.strip() else ()
         except DataError as problem:
             if _is_header(line, number, table):
                 continue
             yield BadLine(str(problem) if f"line {number + 1}" in str(problem) else f"line {number + 1}: {problem}")
+
+
+def _plain(data: bytes) -> bytes:
+    """Return lines as UTF-8, with plain ends; raise where they are no text."""
+    if b"\0" in data:
+        # What a logger leaves that lost its power.
+        raise DataError("expected text, got zero bytes")
+    return b"".join(read_lines(partial(BytesIO, data), len(data) + 4))
+
+
+def _split_lines(data: bytes) -> list[bytes]:
+    """Return lines without their ends, whichever these are."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
 def _is_header(line: bytes, number: int, table: TextFile) -> bool:

@@ -244,6 +244,23 @@ def test_one_more_time_does_not_matter(delays: list[float]) -> None:
     np.testing.assert_allclose(np.einsum("pqn,qn->p", jacobian, weights), expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("length", [1e-3, 1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("between", [(), (1.0,), (1.0, 1.5), (1.5, 2.0)])
+def test_jumps_that_are_logged_as_two_samples_keep_their_digits(length: float, between: tuple[float, ...]) -> None:
+    """A linear input rises within a moment: its slope is huge, and must not be taken back only after a long step.
+
+    For x' = u - x, y' = x the integral of u is y + x, and x is one in the end. Tolerance: rounding of the integral,
+    and that of the clock, which tells where the jump is.
+    """
+    start, delay, end = 1.25, 0.5, 4096.0
+    signal = InputSignal([0.0, start, start + length, 5000.0], [0.0, 0.0, 1.0, 1.0], "linear")
+    times = np.array([*(start + delay + (share - 1.0) * length for share in between), end])
+    matrices = StateMatrices.of([[-1.0, 0.0], [1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])
+    found = ResponsePlan([signal], times, 0.0).respond(matrices, np.array([delay]))
+    rise = float(signal.times[2]) - start
+    assert found.values[0, -1] == pytest.approx(end - start - delay - 0.5 * rise - 1.0, rel=1e-13)
+
+
 def test_times_of_a_clock_far_from_zero_are_one_step() -> None:
     times = 1.7e9 + 0.1 * np.arange(3000)
     generator = np.random.default_rng(0)

@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
 _CROWD = 4
+#: So does one that is longer than a piece of a linear input by such a factor: its slope acts for long, and is taken back.
+_STEEP = 1e3
 #: So many kinds of events get columns of their own beside the inputs.
 _KINDS = 4
 #: Rows that are this near to equal steps, in shares of a step, are found by counting.
@@ -50,6 +52,13 @@ class _Pieces:
     def changes(self) -> Array:
         """At each break: jumps of held pieces, kinks of linear ones."""
         return np.diff(self.levels if self.is_held else self.slopes)
+
+    @cached_property
+    def shortest(self) -> Array:
+        """At each break, the length of the shorter piece beside it; infinite where slopes are zero, as in held ones."""
+        gaps = np.full(len(self.slopes), np.inf)
+        gaps[1:-1] = np.where(self.slopes[1:-1] != 0, np.diff(self.breaks), np.inf)
+        return np.minimum(gaps[:-1], gaps[1:])
 
     def at(self, times: Array, first: Numbers) -> tuple[Array, Array]:
         """Return value and slope at rows, where `first` holds the first row of each piece but the outermost."""
@@ -213,7 +222,9 @@ class Side:
         self._pieces = [_Pieces.of(signal, start, sign) for signal in signals]
         self._rows = _plain_rows(self._asked, self._tolerance)
         longest = 1.001 * float(self._rows.steps.distinct.max(initial=0.0))
-        self._is_calm = sum(piece.most_in(longest) for piece in self._pieces) <= _CROWD
+        self._is_calm = sum(piece.most_in(longest) for piece in self._pieces) <= _CROWD and not any(
+            _STEEP * piece.shortest.min(initial=np.inf) < longest for piece in self._pieces
+        )
 
     def lay_out(self, delays: Array, orders: int) -> Schedule:
         """Return the schedule with some delays.
@@ -269,21 +280,27 @@ def _plain_rows(asked: Array, tolerance: float) -> _Rows:
 
 
 def _crowded_rows(plain: _Rows, asked: Array, pieces: Sequence[_Pieces], tolerance: float) -> _Rows:
-    """Return the rows with more of them at breaks, where many of these lie together."""
+    """Return the rows with more of them at breaks, where many of these lie together, or two of them very near."""
     rows = plain.times
     breaks = np.concatenate([np.zeros(0), *(piece.breaks for piece in pieces)])
-    breaks = breaks[(breaks > tolerance) & (breaks < rows[-1] - tolerance)]
-    if len(breaks) <= _CROWD:
+    shortest = np.concatenate([np.zeros(0), *(piece.shortest for piece in pieces)])
+    inside = (breaks > tolerance) & (breaks < rows[-1] - tolerance)
+    breaks, shortest = breaks[inside], shortest[inside]
+    if not len(breaks):
         return plain
     step = plain.find(breaks) - 1
     crowded = np.bincount(step, minlength=len(rows)) > _CROWD
-    if not crowded.any():
+    steep = _STEEP * shortest < np.diff(rows)[step]
+    chosen = np.flatnonzero(crowded[step] | steep)
+    if not len(chosen):
         return plain
-    extra = np.sort(breaks[crowded[step]])
+    chosen = chosen[np.argsort(breaks[chosen], kind="stable")]
+    # Both ends of a jump that is a piece must stay, however short it is.
+    extra, apart = breaks[chosen], np.where(steep[chosen], 0.0, tolerance)
     step = plain.find(extra)
-    apart = np.minimum(rows[step] - extra, extra - rows[step - 1]) > tolerance
-    extra = extra[apart]
-    extra = extra[np.diff(extra, prepend=-1.0) > tolerance]
+    extra = extra[
+        (np.minimum(rows[step] - extra, extra - rows[step - 1]) > apart) & (np.diff(extra, prepend=-1.0) > apart)
+    ]
     rows = np.sort(np.concatenate([rows, extra]))
     return _Rows(rows, np.searchsorted(rows, asked), Lengths.of(np.diff(rows), tolerance))
 
