@@ -147,16 +147,6 @@ def test_a_refit_leaves_no_figures_of_the_old_one(fitted: Fitted, tmp_path: Path
     assert {path.name for path in out.iterdir()} == {"mine.txt", "report.html", "predictions.csv", "model.lodekit"}
 
 
-def test_dollars_in_units_are_dollars(fitted: Fitted, tmp_path: Path) -> None:
-    text = (
-        (fitted.folder / "heating.toml").read_text().replace('t = ""', 't = "$\\\\foo$"').replace('u = ""', 'u = "$"')
-    )
-    (tmp_path / "money.toml").write_text(text)
-    done = run("fit", "money.toml", str(fitted.folder / "heating.csv"), "--out", "out", *QUICK, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "channels.png").exists()
-
-
 def test_a_pattern_names_several_files_and_their_columns_are_mapped(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     example, times = lk.catalog.heating(), np.linspace(-5, 5, 1000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,14 @@ def test_dollars_begin_no_formula(gp: lk.LODEGP) -> None:
     assert [panel.get_ylabel() for panel in gp.plot().axes] == ["y (K)", "u (\\$)\n(known)"]
     [panel] = gp.plot_parameters("K", others="fixed", points=5, units={"K": "$/$"}).axes
     assert panel.get_title(loc="left").partition("  [")[0].endswith(r" \$/\$")
+    # Whoever began one here would fail as soon as it is drawn.
+    odd = dict.fromkeys(("t", "y", "u", "K", "tau"), r"$\foo$")
+    parameters: dict[str, Any] = {"others": "fixed", "points": 5}
+    for figure in (
+        *(gp.plot(units=odd), gp.plot_residual(units=odd), gp.plot_residuals(units=odd)),
+        *(gp.plot_parameters(units=odd, **parameters), gp.plot_bode(units=odd), gp.plot_step(units=odd)),
+    ):
+        figure.draw_without_rendering()
 
 
 def test_what_does_not_respond_is_said(gp: lk.LODEGP) -> None:
