@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
 _CROWD = 4
-#: So does one that is longer than a piece of a linear input by such a factor: its slope acts for long, and is taken back.
+#: So does one longer than a piece of a linear input by such a factor: its slope would act for long, and be taken back.
 _STEEP = 1e3
 #: So many kinds of events get columns of their own beside the inputs.
 _KINDS = 4
