@@ -58,7 +58,7 @@ class _Pieces:
         """At each break, the length of the shorter piece beside it; infinite where slopes are zero, as in held ones."""
         gaps = np.full(len(self.slopes), np.inf)
         gaps[1:-1] = np.where(self.slopes[1:-1] != 0, np.diff(self.breaks), np.inf)
-        return np.minimum(gaps[:-1], gaps[1:])
+        return np.asarray(np.minimum(gaps[:-1], gaps[1:]))
 
     def at(self, times: Array, first: Numbers) -> tuple[Array, Array]:
         """Return value and slope at rows, where `first` holds the first row of each piece but the outermost."""
