@@ -75,6 +75,16 @@ def in_memory(path: Path) -> lk.LODEGP:
     return make(path, 1000)
 
 
+def test_a_time_that_stands_twice_has_two_rows_in_memory_as_on_disk(tmp_path: Path) -> None:
+    """What stands for infinity in open modes follows the number of rows: so does the evidence."""
+    table = simulate(120)
+    table["t"][[50, 51]] = table["t"][49]
+    pl.DataFrame(table).write_parquet(tmp_path / "twice.parquet")
+    both = [make(tmp_path / "twice.parquet", most) for most in (100, 1000)]
+    assert [gp.fit_.is_on_disk for gp in both] == [True, False]
+    assert both[0].fit_.posterior.value == pytest.approx(both[1].fit_.posterior.value, rel=1e-10)
+
+
 def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
     assert on_disk.fit_.is_on_disk
     assert not in_memory.fit_.is_on_disk

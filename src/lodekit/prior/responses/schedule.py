@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
 _CROWD = 4
-#: So does one that is longer than a piece of a linear input by such a factor: its slope acts for long, and is taken back.
+#: So does one longer than a piece of a linear input by such a factor: its slope would act for long, and be taken back.
 _STEEP = 1e3
 #: So many kinds of events get columns of their own beside the inputs.
 _KINDS = 4
@@ -58,7 +58,7 @@ class _Pieces:
         """At each break, the length of the shorter piece beside it; infinite where slopes are zero, as in held ones."""
         gaps = np.full(len(self.slopes), np.inf)
         gaps[1:-1] = np.where(self.slopes[1:-1] != 0, np.diff(self.breaks), np.inf)
-        return np.minimum(gaps[:-1], gaps[1:])
+        return np.asarray(np.minimum(gaps[:-1], gaps[1:]))
 
     def at(self, times: Array, first: Numbers) -> tuple[Array, Array]:
         """Return value and slope at rows, where `first` holds the first row of each piece but the outermost."""
