@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 import lodekit as lk
-from lodekit.errors import LodekitError
+from lodekit.errors import LodekitError, ParameterError
 from lodekit.experiment import Assumed, Experiment
 
 DECAY = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
@@ -133,6 +133,45 @@ def test_questions_that_make_no_sense_are_refused(more: dict[str, Any], said: st
     asked: dict[str, Any] = {"t": TIMES, "values": ASSUMED, "noise": {"y": 0.1}}
     with pytest.raises(LodekitError, match=said):
         lk.plan_experiment(PLANT, **asked | {"inputs": {"u": 1.0}, "start": {"y": 0.0}} | more)
+
+
+@pytest.mark.parametrize(
+    ("own", "value", "said"),
+    [
+        (lk.Parameter(positive=True), -5.0, "expected a value of a above zero, as the system has it, got -5"),
+        (lk.Parameter(positive=True), 0.0, "above zero"),
+        (lk.Parameter(bounds=(1, 3)), 4.0, "within 1 to 3"),
+        # The curves would be those of one value, and their errors those of the other.
+        (lk.Parameter(fixed=4.0), 8.0, "a is fixed at 4 in the system, got 8"),
+    ],
+)
+def test_values_that_no_fit_could_find_are_refused(own: lk.Parameter, value: float, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        lk.plan_experiment(
+            lk.System("x' = -a*x", parameters={"a": own}), TIMES, {"a": value}, noise={"x": 0.1}, start={"x": 1.0}
+        )
+
+
+def test_inputs_that_nobody_gives_are_named_where_they_leave_parameters_open(planned: Experiment) -> None:
+    t = np.linspace(0.0, 10.0, 8)
+    swing = lk.System("x' = v; v' = -k*x + F + G", parameters=["k"])
+    for noise, inputs, said in (
+        (
+            {"x": 0.1},
+            None,
+            "F and G are neither given nor measured, and may be anything; add inputs={'F': ..., 'G'",
+        ),
+        ({"2*x'": 0.1}, {"G": 1.0}, "F is neither given nor measured"),
+    ):
+        found = lk.plan_experiment(swing, t, {"k": 1.0}, noise=noise, inputs=inputs, draws=2)
+        assert found.std_errors["k"] == math.inf
+        assert said in found.notes[0]
+        assert found.notes[0] in repr(found)
+        assert "neither given nor measured" in found._repr_html_()
+    assert planned.notes == ()
+    # Whoever measures them knows what they do.
+    told = lk.plan_experiment(swing, t, {"k": 1.0}, noise={"x": 0.1, "F + G": 0.1}, draws=2)
+    assert told.notes == ()
 
 
 def test_an_experiment_in_which_nothing_moves_is_refused() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.arguments import check_parameters, check_positive
-from lodekit.cards import card, table
+from lodekit.cards import card, paragraph, table
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Observations
@@ -46,6 +46,8 @@ class Experiment:
         The first and the last time of a measurement.
     count : int
         How many measurements there would be.
+    notes : tuple of str
+        What else there is to say, such as that an input is not given.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class Experiment:
     window: tuple[float, float]
     count: int
     _assumed: Assumed = field(repr=False, compare=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def std_errors(self) -> dict[str, float]:
@@ -173,11 +176,13 @@ class Experiment:
         lines = [f"Planned: {self._title()}", f"{'':<16}{'value':>12}{'std err':>12}{'relative':>12}"]
         for name, value, error, share, note in self._lines():
             lines.append(f"{name:<16}{value:>12}" + (f"  {note}" if note else f"{error:>12}{share:>12}"))
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         head = ["parameter", "value", "std error", "relative", "note"]
-        return card("Planned experiment", self._title(), [table(head, self._lines(), text=(4,))])
+        return card(
+            "Planned experiment", self._title(), [table(head, self._lines(), text=(4,)), *map(paragraph, self.notes)]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +206,8 @@ class Assumed:
         When each would be measured.
     curves : sequence of dict of str to array
         What would be measured: once and without noise, or drawn several times with noise where motions are random.
+    hidden : str
+        What is said of functions that nobody sets or measures, where parameters stay open.
     """
 
     system: System
@@ -211,6 +218,7 @@ class Assumed:
     noise: Mapping[str, float]
     times: Mapping[str, Array]
     curves: Sequence[Mapping[str, Array]]
+    hidden: str = ""
 
     def look(self, names: Sequence[str], last: float = math.inf) -> Experiment:
         """Return what measurements of some observables, up to some time, would tell.
@@ -231,7 +239,10 @@ class Assumed:
             for number, record in enumerate(records):
                 parts = self.system, self.arguments, record, setup.prior, setup.layout, setup.case
                 found.append(curvature_at((prepare_record(*parts) if number else setup).objective, x))
-        return Experiment(_estimate(setup, x, found), tuple(names), records[0].window, records[0].size, self)
+        estimates = _estimate(setup, x, found)
+        is_open = any(math.isinf(each.std_error) for each in estimates.values())
+        notes = (self.hidden,) if self.hidden and is_open else ()
+        return Experiment(estimates, tuple(names), records[0].window, records[0].size, self, notes)
 
     def _measure(self, names: Sequence[str], curves: Mapping[str, Array], last: float) -> Measurements:
         data = Observations()

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from lodekit.arguments import check_count, check_finite, check_positive, check_seed, read_parameter_values, read_times
 from lodekit.data.inputs import InputKind
 from lodekit.data.units import Units
-from lodekit.errors import LodekitError
+from lodekit.errors import LodekitError, ParameterError
 from lodekit.experiment import Assumed, Experiment
 from lodekit.fitted import Fit
 from lodekit.motions import Motion, read_signal, read_start
@@ -21,6 +21,7 @@ from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.observables import ObservableReader
 from lodekit.settings import Arguments, find_value
 from lodekit.system.system import System
+from lodekit.wording import join_words
 
 __all__ = ["plan_experiment", "plan_next"]
 
@@ -84,9 +85,27 @@ def plan_experiment(
         raise LodekitError(f"expected a System, got {type(system).__name__}")
     reader, times, levels = _read_question(system, t, noise, inputs)
     arguments = Arguments(latent, inputs={name: own.kind for name, own in reader.inputs.items()} or None)
-    assumed = read_parameter_values(system.parameters, values)
+    assumed = _read_values(system, values)
     units, hyper = _assume_values(reader, arguments, assumed, times, levels, lengthscale, amplitude)
     return _plan(reader, arguments, hyper, units, levels, times, start, draws, random_state)
+
+
+def _read_values(system: System, values: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the values that are assumed; raise where a fit could never find one."""
+    found = read_parameter_values(system.parameters, values)
+    for name, value in found.items():
+        own = system.parameters[name]
+        if limits := own.broken_limits(value):
+            raise ParameterError(
+                f"expected a value of {name} {limits}, as the system has it, got {value:g}; change values=, or "
+                "the limits of the parameter"
+            )
+        if own.fixed is not None and own.fixed != value:
+            raise ParameterError(
+                f"{name} is fixed at {own.fixed:g} in the system, got {value:g}; leave it out of values=, or change "
+                "fixed="
+            )
+    return found
 
 
 def _assume_values(
@@ -217,8 +236,27 @@ def _plan(
     curves = [
         {name: own[np.searchsorted(every, times[name]), place] for place, name in enumerate(noise)} for own in drawn
     ]
-    assumed = Assumed(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves)
+    hidden = _name_hidden(reader, noise)
+    assumed = Assumed(reader.system, arguments, reader.inputs, hyper, units, noise, times, curves, hidden)
     return assumed.look(list(noise))
+
+
+def _name_hidden(reader: ObservableReader, noise: Mapping[str, float]) -> str:
+    """Return what is said of functions that nobody sets or measures; an empty text where there are none."""
+    operators, _ = reader.read(list(noise))
+    channels, rest = reader.system.channels, reader.reduced
+    seen = {name for j, name in enumerate(channels) if any(operators.coefficients(i, j) for i in range(len(noise)))}
+    hidden = [names for names in rest.possible_inputs if not seen & {*names}]
+    if not hidden:
+        return ""
+    # What equations differentiate is moved by others; an input most often is not.
+    names = min(hidden, key=lambda own: sum(rest.operator.degree(rest.channels.index(name)) for name in own))
+    entries = ", ".join(f"{name!r}: ..." for name in names)
+    start = f"{names[0]} is" if len(names) == 1 else f"{join_words(names)} are"
+    return (
+        f"{start} neither given nor measured, and may be anything; add inputs={{{entries}}} for what would be set, or "
+        f"noise={{{entries}}} for what would be measured"
+    )
 
 
 def _follow(

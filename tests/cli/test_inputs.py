@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lodekit.errors import SystemFileError
+from lodekit.errors import EquationError, SystemFileError
 from lodekit.report import make_report
 from lodekit.system.files import read_system_file
 from lodekit.system.templates import format_system_file
@@ -103,3 +103,18 @@ def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     assert "magnitude in dB" in page
     assert "lk.LODEGP(system, random_state=0, inputs={&#x27;u&#x27;: &#x27;hold&#x27;})" in page
     assert "a dict or table of y, u" in page
+
+
+def test_a_dead_time_beside_a_disturbance_is_written_to_the_end(folder: Path) -> None:
+    """Without the disturbance the delayed input is known still; it was once asked for after the whole fit."""
+    text, roles = "tau*y' + y = K*delay(u, T) + w", ("--input", "u=hold", "--disturbance", "w=white")
+    fixed = ("--param", "tau,K,T", "--set", "tau=3,K=2,T=0.5", "--restarts", "1")
+    done = run("fit", text, "log.csv", *roles, *fixed, "--no-figures", "--out", "late", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "<h2>The plant</h2>" in (folder / "late" / "report.html").read_text(encoding="utf-8")
+    gp = read_model(folder / "late")
+    space, found = gp.state_space(), gp.transfer_function("y", "u")
+    assert (space.outputs, space.exact.inputs) == (("y",), ("u", "delay(u, T)"))
+    assert found.at([0.7]) == pytest.approx([2 * np.exp(-0.35j) / (1 + 2.1j)])
+    with pytest.raises(EquationError, match="'u' is delayed in the equations, so it must be a known input"):
+        gp.state_space(inputs=())

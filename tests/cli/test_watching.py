@@ -222,12 +222,25 @@ def test_what_cannot_be_watched_is_refused(folder: Path, tmp_path: Path) -> None
         ("log.csv", "--once", "--resume", "log.csv"): "log.csv is not the saved state of a lodekit stream",
         ("log.csv", "--once", "--resume", "m.lodekit"): "it is a saved model",
         ("log.csv", "--once", "--resume", str(tmp_path / "none")): "cannot read",
+        ("log.csv", "--once", "--resume", "s", "--record", "1"): "expected no --fresh and no --record",
         ("m.lodekit", "--once"): "expected text that grows",
     }
     for arguments, words in cases.items():
         done, _ = watch(folder, *arguments)
         assert done.returncode == 2, arguments
         assert words in done.stderr.replace("\n", " "), (words, done.stderr)
+
+
+def test_of_several_records_one_is_asked_for_in_the_words_of_the_shell(folder: Path) -> None:
+    u, y = respond(TIMES)
+    record = (TIMES, {"y": y, "u": u}, 0.05)
+    lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit([record, record]).save(folder / "two.lodekit")
+    done = run("watch", "two.lodekit", "log.csv", "--once", cwd=folder)
+    assert done.returncode == 2
+    assert "expected --record, one of 0, 1, for where it goes on; or --fresh" in done.stderr
+    for option, count in ((("--record", "1"), 40), (("--fresh",), 80)):
+        done = run("watch", "two.lodekit", "log.csv", "--once", *option, cwd=folder)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 1 + count)
 
 
 def test_a_growing_file_is_followed_until_an_interruption(folder: Path, tmp_path: Path) -> None:

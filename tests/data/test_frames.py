@@ -127,6 +127,16 @@ def test_what_cannot_be_used_is_named(library: str, columns: dict[str, Any], mes
         read_source(make_frame(library, columns), channels=["x"])
 
 
+def test_rows_as_dicts_are_told_how_to_become_columns() -> None:
+    rows = [{"t": np.float64(t), "x": 1.0} for t in range(3)]
+    with pytest.raises(
+        DataError, match=r"as 't', got one float64; a dict is a table: .* \{name: \[row\[name\]"
+    ) as caught:
+        read_source(rows, channels=["x"])
+    assert "iterable" not in str(caught.value)
+    assert read_source({name: [row[name] for row in rows] for name in rows[0]}, channels=["x"]).measurements.size == 3
+
+
 def test_a_date_is_the_same_number_of_seconds_however_it_comes(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     ticks = np.sort(random.integers(-(10**15), 10**15, 1000))

@@ -65,6 +65,11 @@ def watch(
     from lodekit.watching import Watch
 
     gp = read_model(model)
+    if resume is not None and (fresh or record is not None):
+        raise LodekitError("--resume goes on from the state that was saved; expected no --fresh and no --record")
+    if len(gp.records_) > 1 and record is None and resume is None and not fresh:
+        names = ", ".join(gp.records_)
+        raise LodekitError(f"expected --record, one of {names}, for where it goes on; or --fresh for a new record")
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     own = Watch(gp, stream, ahead)
     found = own.rows(_as_file(data), read_mapping(mapping or []) or None, once=once)

@@ -355,7 +355,7 @@ def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = Non
                 f"channels are {', '.join(fit.system.channels)}"
             )
     disturbances = list(fit.prior.disturbances)
-    exact = (fit.system.given(disturbances) if disturbances else fit.system).state_space(kinds)
+    exact = (fit.system.given(disturbances, are_all=False) if disturbances else fit.system).state_space(kinds)
     names = tuple(fit.layout.names)
     return FittedStateSpace(exact, names, fit.hyperparameters.theta, fit.parameter_covariance, fit.clock.unit)
 

@@ -243,6 +243,26 @@ class Parameter:
         """Whether the value is known to be above zero."""
         return self.positive or self.interval[0] > 0
 
+    def broken_limits(self, value: float) -> str:
+        """Return where a value has to lie, in words, if it does not lie there; an empty text if it does.
+
+        Parameters
+        ----------
+        value : float
+            Finite.
+
+        Examples
+        --------
+        >>> Parameter(positive=True).broken_limits(-5.0), Parameter(positive=True).broken_limits(5.0)
+        ('above zero', '')
+        """
+        low, high = self.interval
+        if low <= value <= high and not (self.positive and value <= 0):
+            return ""
+        within = "" if self.bounds is None else f"within {low:g} to {high:g}"
+        above = "above zero" if self.positive else ""
+        return " and ".join(part for part in (above, within) if part)
+
     def _read_bounds(self, bounds: object) -> tuple[float, float]:
         if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
             raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}")
@@ -255,13 +275,9 @@ class Parameter:
 
     def _read_value(self, role: str, value: object) -> float:
         number = _to_float(role, value)
-        low, high = self.interval
         if not math.isfinite(number):
             raise ParameterError(f"expected a finite number for {role}=, got {value!r}")
-        if not low <= number <= high or (self.positive and number <= 0):
-            within = "" if self.bounds is None else f"within {low:g} to {high:g}"
-            above = "above zero" if self.positive else ""
-            limits = " and ".join(part for part in (above, within) if part)
+        if limits := self.broken_limits(number):
             raise ParameterError(f"{role}={number} must lie {limits}; change {role}= or the limits")
         return number
 

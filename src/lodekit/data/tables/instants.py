@@ -105,6 +105,11 @@ def make_frame(columns: Mapping[Any, Any]) -> Plain:
                 own = own.to_list()
             array = own if isinstance(own, np.ndarray) else _as_array(list(own))
         except (TypeError, ValueError) as problem:
+            if np.ndim(own) == 0:
+                raise DataError(
+                    f"expected a column of numbers or dates as {name!r}, got one {type(own).__name__}; a dict is a "
+                    "table: make one of all rows, such as {name: [row[name] for row in rows] for name in rows[0]}"
+                ) from None
             got = f"{type(values).__name__}: {problem}"
             raise DataError(f"expected a column of numbers or dates as {name!r}, got {got}") from None
         if array.ndim != 1:
