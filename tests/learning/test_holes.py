@@ -75,8 +75,8 @@ def test_gaps_are_not_told_in_which_nothing_moved_or_that_are_none() -> None:
     assert not _of_rows("hold", _T[beside], _STEPS[beside])
     assert not _of_rows("hold", _T[few], _STEPS[few])
     assert not _of_rows("hold", _T[within], np.where(_T < 90, 80.0, 20.0)[within] + 0.1 * np.sin(_T[within]))
-    assert not _of_rows("hold", np.geomspace(1e-3, 1e3, 100), _STEPS)
-    assert not _of_rows("linear", _T[within], np.sin(0.05 * _T[within]))
+    assert not _of_rows("hold", np.geomspace(1e-3, 1e3, 100), np.where(_T < 98, 80.0, 20.0))
+    assert not _of_rows("linear", _T[within], np.sin(0.1 * _T[within]))
 
 
 def test_inputs_that_are_written_where_they_change_have_no_gaps() -> None:
