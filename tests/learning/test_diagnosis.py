@@ -187,6 +187,18 @@ def test_residuals_with_a_memory_are_told_by_all_not_by_the_report_alone() -> No
     assert text[1:] in make_report(gp)
 
 
+def test_rows_that_stand_twice_are_called_copies() -> None:
+    """Not something slower than nothing that the equations miss; different values at one time are no copies."""
+    t, noise = np.arange(0.0, 5.0, 0.2), 0.1 * np.random.default_rng(0).standard_normal((2, 25))
+    system = lk.System("x' + k*x = 0", parameters={"k": lk.Parameter(fixed=1.0)})
+    same, other = (np.tile(np.exp(-t), 2) + np.ravel(errors) for errors in (noise[[0, 0]], noise))
+    (text,) = lk.LODEGP(system, random_state=0, restarts=1).fit(np.tile(t, 2), {"x": same}).warnings_
+    assert "rows stand there twice, with the same time and value; leave the copies out" in text
+    assert "miss something" not in text
+    found = lk.LODEGP(system, random_state=0, restarts=1).fit(np.tile(t, 2), {"x": other}).warnings_
+    assert not any("copies" in each or "than 0" in each for each in found)
+
+
 def fit_either_sign(z: lk.Parameter, w: lk.Parameter) -> lk.LODEGP:
     """A ring-down in equations in which z and w can change their signs together."""
     times = np.linspace(0.0, 10.0, 60)

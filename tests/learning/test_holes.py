@@ -1,4 +1,4 @@
-"""Inputs without values are warned of where nothing lies before to go by, or where much is missing."""
+"""Inputs without values are warned of where nothing lies before to go by, much is missing, or they moved meanwhile."""
 
 from __future__ import annotations
 
@@ -36,6 +36,55 @@ def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: InputKind) -> Non
 def test_short_holes_and_slower_clocks_are_not_told(kind: InputKind, missing: object) -> None:
     """Short ones, those of a slower clock, and inputs that are written where they change only."""
     assert not _warned(kind, missing)
+
+
+_STEPS = np.repeat([80.0, 80.0, 50.0, 50.0, 20.0], 20)
+
+
+def _of_rows(kind: InputKind, t: np.ndarray, u: np.ndarray, y: np.ndarray | None = None) -> list[str]:
+    observations = lk.Observations().add(t, "y", t if y is None else y).add(t, "u", u)
+    return warn_of_holes(Measurements.of(observations).given({"u": kind}), "s")
+
+
+@pytest.mark.parametrize("kind", ["hold", "linear"])
+@pytest.mark.parametrize("way", ["absent rows", "empty rows", "empty cells"])
+def test_an_input_that_moved_in_a_gap_is_told(kind: InputKind, way: str) -> None:
+    """Whether rows are absent, or empty, or the input alone is not there: who knows when it moved?"""
+    gap = (_T >= 36) & (_T < 44)
+    u, y = np.where(gap, np.nan, _STEPS), np.where(gap & (way == "empty rows"), np.nan, _T)
+    kept = ~gap if way == "absent rows" else np.full(len(_T), True)
+    (text,) = _of_rows(kind, _T[kept], u[kept], y[kept])
+    assert text.startswith("u changed from 80 to 50 in a gap of 9 s (t = 35 to 44 s), and when is not known: make two")
+
+
+def test_gaps_are_counted_and_rows_about_the_change_close_them() -> None:
+    """One sentence for an input; the cure that it names is one."""
+    kept = ~(((_T >= 36) & (_T < 44)) | ((_T >= 75) & (_T < 85)))
+    (text,) = _of_rows("hold", _T[kept], _STEPS[kept])
+    assert "in a gap of 11 s" not in text
+    assert "(t = 35 to 44 s), and in 1 more, and when" in text
+    kept[[39, 40, 79, 80]] = True
+    assert not _of_rows("hold", _T[kept], _STEPS[kept])
+
+
+def test_gaps_are_not_told_in_which_nothing_moved_or_that_are_none() -> None:
+    """An input at rest, or that hardly moves; few absent rows; rows that become rarer; slow drifts between lines."""
+    beside, few, within = (
+        np.less(_T, low) | np.greater_equal(_T, high) for low, high in ((22, 36), (37, 42), (36, 44))
+    )
+    assert not _of_rows("hold", _T[beside], _STEPS[beside])
+    assert not _of_rows("hold", _T[few], _STEPS[few])
+    assert not _of_rows("hold", _T[within], np.where(_T < 90, 80.0, 20.0)[within] + 0.1 * np.sin(_T[within]))
+    assert not _of_rows("hold", np.geomspace(1e-3, 1e3, 100), np.where(_T < 98, 80.0, 20.0))
+    assert not _of_rows("linear", _T[within], np.sin(0.1 * _T[within]))
+
+
+def test_inputs_that_are_written_where_they_change_have_no_gaps() -> None:
+    """Neither where measurements go on meanwhile, nor where these pause as well."""
+    times = np.append(np.arange(0.0, 40.0, 2.0), 70.0)
+    for measured in (_T, _T[(_T < 40) | (_T > 60)] + 0.5):
+        changes = lk.Observations().add(measured, "y", measured).add(times, "u", np.arange(21.0) % 2 + times / 50)
+        assert not warn_of_holes(Measurements.of(changes).given({"u": "hold"}), "s")
 
 
 def test_a_hole_is_the_first_warning_of_a_fit() -> None:

@@ -19,6 +19,8 @@ __all__ = ["Observations", "Series", "at_middle", "join_series", "read_observati
 Array = NDArray[np.float64]
 #: Clocks are not exact: intervals may overlap by this share of their length.
 _OVERLAP = 0.1
+#: From this share on, equal measurements of one time are copies, and no chance.
+_COPIED = 0.4
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ class Series:
     def exact(self) -> NDArray[np.bool_]:
         """Which measurements have no noise at all."""
         return np.asarray(self.std == 0)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether many measurements have time and value of the one before."""
+        again = (np.diff(self.times) == 0) & (np.diff(self.values) == 0)
+        return bool(np.sum(again) >= max(_COPIED * len(self.times), 1))
 
     def noise_with(self, level: float) -> Array:
         """Return the standard deviation of the noise of each measurement, shape (n,), with a `level` for learned noise.

@@ -70,6 +70,8 @@ class Check:
         Where there are several records: which one.
     predicted : float
         Where disturbances drive the curve to the data: what predictions from the measurements before explain.
+    copied : bool
+        Whether many measurements have time and value of another one.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Check:
     whiteness: Whiteness | None = None
     record: str = ""
     predicted: float = math.nan
+    copied: bool = False
 
     @property
     def title(self) -> str:
@@ -135,10 +138,8 @@ class Check:
         elif not self.is_correlated:
             text = f"{kind} of {self.title} look like independent noise (lag 1: {self.memory:.2f})"
         elif self.has_memory:
-            text = (
-                f"{kind} of {self.title} are correlated ({self.lag}): the equations miss something "
-                f"{self.pace(time_unit)}, or errors are not independent; {self._effect(widening)}"
-            )
+            cause = self._cause(time_unit)
+            text = f"{kind} of {self.title} are correlated ({self.lag}): {cause}; {self._effect(widening)}"
         else:
             text = (
                 f"{kind} of {self.title} swing from one side to the other ({self.lag}): the measurements are "
@@ -192,10 +193,15 @@ class Check:
 
     def pace(self, time_unit: str) -> str:
         """Return how slow or fast that is which is missing, in words."""
-        if self.whiteness is None or self.whiteness.periodogram_p_value > LEVEL:
+        found = self.whiteness
+        if found is None or found.periodogram_p_value > LEVEL or not found.period > 0:
             return "that lasts longer than a step"
-        pace = "slower" if self.whiteness.excursion > 0 else "faster"
-        return f"{pace} than {amount(self.whiteness.period, time_unit)}"
+        return f"{'slower' if found.excursion > 0 else 'faster'} than {amount(found.period, time_unit)}"
+
+    def _cause(self, time_unit: str) -> str:
+        if self.copied:
+            return "rows stand there twice, with the same time and value; leave the copies out"
+        return f"the equations miss something {self.pace(time_unit)}, or errors are not independent"
 
     def _effect(self, widening: float) -> str:
         """Return what that does to intervals."""
@@ -334,7 +340,8 @@ def check_residuals(
     memory = 0.0 if whiteness is None else whiteness.lags[0]
     predicted = math.nan if math.isnan(found.missed) or not changes else 1.0 - found.missed / found.variance
     sizes = len(item.times), len(found.times), found.size
-    return Check(item.observable, *sizes, memory, explained, known, whiteness, predicted=predicted)
+    copied = item.has_copies
+    return Check(item.observable, *sizes, memory, explained, known, whiteness, predicted=predicted, copied=copied)
 
 
 def amount(value: float, unit: str) -> str:
@@ -366,7 +373,8 @@ def residual_doubts(
         The largest factor by which intervals were widened for correlated residuals; NaN where that is not known.
     """
     found = [
-        f"{check.sentence(time_unit, widening)}{'; look at the residuals for what is missing' * check.has_memory}"
+        check.sentence(time_unit, widening)
+        + "; look at the residuals for what is missing" * (check.has_memory and not check.copied)
         for check in checks
         if check.is_doubtful
     ]

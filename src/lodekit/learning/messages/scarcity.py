@@ -16,6 +16,17 @@ __all__ = ["warn_of_holes", "warn_of_scarcity"]
 #: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
 _LASTING, _STEPS = 0.1, 5.0
 
+#: A gap in a log lasts so many times as long as three quarters of its steps, and as a step beside it: where rows become
+#: rarer and rarer there is none. An input has moved in it by this share of its range.
+_GAP, _BESIDE, _MOVED = 6.0, 3.0, 0.1
+#: An input is logged row by row that has a value at this share of the times of measurements; others are written where
+#: they change.
+_TOGETHER = 0.5
+#: Straight lines serve where an input goes by no more than so many times its usual slope.
+_STEEP = 3.0
+
+#: What to do about inputs that are not there.
+_CURE = "give its values there, or leave that part of the record out"
 #: What is said of the noise of an observable that is zero throughout.
 _FLOOR = (
     f"; its noise, of which zeros say nothing, is taken to be at least {LOWEST_OF_ZEROS:.0%} of what the equations "
@@ -51,7 +62,7 @@ def warn_of_scarcity(summaries: Sequence[Summary], noise: Noise) -> list[str]:
 
 
 def warn_of_holes(measurements: Measurements, time_unit: str = "") -> list[str]:
-    """Return a warning for each known input that is missing at the beginning, or for a large share of the record.
+    """Return a warning for each known input with a hole: at the beginning, a long one, or one in which it moved.
 
     Parameters
     ----------
@@ -63,31 +74,67 @@ def warn_of_holes(measurements: Measurements, time_unit: str = "") -> list[str]:
     for part in parts_of(measurements):
         counts = {item.observable: item.count for item in part.input_summaries}
         for name, signal in part.inputs.items():
+            long = list[str]()
             if signal.missing:
+                found += _beginning(name, signal, part.window[0], time_unit)
                 kept = counts[name] == len(signal.times)
-                found += _holes(name, signal, part.window, time_unit, is_whole=kept)
+                long = _holes(name, signal, part.window, time_unit, is_whole=kept)
+            # Where only sums are in memory, so are only those samples of an input at which it changes.
+            found += long or ([] if part.is_summed else _moves(name, signal, part, time_unit))
     return found
+
+
+def _beginning(name: str, signal: InputSignal, first: float, unit: str) -> list[str]:
+    """Return what is to be said of an input that is not there at the beginning of a record."""
+    begin = float(signal.times[0])
+    if not begin > first:
+        return []
+    return [
+        f"{name} has no value before t = {f'{begin:.6g} {unit}'.rstrip()}, where measurements are already there: "
+        f"it is taken to have been {signal.values[0]:.6g} since the beginning; {_CURE}"
+    ]
 
 
 def _holes(name: str, signal: InputSignal, window: tuple[float, float], unit: str, *, is_whole: bool) -> list[str]:
-    """Return what is to be said of one input in one record; whole ones have all samples that have a value."""
-    found, (first, last) = [], window
-    cure = "give its values there, or leave that part of the record out"
-    begin = float(signal.times[0])
-    if begin > first:
-        found.append(
-            f"{name} has no value before t = {f'{begin:.6g} {unit}'.rstrip()}, where measurements are already there: "
-            f"it is taken to have been {signal.values[0]:.6g} since the beginning; {cure}"
-        )
+    """Return what is to be said of a long hole in one record; whole inputs have all samples that have a value."""
+    first, last = window
     inside = signal.times[(signal.times >= first) & (signal.times <= last)]
     # A held input may be written where it changes only: most rows are without a value, and nothing is missing.
     if len(inside) < 2 or not is_whole or (signal.kind == "hold" and signal.missing > len(signal.times)):
-        return found
+        return []
     steps = np.diff(inside)
     place = int(np.argmax(steps))
-    if steps[place] > max(_LASTING * (last - first), _STEPS * float(np.median(steps))):
-        ends = f"t = {inside[place]:.6g} and {f'{inside[place + 1]:.6g} {unit}'.rstrip()}"
-        what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
-        share = f"{steps[place] / (last - first):.0%} of the record"
-        found.append(f"{name} has no value between {ends}, {share}: it is {what}; {cure}")
-    return found
+    if not steps[place] > max(_LASTING * (last - first), _STEPS * float(np.median(steps))):
+        return []
+    ends = f"t = {inside[place]:.6g} and {f'{inside[place + 1]:.6g} {unit}'.rstrip()}"
+    what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
+    share = f"{steps[place] / (last - first):.0%} of the record"
+    return [f"{name} has no value between {ends}, {share}: it is {what}; {_CURE}"]
+
+
+def _moves(name: str, signal: InputSignal, part: Measurements, unit: str) -> list[str]:
+    """Return a warning where an input has another value after a gap of its log than before."""
+    steps, changes = np.diff(signal.times), np.abs(np.diff(signal.values))
+    if len(steps) < 2 or not changes.any():
+        return []
+    measured = np.unique(np.concatenate([item.times for item in part.series]))
+    if np.isin(measured, signal.times).sum() < _TOGETHER * len(measured):
+        return []
+    around = np.pad(steps, 1, constant_values=np.inf)
+    beside = np.minimum(around[:-2], around[2:])
+    is_gap = (steps > _GAP * float(np.quantile(steps, 0.75))) & (steps > _BESIDE * beside)
+    least = np.full(len(steps), _MOVED * float(np.ptp(signal.values)))
+    if signal.kind == "linear":
+        least = np.maximum(least, _STEEP * float(np.median(changes / steps)) * steps)
+    places = np.flatnonzero(is_gap & (changes > least))
+    if not len(places):
+        return []
+    place = int(places[np.argmax(changes[places])])
+    before, after = (f"{value:.6g}" for value in signal.values[place : place + 2])
+    first, last = signal.times[place : place + 2]
+    more = f", and in {len(places) - 1} more" if len(places) > 1 else ""
+    return [
+        f"{name} changed from {before} to {after} in a gap of {f'{last - first:.6g} {unit}'.rstrip()} (t = {first:.6g} "
+        f"to {f'{last:.6g} {unit}'.rstrip()}){more}, and when is not known: make two records, one before the gap and "
+        f"one after; where you know when, add two rows with {name} alone, just before the change and at it"
+    ]
