@@ -63,12 +63,13 @@ def curvature_across_kinks(
 ) -> Array:
     """Return minus the Hessian as errors need it, shape (n, n), where the objective may have a kink at its optimum.
 
-    A step of a held input that arrives, after a delay, just when something was measured leaves that measurement out,
-    or not: the slope of the evidence in the delay jumps there. Where it jumps from up to down, the estimate sits at the
-    kink, and narrow differences say that the curvature is infinite. How far the evidence falls within an interval is
-    what counts. With differences over one standard error to either side, half the jump counts twice as far from the
-    optimum: at the ends of an interval of 95 % the parabola has fallen by what the evidence has, both sides taken
-    together. Where there is no kink, the curvature is returned as it came, after two looks for each delay.
+    A step of a held input may arrive, after a delay, just when something was measured: with a delay any longer that
+    measurement does not see it, so that the slope of the evidence in the delay jumps there. Where it jumps from up to
+    down, the estimate sits at the kink, and the narrower differences are, the larger is the curvature that they tell.
+    What counts is how far the evidence falls within an interval. Differences of the gradient over one standard error s
+    to either side tell that: a jump J adds J/(2s) to the curvature, and so Js to what its parabola falls by at two
+    errors, as does the evidence, in the mean of both sides. Other kinks within one error count likewise, where they
+    make it larger. Where there are none, the curvature is returned as it came, after two looks for each delay.
 
     Parameters
     ----------
