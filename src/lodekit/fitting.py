@@ -19,7 +19,7 @@ from lodekit.learning.identifiability.verdicts import Verdict
 from lodekit.learning.searches.search import Optimum
 from lodekit.learning.searches.signs import choose_signs
 from lodekit.preparing import prepare
-from lodekit.searching import find_optimum, take_rival
+from lodekit.searching import find_optimum, look_across_kinks, take_rival
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 from lodekit.system.system import System
@@ -120,7 +120,7 @@ def keep_point(
     """
     with setup.threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
-        curvature = curvature_at(setup.objective, x)
+        curvature = look_across_kinks(setup, optimum, curvature_at(setup.objective, x))
     return make_fit(setup, optimum, curvature, labels).diagnosed(verdicts, is_searched=False)
 
 

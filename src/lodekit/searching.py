@@ -16,7 +16,8 @@ from lodekit.disturbing import PieceLearned, find_disturbed
 from lodekit.errors import AccuracyError, FitError
 from lodekit.inference.accurate import AccurateEngine
 from lodekit.inference.records import RecordsEngine
-from lodekit.learning.curvature import curvature_at
+from lodekit.learning.curvature import curvature_across_kinks, curvature_at
+from lodekit.learning.guesses.delays import delay_parameters
 from lodekit.learning.objective import Objective
 from lodekit.learning.searches.driven import search_along
 from lodekit.learning.searches.learn import learn
@@ -27,7 +28,7 @@ from lodekit.preparing import prepare
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 
-__all__ = ["find_optimum", "soften", "take_rival"]
+__all__ = ["find_optimum", "look_across_kinks", "soften", "take_rival"]
 
 Array = NDArray[np.float64]
 #: Known noise below this share of the spread of the data is approached from above, through these.
@@ -61,11 +62,28 @@ def find_optimum(setup: Setup, known: Array | None = None) -> tuple[Optimum, Arr
         A point to search from, a vector of the layout.
     """
     if not setup.layout.disturbances:
-        return *_polished(setup.objective, _search_all(setup, known)), {}
+        optimum, curvature = _polished(setup.objective, _search_all(setup, known))
+        return optimum, look_across_kinks(setup, optimum, curvature), {}
     piece = _learn_from_rows(setup) if known is None and _is_read(setup) else None
     found, without = find_disturbed(setup, known, _search_all, piece)
     optimum, curvature = _polished(setup.objective, found)
-    return optimum, curvature, {name: optimum.value - value for name, value in without.items()}
+    needs = {name: optimum.value - value for name, value in without.items()}
+    return optimum, look_across_kinks(setup, optimum, curvature), needs
+
+
+def look_across_kinks(setup: Setup, optimum: Optimum, curvature: Array) -> Array:
+    """Return the curvature at an optimum as errors need it, where delays make kinks.
+
+    Parameters
+    ----------
+    setup : Setup
+    optimum : Optimum
+    curvature : array, shape (n, n)
+        From narrow differences.
+    """
+    learned = setup.layout.learned
+    places = [learned.index(number) for number in delay_parameters(setup.system, setup.layout)]
+    return curvature_across_kinks(setup.objective, optimum.x, curvature, ~optimum.at_bound, places)
 
 
 def take_rival(setup: Setup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
@@ -82,7 +100,8 @@ def take_rival(setup: Setup, optimum: Optimum, x: Array) -> tuple[Optimum, Array
     others = ((optimum.value, optimum.x), *optimum.others)
     free = np.zeros_like(optimum.at_bound)
     start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=free, others=others)
-    return _polished(setup.objective, start)
+    found, curvature = _polished(setup.objective, start)
+    return found, look_across_kinks(setup, found, curvature)
 
 
 def _is_read(setup: Setup) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
+from lodekit.learning.curvature import covariance_from_curvature, curvature_across_kinks, curvature_at
 from lodekit.learning.guesses.delays import delay_grid
 from lodekit.learning.guesses.weak import bump_integrals, step_integrals
 
@@ -61,3 +62,56 @@ def test_held_inputs_are_integrated_exactly(order: int) -> None:
     held = values[np.maximum(np.searchsorted(times, fine, side="right") - 1, 0)]
     expected = bump_integrals(fine, centres, 0.4, 4, order) @ held
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+
+
+class Roof:
+    """Minus a parabola in two variables, with a kink in the first at zero: slopes of 40 and -120 meet there."""
+
+    parabola = np.array([[9000.0, 2000.0], [2000.0, 1000.0]])
+    up, down = 40.0, 120.0
+
+    def evaluate(self, x: Array) -> tuple[float, Array]:
+        first = float(x[0])
+        slope = self.up if first <= 0.0 else -self.down
+        value = slope * first - 0.5 * float(x @ self.parabola @ x)
+        return value, np.array([slope, 0.0]) - self.parabola @ x
+
+
+def test_errors_at_a_kink_are_those_of_how_far_the_evidence_falls() -> None:
+    """The profile is known in closed form: both ends of 95 % together are as far apart, to a tenth."""
+    roof, keep, x = Roof(), np.ones(2, dtype=bool), np.array([-1e-9, 0.0])
+    narrow = curvature_at(roof, x)  # type: ignore[arg-type]
+    found = curvature_across_kinks(roof, x, narrow, keep, [0])  # type: ignore[arg-type]
+    inner = 9000.0 - 2000.0**2 / 1000.0
+    ends = [(-slope + np.sqrt(slope**2 + 2.0 * inner * 1.9207)) / inner for slope in (roof.up, roof.down)]
+    error = np.sqrt(covariance_from_curvature(found, keep)[0, 0])
+    assert 2.0 * 1.96 * error == pytest.approx(sum(ends), rel=0.1)
+    # Without a kink nothing changes, nor where it is no delay.
+    assert curvature_across_kinks(roof, x, narrow, keep, []) is narrow  # type: ignore[arg-type]
+    roof.up, roof.down = 0.0, 0.0
+    assert curvature_across_kinks(roof, x, roof.parabola, keep, [0]) is roof.parabola  # type: ignore[arg-type]
+
+
+def test_a_dead_time_that_is_best_at_a_multiple_of_the_sampling_time_has_an_error() -> None:
+    """Steps arrive just when something is measured: what the evidence falls by at the ends of the interval counts."""
+    generator, times = np.random.default_rng(14), np.arange(30.0)
+    u, noise = np.repeat([0.0, 2.0, 1.0, 3.0, 0.0, 2.0], 5), 0.05
+    y, wander = noise * generator.standard_normal(30), 0.0
+    for begin, jump in zip(times, np.diff(u, prepend=0.0), strict=True):
+        y += 2.0 * jump * (1.0 - np.exp(-np.maximum(times - begin - 2.98, 0.0) / 5.0))
+    for k in range(30):
+        y[k] += wander
+        wander = np.exp(-0.2) * wander + 0.03 * generator.standard_normal()
+    system = lk.System("5*y' + y = 2*delay(u, T) + w", parameters={"T": lk.Parameter(positive=True)})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"w": "white"}, random_state=0)
+    gp.fit(times, {"y": y, "u": u}, noise_std={"y": noise})
+    found, fit = gp.parameters_["T"], gp.fit_
+    assert found.value == pytest.approx(3.0, abs=1e-4)
+    assert found.interval[0] < 2.98 < found.interval[1]
+    assert 0.01 < found.std_error < 0.1
+    place, falls = fit.layout.position("T"), []
+    for edge in found.interval:
+        x = fit.optimum.x.copy()
+        x[place] = np.log(edge)
+        falls.append(fit.optimum.value - fit.setup.objective.value(x))
+    assert 1.0 < np.mean(falls) < 5.0

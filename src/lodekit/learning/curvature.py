@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
 
-__all__ = ["covariance_from_curvature", "curvature_at", "share_left"]
+__all__ = ["covariance_from_curvature", "curvature_across_kinks", "curvature_at", "share_left"]
 
 Array = NDArray[np.float64]
 #: The step of differences on the scale of the search, and the narrowest one, below which rounding is all they see.
@@ -19,6 +21,9 @@ _SHARP = 0.1
 _FLAT = 1e-9
 #: What a flat direction takes a larger share of than this is not determined.
 _SHARE = 1e-6
+#: Differences as wide as an error say that it is larger by more than this factor: there is a kink. They are made wider
+#: until they change it by less than that share, so often at most; and errors beyond the last are no sign of one.
+_KINKED, _STEADY, _WIDER, _LOOSE = 1.2, 0.03, 20, 0.15
 
 
 def curvature_at(objective: Objective, x: Array) -> Array:
@@ -32,24 +37,77 @@ def curvature_at(objective: Objective, x: Array) -> Array:
     """
     size = len(x)
     found = np.zeros((size, size))
-
-    def difference(k: int, width: float) -> Array:
-        sides = []
-        for sign in (1.0, -1.0):
-            moved = x.copy()
-            moved[k] += sign * width
-            sides.append(objective.evaluate(moved)[1])
-        return (sides[1] - sides[0]) / (2 * width)
-
     for k in range(size):
         width = _STEP
-        found[k] = difference(k, width)
+        found[k] = _difference(objective, x, k, width)
         # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
         while width > _NARROWEST and not width**2 * abs(found[k, k]) < _SHARP:
             told = 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0
             width = max(_NARROWEST, min(0.1 * width, told))
-            found[k] = difference(k, width)
+            found[k] = _difference(objective, x, k, width)
     return 0.5 * (found + found.T)
+
+
+def _difference(objective: Objective, x: Array, k: int, width: float) -> Array:
+    """Return a row of minus the Hessian, shape (n,), from gradients on both sides of a point."""
+    sides = []
+    for sign in (1.0, -1.0):
+        moved = x.copy()
+        moved[k] += sign * width
+        sides.append(objective.evaluate(moved)[1])
+    return np.asarray((sides[1] - sides[0]) / (2 * width))
+
+
+def curvature_across_kinks(
+    objective: Objective, x: Array, curvature: Array, keep: NDArray[np.bool_], places: Sequence[int]
+) -> Array:
+    """Return minus the Hessian as errors need it, shape (n, n), where the objective may have a kink at its optimum.
+
+    A step of a held input may arrive, after a delay, just when something was measured: with a delay any longer that
+    measurement does not see it, so that the slope of the evidence in the delay jumps there. Where it jumps from up to
+    down, the estimate sits at the kink, and the narrower differences are, the larger is the curvature that they tell.
+    What counts is how far the evidence falls within an interval. Differences of the gradient over one standard error s
+    to either side tell that: a jump J adds J/(2s) to the curvature, and so Js to what its parabola falls by at two
+    errors, as does the evidence, in the mean of both sides. Other kinks within one error count likewise, where they
+    make it larger. Where there are none, the curvature is returned as it came, after two looks for each delay.
+
+    Parameters
+    ----------
+    objective : Objective
+    x : array, shape (n,)
+        The optimum, on the scale of the search.
+    curvature : array, shape (n, n)
+        Minus the Hessian there, from narrow differences.
+    keep : array of bool, shape (n,)
+        What does not sit at a bound.
+    places : sequence of int
+        Where delays stand among what was learned.
+    """
+
+    def replaced(matrix: Array, k: int, width: float) -> Array:
+        row, found = _difference(objective, x, k, width), matrix.copy()
+        found[k] = found[:, k] = row
+        return found
+
+    def error(matrix: Array, k: int) -> float:
+        return float(np.sqrt(max(covariance_from_curvature(matrix, keep)[k, k], 0.0)))
+
+    with np.errstate(all="ignore"):
+        errors = {k: width for k in places if keep[k] and 0.0 < (width := error(curvature, k)) < _LOOSE}
+        wider = {k: error(replaced(curvature, k, width), k) for k, width in errors.items()}
+        kinked = [k for k, width in wider.items() if width > _KINKED * errors[k]]
+        if not kinked:
+            return curvature
+        # Steps towards a kink have measured in directions across it: nothing of that is kept.
+        found = curvature_at(objective, x)
+        for _ in range(_WIDER):
+            before = [error(found, k) for k in kinked]
+            for k, width in zip(kinked, before, strict=True):
+                found = replaced(found, k, min(width, _LOOSE))
+            after = [error(found, k) for k in kinked]
+            if np.allclose(before, after, rtol=_STEADY):
+                break
+    return found if np.isfinite(found).all() else curvature
 
 
 def share_left(layout: Layout, size: int, at_bound: NDArray[np.bool_]) -> float:
