@@ -24,6 +24,7 @@ from lodekit.learning.bands.widening import Leftover, find_missed, find_widening
 from lodekit.learning.curvature import covariance_from_curvature, share_left
 from lodekit.learning.diagnosis.diagnosis import Diagnosis, diagnose
 from lodekit.learning.diagnosis.examined import Examined
+from lodekit.learning.diagnosis.outliers import warn_of_outliers
 from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.identifiability.verdicts import Verdict, apply_verdicts
@@ -331,8 +332,9 @@ class Fit:
         stepped = [text for part in parts for text in warn_of_steps(part.measurements.series, self.noise, names)]
         # What a smooth prior leaves of steps is a curve as well, and has another cure.
         found += stepped or warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
-        # What may be wrong with names and inputs comes first: all else may follow from it.
+        # What may be wrong with names, inputs and single values comes first: all else may follow from it.
         first = [*self.setup.name_warnings, *warn_of_holes(self.measurements, self.labels.units.get("t", ""))]
+        first += warn_of_outliers({check.title: check.outliers for check in self.diagnosis.checks}, self.clock.unit)
         return list(dict.fromkeys([*first, *found]))
 
     def observables(self, names: Sequence[str]) -> Observables:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
+from lodekit.learning.diagnosis.outliers import find_outliers, warn_of_outliers
 from lodekit.learning.diagnosis.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
 from lodekit.wording import join_words
 
@@ -72,6 +73,8 @@ class Check:
         Where disturbances drive the curve to the data: what predictions from the measurements before explain.
     copied : bool
         Whether many measurements have time and value of another one.
+    outliers : tuple of (float, float)
+        Times and distances of values far from the curve.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Check:
     record: str = ""
     predicted: float = math.nan
     copied: bool = False
+    outliers: tuple[tuple[float, float], ...] = ()
 
     @property
     def title(self) -> str:
@@ -267,6 +271,8 @@ class Remainder:
         That of the measurements.
     missed : float
         Where disturbances are there: the mean square of measurements minus predictions from those before.
+    outliers : tuple of (float, float)
+        As in `Check`.
     """
 
     times: Array
@@ -276,6 +282,7 @@ class Remainder:
     left: float
     variance: float
     missed: float = math.nan
+    outliers: tuple[tuple[float, float], ...] = ()
 
 
 def find_remainder(
@@ -304,10 +311,12 @@ def find_remainder(
     scaled = plain[usable] / noise[rows][usable]
     size = math.sqrt(float(np.mean(scaled**2))) if len(scaled) else 0.0
     others = float(np.mean(plain**2)), float(np.var(item.values[rows]))
+    times = item.times[rows][usable]
+    far = find_outliers(times, item.values[rows][usable], plain[usable], noise[rows][usable])
     if innovations is not None:
         own = innovations.times[item.observable], innovations.values[item.observable]
-        return Remainder(*own, True, size, *others, missed=innovations.left.get(item.observable, math.nan))
-    return Remainder(item.times[rows][usable], scaled, False, size, *others)
+        return Remainder(*own, True, size, *others, innovations.left.get(item.observable, math.nan), far)
+    return Remainder(times, scaled, False, size, *others, outliers=far)
 
 
 def check_residuals(
@@ -340,8 +349,8 @@ def check_residuals(
     memory = 0.0 if whiteness is None else whiteness.lags[0]
     predicted = math.nan if math.isnan(found.missed) or not changes else 1.0 - found.missed / found.variance
     sizes = len(item.times), len(found.times), found.size
-    copied = item.has_copies
-    return Check(item.observable, *sizes, memory, explained, known, whiteness, predicted=predicted, copied=copied)
+    copied, outliers = item.has_copies, found.outliers
+    return Check(item.observable, *sizes, memory, explained, known, whiteness, "", predicted, copied, outliers)
 
 
 def amount(value: float, unit: str) -> str:
@@ -372,7 +381,8 @@ def residual_doubts(
     widening : float
         The largest factor by which intervals were widened for correlated residuals; NaN where that is not known.
     """
-    found = [
+    found = warn_of_outliers({check.title: check.outliers for check in checks}, time_unit)
+    found += [
         check.sentence(time_unit, widening)
         + "; look at the residuals for what is missing" * (check.has_memory and not check.copied)
         for check in checks
