@@ -5,7 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["count", "join_words", "sentence", "show_share"]
+__all__ = ["amount", "count", "join_words", "sentence", "show_share"]
+
+
+def amount(value: float, unit: str) -> str:
+    """Return a number with its unit, rounded to two digits, without an exponent where that is short.
+
+    Parameters
+    ----------
+    value : float
+    unit : str
+        Empty where it is not known.
+    """
+    return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
 
 
 def count(number: int, noun: str) -> str:

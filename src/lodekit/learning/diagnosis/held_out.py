@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.learning.diagnosis.residuals import Check, amount
+from lodekit.learning.diagnosis.residuals import Check
 from lodekit.learning.diagnosis.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
 from lodekit.learning.estimates import NORMAL_95
-from lodekit.wording import join_words
+from lodekit.wording import amount, join_words
 
 __all__ = ["Errors", "find_misses", "join_errors"]
 

@@ -13,7 +13,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
 from lodekit.learning.diagnosis.outliers import find_outliers, warn_of_outliers
 from lodekit.learning.diagnosis.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
-from lodekit.wording import join_words
+from lodekit.wording import amount, join_words
 
 __all__ = [
     "FEW",
@@ -351,18 +351,6 @@ def check_residuals(
     sizes = len(item.times), len(found.times), found.size
     copied, outliers = item.has_copies, found.outliers
     return Check(item.observable, *sizes, memory, explained, known, whiteness, "", predicted, copied, outliers)
-
-
-def amount(value: float, unit: str) -> str:
-    """Return a number with its unit, rounded to two digits, without an exponent where that is short.
-
-    Parameters
-    ----------
-    value : float
-    unit : str
-        Empty where it is not known.
-    """
-    return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
 
 
 def residual_doubts(
