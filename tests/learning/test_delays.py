@@ -86,6 +86,9 @@ def test_errors_at_a_kink_are_those_of_how_far_the_evidence_falls() -> None:
     ends = [(-slope + np.sqrt(slope**2 + 2.0 * inner * 1.9207)) / inner for slope in (roof.up, roof.down)]
     error = np.sqrt(covariance_from_curvature(found, keep)[0, 0])
     assert 2.0 * 1.96 * error == pytest.approx(sum(ends), rel=0.1)
+    # What steps across the kink have measured may as well be far too flat.
+    flat = curvature_across_kinks(roof, x, 0.03 * roof.parabola, keep, [0])  # type: ignore[arg-type]
+    np.testing.assert_allclose(flat, found, rtol=0.1)
     # Without a kink nothing changes, nor where it is no delay.
     assert curvature_across_kinks(roof, x, narrow, keep, []) is narrow  # type: ignore[arg-type]
     roof.up, roof.down = 0.0, 0.0

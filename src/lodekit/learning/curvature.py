@@ -21,9 +21,12 @@ _SHARP = 0.1
 _FLAT = 1e-9
 #: What a flat direction takes a larger share of than this is not determined.
 _SHARE = 1e-6
-#: Differences as wide as an error say that it is larger by more than this factor: there is a kink. They are made wider
-#: until they change it by less than that share, so often at most; and errors beyond the last are no sign of one.
-_KINKED, _STEADY, _WIDER, _LOOSE = 1.2, 0.03, 20, 0.15
+#: Differences as wide as an error say that it is larger by more than this factor, or those that are narrower by that
+#: share tell so many times the curvature: there is a kink.
+_KINKED, _NARROW, _SHARPER = 1.2, 0.03, 4.0
+#: Differences are made wider until they change the error by less than this share, so often at most; and errors beyond
+#: the last are no sign of a kink.
+_STEADY, _WIDER, _LOOSE = 0.03, 20, 0.15
 
 
 def curvature_at(objective: Objective, x: Array) -> Array:
@@ -69,7 +72,7 @@ def curvature_across_kinks(
     What counts is how far the evidence falls within an interval. Differences of the gradient over one standard error s
     to either side tell that: a jump J adds J/(2s) to the curvature, and so Js to what its parabola falls by at two
     errors, as does the evidence, in the mean of both sides. Other kinks within one error count likewise, where they
-    make it larger. Where there are none, the curvature is returned as it came, after two looks for each delay.
+    make it larger. Where there are none, the curvature is returned as it came, after four looks for each delay.
 
     Parameters
     ----------
@@ -94,8 +97,12 @@ def curvature_across_kinks(
 
     with np.errstate(all="ignore"):
         errors = {k: width for k in places if keep[k] and 0.0 < (width := error(curvature, k)) < _LOOSE}
-        wider = {k: error(replaced(curvature, k, width), k) for k, width in errors.items()}
-        kinked = [k for k, width in wider.items() if width > _KINKED * errors[k]]
+        kinked = []
+        for k, width in errors.items():
+            wide = replaced(curvature, k, width)
+            narrow = _difference(objective, x, k, min(_STEP, _NARROW * width))[k]
+            if error(wide, k) > _KINKED * width or narrow > _SHARPER * wide[k, k] > 0.0:
+                kinked.append(k)
         if not kinked:
             return curvature
         # Steps towards a kink have measured in directions across it: nothing of that is kept.
