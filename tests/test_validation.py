@@ -328,6 +328,7 @@ def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     expected = gp.validate(times, data).to_dict()
     told = json.loads(done.stdout)
+    assert told["holds"] is True
     assert told["channels"]["y"]["fit_percent"] == pytest.approx(expected["channels"]["y"]["fit_percent"], abs=1e-6)
     assert told["channels"]["y"]["ahead"].keys() == {"1", "5", "10"}
     assert (tmp_path / "run.png").read_bytes()[1:4] == b"PNG"
@@ -341,3 +342,14 @@ def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     printed = run(*arguments, "--start", "20", "--ahead", "2")
     assert "Free run from u; the initial state is estimated from the first 20 rows" in printed.stdout
     assert run(*arguments, "--start", "few").returncode == 2
+
+
+def test_the_command_line_fails_where_the_model_does_not_hold(gp: lk.LODEGP, tmp_path: Path) -> None:
+    times, data = record(2, 3.0)
+    gp.save(tmp_path / "plant.lodekit")
+    table = np.column_stack([times, 2.0 * data["y"], data["u"]])
+    np.savetxt(tmp_path / "other.csv", table, delimiter=",", header="t,y,u", comments="")
+    done = run("validate", str(tmp_path / "plant.lodekit"), str(tmp_path / "other.csv"), "--ahead", "1", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["holds"] is False
+    assert "the model does not hold on this record" in done.stderr

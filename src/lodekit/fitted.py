@@ -28,7 +28,7 @@ from lodekit.learning.diagnosis.outliers import warn_of_outliers
 from lodekit.learning.estimates import Estimate, estimate_parameters, find_reach
 from lodekit.learning.freedom import degrees_of_freedom
 from lodekit.learning.identifiability.verdicts import Verdict, apply_verdicts
-from lodekit.learning.messages.scarcity import warn_of_holes, warn_of_scarcity
+from lodekit.learning.messages.scarcity import warn_of_holes, warn_of_scarcity, warn_of_still_inputs
 from lodekit.learning.messages.sentences import describe_hyperparameters, describe_inputs, find_warnings, input_sentence
 from lodekit.learning.messages.steps import warn_of_steps
 from lodekit.learning.needs import Disturbance, find_disturbances
@@ -334,6 +334,8 @@ class Fit:
         found += stepped or warn_of_missed(self.missed, is_conditioned=self.prior.channels is not None)
         # What may be wrong with names, inputs and single values comes first: all else may follow from it.
         first = [*self.setup.name_warnings, *warn_of_holes(self.measurements, self.labels.units.get("t", ""))]
+        if self.diagnosis.failed or self.diagnosis.is_short_of_data:
+            first += warn_of_still_inputs(self.measurements)
         first += warn_of_outliers({check.title: check.outliers for check in self.diagnosis.checks}, self.clock.unit)
         return list(dict.fromkeys([*first, *found]))
 

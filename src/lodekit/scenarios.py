@@ -177,10 +177,14 @@ def _spliced(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, sta
 
 
 def _spread(fit: Fit, motion: Motion) -> Array:
-    """Return the variance that the uncertainty of all that was learned gives to a motion, shape (n, o)."""
+    """Return the variance that the uncertainty of all that was learned gives to a motion, shape (n, o).
+
+    No measurement holds a motion that starts anew, so parameters are as uncertain as is said of them: where standard
+    errors were widened for correlated residuals, so is this.
+    """
     uncertainty = fit.uncertainty
     total = np.zeros((len(motion.times), motion.observables.count))
-    for column in uncertainty.roots.T:
+    for column in uncertainty.widened_roots(fit.diagnosis.widening).T:
         for step in (_STEP, 0.1 * _STEP):
             above, below = (
                 motion.mean(fit.layout.unpack(uncertainty.moved(sign * step * column))) for sign in (1.0, -1.0)

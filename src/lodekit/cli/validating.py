@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lodekit.cli.app import FirstOption, JsonOption, LastOption, MapOption, ModelArgument, read_names
+from lodekit.cli.app import FirstOption, JsonOption, LastOption, MapOption, ModelArgument, read_names, say
 from lodekit.cli.inputs import read_lead
 from lodekit.errors import LodekitError
 from lodekit.files import write_file
@@ -41,6 +41,8 @@ def validate(
 ) -> None:
     """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.
 
+    Ends with exit code 1 where the model does not hold there.
+
     Example: lodekit validate log-fit other.csv --plot free-run.png
     """
     from lodekit.data.tables import read_mapping
@@ -59,6 +61,9 @@ def validate(
     if plot is not None:
         write_file(plot, to_png(found.plot()))
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else repr(found))
+    if not found.holds:
+        say("the model does not hold on this record; see the verdict")
+        raise typer.Exit(1)
 
 
 def _whole(text: str, option: str) -> int:

@@ -125,6 +125,18 @@ class Uncertainty:
         """The covariance, shape (n, n); always finite."""
         return np.asarray(self.roots @ self.roots.T)
 
+    def widened_roots(self, widening: Mapping[str, float]) -> Array:
+        """Return a root of the covariance, shape (n, k), with parameters as uncertain as their standard errors say.
+
+        Parameters
+        ----------
+        widening : dict of str to float
+            Factors of standard errors, by name.
+        """
+        layout, factors = self.objective.layout, np.ones(len(self.optimum.x))
+        factors[: len(layout.learned)] = [widening.get(layout.names[k], 1.0) for k in layout.learned]
+        return np.asarray(self.roots * factors[:, None])
+
     def of_parameters(self, widening: Mapping[str, float]) -> Array:
         """Return the covariance of all parameters in the user's units, shape (p, p); none of those that are fixed.
 

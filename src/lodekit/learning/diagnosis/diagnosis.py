@@ -41,6 +41,8 @@ _CLEARLY, _MATTERS = 3.0, 0.2
 _LOUD = 10.0
 #: Of fewer measurements than this, smooth curves explain everything.
 _FEW = 5
+#: Reasons that lie in the equations and in what is measured: no other record helps.
+_OF_EQUATIONS = ("structure", "size")
 #: A standard error beyond this on the scale of the search says nothing.
 _LOST = 3.0
 
@@ -84,6 +86,11 @@ class Diagnosis:
     def failed(self) -> bool:
         """Whether the search has failed."""
         return bool(self.trouble)
+
+    @property
+    def is_short_of_data(self) -> bool:
+        """Whether parameters are left open that the equations do not leave open: other data could tell them."""
+        return any(not each.identified and each.reason not in _OF_EQUATIONS for each in self.verdicts.values())
 
     @property
     def explained(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Warnings about data that tell little: a single value to learn noise from, constants, inputs with holes."""
+"""Warnings about data that tell little: a single value to learn noise from, constants, inputs that are still."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lodekit.data.measurements import Measurements, Summary
 from lodekit.data.noise import LOWEST_OF_ZEROS, Noise
 from lodekit.data.records import parts_of
 
-__all__ = ["warn_of_holes", "warn_of_scarcity"]
+__all__ = ["warn_of_holes", "warn_of_scarcity", "warn_of_still_inputs"]
 
 #: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
 _LASTING, _STEPS = 0.1, 5.0
@@ -81,6 +81,28 @@ def warn_of_holes(measurements: Measurements, time_unit: str = "") -> list[str]:
                 long = _holes(name, signal, part.window, time_unit, is_whole=kept)
             # Where only sums are in memory, so are only those samples of an input at which it changes.
             found += long or ([] if part.is_summed else _moves(name, signal, part, time_unit))
+    return found
+
+
+def warn_of_still_inputs(measurements: Measurements) -> list[str]:
+    """Return a warning of known inputs that never change, and are the same in all records.
+
+    That is no fault where parameters are found nevertheless, as from a step that was made just before the record: it is
+    for fits that fail, or leave parameters open.
+
+    Parameters
+    ----------
+    measurements : Measurements
+    """
+    parts, found = parts_of(measurements), []
+    for name in measurements.inputs:
+        signals = [(part.inputs[name], part.window) for part in parts]
+        levels = {float(signal.at([window[0]])[0]) for signal, window in signals}
+        if len(levels) == 1 and not any(signal.changes(*window) for signal, window in signals):
+            found.append(
+                f"input {name} never changes (it is {levels.pop():.6g} throughout), so nothing tells how the plant "
+                "answers to it: add a record in which it moves, or check its column"
+            )
     return found
 
 
