@@ -205,7 +205,12 @@ class Visitor:
                 break
         for label, value in fields.items():
             self.page.get_by_label(label.replace("_", " "), exact=False).first.fill(value)
-        button.click()
+        for _ in range(4):
+            # A button that is drawn anew in this moment does not feel it; a person would press it again.
+            button.click()
+            with suppress(Exception):
+                self.page.get_by_text("simulated.csv").first.wait_for(timeout=15_000)
+                break
         self.sees("simulated.csv")
         self.settle()
 

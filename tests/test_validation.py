@@ -171,6 +171,9 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert "of y has a fit of" in repr(right)
     assert "the model holds here" in repr(right).splitlines()[0]
     assert right.holds
+    # Rows ahead may hold where the free run does not: its band is not praised.
+    surer = replace(right, channels=(replace(right["y"], std=0.1 * right["y"].std),))
+    assert "from row to row, but its free run is surer than it should be" in repr(surer).splitlines()[0]
 
 
 def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) -> None:
