@@ -265,7 +265,10 @@ def _read_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dict
         raise SystemFileError(f'{place}: expected [disturbances] as a table, such as w = "white", got {entry!r}')
     for name, kind in entry.items():
         if name not in channels:
-            raise SystemFileError(f"{place}: [disturbances] names {name}; expected some of {', '.join(channels)}")
+            raise SystemFileError(
+                f"{place}: [disturbances] names {name}, which stands in no equation; expected it where it acts, "
+                f"such as on a right-hand side: ... + {name}"
+            )
         # Which kinds there are is known further down, where the covariances are.
         if not isinstance(kind, str):
             raise SystemFileError(f"{place}: expected [disturbances] {name} = 'white' or 'matern-3/2', got {kind!r}")
