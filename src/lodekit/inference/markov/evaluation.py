@@ -103,7 +103,7 @@ def _solve(
     if not np.isfinite(residual).all():
         return None
     y = layout.spread(residual, 0.0)[:, :, None]
-    made = make_filter(space, layout, data.noise.variance(hyper.noise), y, swept=True, keep=keep, border=border)
+    made = make_filter(space, layout, data.noise.variance(hyper.noise), y, keep=keep, border=border)
     if made is None:
         return None
     found, projected = made

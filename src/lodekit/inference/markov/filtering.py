@@ -199,7 +199,6 @@ def make_filter(
     variance: Array,
     values: Array,
     *,
-    swept: bool = False,
     keep: bool = False,
     looking: bool = False,
     border: Border | None = None,
@@ -213,9 +212,7 @@ def make_filter(
     variance : array, shape (m,)
         Of the noise of each measurement.
     values : array, shape (b, m, k)
-        Of all measurements, in blocks.
-    swept : bool
-        Whether blocks that share nothing are filtered inside, too; k is one then.
+        Of all measurements, in blocks; k is one where some blocks share nothing, which are filtered inside, too.
     keep : bool
         Whether these are needed again.
     looking : bool
@@ -233,7 +230,7 @@ def make_filter(
     kept, used, alone, room = {}, 0, {}, _KEPT_ALONE if keep else 0
     for number, family in enumerate(layout.families):
         try:
-            if swept and family.is_alone:
+            if family.is_alone:
                 chunk = family.chunks[0]
                 own = Alone.of(space, layout, chunk, variance, values)
                 parts.put_alone(chunk, own)

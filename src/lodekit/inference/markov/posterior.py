@@ -239,9 +239,7 @@ class MarkovPosterior:
             residual, variance = self.solved.residual[:, None], self.solved.filter.variance
             with np.errstate(all="ignore"):
                 spread = layout.spread(residual, 0.0)
-                made = make_filter(
-                    space, layout, variance, spread, swept=True, looking=True, border=self.solved.filter.border
-                )
+                made = make_filter(space, layout, variance, spread, looking=True, border=self.solved.filter.border)
             if made is None:
                 raise AccuracyError(
                     "the states are not finite at these values and times; ask for times closer to the data"
