@@ -112,7 +112,7 @@ def _beginning(name: str, signal: InputSignal, first: float, unit: str) -> list[
     if not begin > first:
         return []
     return [
-        f"{name} has no value before t = {f'{begin:.6g} {unit}'.rstrip()}, where measurements are already there: "
+        f"{name} has no value before t = {_time(begin, unit)}, where measurements are already there: "
         f"it is taken to have been {signal.values[0]:.6g} since the beginning; {_CURE}"
     ]
 
@@ -128,7 +128,7 @@ def _holes(name: str, signal: InputSignal, window: tuple[float, float], unit: st
     place = int(np.argmax(steps))
     if not steps[place] > max(_LASTING * (last - first), _STEPS * float(np.median(steps))):
         return []
-    ends = f"t = {inside[place]:.6g} and {f'{inside[place + 1]:.6g} {unit}'.rstrip()}"
+    ends = f"t = {inside[place]:.6g} and {_time(inside[place + 1], unit)}"
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
     share = f"{steps[place] / (last - first):.0%} of the record"
     return [f"{name} has no value between {ends}, {share}: it is {what}; {_CURE}"]
@@ -156,7 +156,12 @@ def _moves(name: str, signal: InputSignal, part: Measurements, unit: str) -> lis
     first, last = signal.times[place : place + 2]
     more = f", and in {len(places) - 1} more" if len(places) > 1 else ""
     return [
-        f"{name} changed from {before} to {after} in a gap of {f'{last - first:.6g} {unit}'.rstrip()} (t = {first:.6g} "
-        f"to {f'{last:.6g} {unit}'.rstrip()}){more}, and when is not known: make two records, one before the gap and "
+        f"{name} changed from {before} to {after} in a gap of {_time(last - first, unit)} (t = {first:.6g} "
+        f"to {_time(last, unit)}){more}, and when is not known: make two records, one before the gap and "
         f"one after; where you know when, add two rows with {name} alone, just before the change and at it"
     ]
+
+
+def _time(value: float, unit: str) -> str:
+    """Return a time as the warnings write it, with its unit where that is known."""
+    return f"{value:.6g} {unit}".rstrip()
