@@ -57,7 +57,7 @@ def plot_residuals(
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = read_units(fit, units)
     time = plotting.name_with_unit("t", known.get("t", ""))
-    rate = f"cycles per {known.get('t', 'unit of time')}"
+    rate = _rate(known.get("t", ""))
     parts = read_parts(fit, record)
     rows = [(part, item, _title(part, item, parts)) for part in parts for item in part.measurements.series]
     kinds = [f"{what} of {title}" for *_, title in rows for what in ("residuals", "correlations", "periodogram")]
@@ -78,11 +78,16 @@ def plot_residuals(
         plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
         own[1].set_title("correlation", fontsize=9.0)
         frequencies, share = cumulated_periodogram(found.values)
-        label = plotting.name_with_unit("frequency", rate) if last else ""
+        label = rate if last else ""
         plotting.draw_cumulated(own[2], frequencies / step, share, periodogram_band(len(share)), label=label)
         own[2].set_title("cumulated periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
     return figure
+
+
+def _rate(unit: str) -> str:
+    """Return the label of frequencies; a panel is a third of the figure wide, so that long words stand alone."""
+    return plotting.name_with_unit("frequency", f"cycles per {unit}") if unit else "cycles per unit of time"
 
 
 def _title(part: Fit, item: Series, parts: Sequence[Fit]) -> str:
