@@ -307,25 +307,16 @@ def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total
     """Add what blocks that share nothing have to say; return derivatives in values, (u, m, 1), and noise, (u, m)."""
     own = solved.filter
     chunk = own.layout.families[number].chunks[0].alone
-    n, size = own.space.noisy, own.space.size
-    small = _Small.of(solved, chunk, information)
+    small, n = _Small.of(solved, chunk, information), own.space.noisy
     blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, chunk, own.variance, y)
-    places, width, count = blocks.swept.observed.shape
-    m = places * width
-    e = (blocks.left + blocks.basis @ small.told)[:, :m]
-    # One row more: blocks that are a power of two apart would push each other out of the cache.
-    in_white = np.empty((count, m + 1, size + 1))[:, :m]
-    np.matmul(blocks.basis[:, :m], small.design, out=in_white[:, :, :size])
-    in_white[:, :, :size] += e * small.x.swapaxes(-1, -2)
-    in_white[:, :, size:] = -e
-    in_white = in_white.reshape(count, places, width, size + 1).transpose(1, 2, 3, 0)
     in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
-    in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2).transpose(1, 2, 0)
-    in_last, in_quiet = np.ascontiguousarray(in_last), in_transition[:, n:, n:].transpose(1, 2, 0)
+    in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2)
+    swept, scores = blocks.swept, blocks.scores(small.x, small.told, small.design)
     # The basis has done its work, and the way back needs room.
-    swept = blocks.swept
-    del blocks, e
-    found = swept.pull(total, in_white, in_last, in_quiet)
-    scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, count, m)
+    del blocks
+    in_design = swept.put_side_by_side(scores)
+    del scores
+    found = swept.pull(total, in_design, in_last, in_transition[:, n:, n:])
+    scores, in_variance = found.transpose(0, 3, 1, 2).reshape(2, len(chunk.patterns), -1)
     return -scores[:, :, None], in_variance

@@ -150,7 +150,8 @@ class Projected:
         """
         blocks = chunk.blocks.ravel()
         self.said[blocks] = own.said
-        self.added[blocks, : len(own.swept.last)] = -own.swept.last[:, own.told.shape[-1]].T[:, :, None]
+        added = own.swept.added
+        self.added[blocks, : added.shape[1]] = added[:, :, None]
         self.rest[blocks] = np.sum(own.left**2, axis=1)
         z = own.z
         self.lost += float(np.sum((own.left[:, : z.shape[1]] * z) ** 2))
@@ -284,6 +285,6 @@ class _Patterns:
         own, noisy = chunk.alone.patterns, alone.swept.noise.shape[-1]
         self.told[own], self.moved[own] = alone.told, alone.swept.transition
         self.noise[own, :noisy, :noisy] = roots_of(alone.swept.noise)
-        self.half_logs[own] = np.log(alone.swept.deviations).sum(axis=(0, 1))
+        self.half_logs[own] = alone.swept.half_log
         if self.basis is not None:
             self.basis[own] = alone.basis

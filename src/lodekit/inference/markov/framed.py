@@ -2,8 +2,8 @@
 
 It starts from the state at the start of its block, which is not known but is not random either: means are numbers plus
 a row of numbers for that state. So it whitens measurements as a Cholesky factor would, at a cost that does not grow
-with the length of a block. States are seen from frames in which they do not move. Blocks come last in all arrays. The
-way back is the adjoint of the same recursion.
+with the length of a block. States are seen from frames in which they do not move. Blocks come last in all arrays, and
+some that have nothing to say fill them up (`lanes`). The way back is the adjoint of the same recursion.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lodekit.inference.markov.frames import Cuts, Frames, make_frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
+from lodekit.inference.markov.lanes import empty, fill_up, multiply, put_last, put_side_by_side, zeros
 from lodekit.inference.markov.states import Space
-from lodekit.inference.markov.sweeping import multiply, put_last
 
 __all__ = ["Framed", "sweep_framed"]
 
@@ -35,6 +35,8 @@ class Framed:
     Parameters
     ----------
     space : Space
+    blocks : int
+        How many of the u blocks have something to say.
     frames : Frames
     observed : array of int, shape (p, w, u)
         The numbers of the observables; that of the row of zeros for none.
@@ -45,8 +47,8 @@ class Framed:
         How the other states follow from those at the start.
     white : array, shape (p, w, s + 1 + n, u)
         What whitened measurements say of the state at the start, they themselves, and what they add to the mean.
-    deviations : array, shape (p, w, u)
-        What they were divided by.
+    scales : array, shape (p, w, u)
+        What they were multiplied by: one over their deviations.
     last : array, shape (n, s + 1 + n, u)
         The same at the end.
     doubt : float
@@ -54,37 +56,65 @@ class Framed:
     """
 
     space: Space
+    blocks: int
     frames: Frames
     observed: Numbers
     past: tuple[Array, ...]
     quiet: Array
     white: Array
-    deviations: Array
+    scales: Array
     last: Array
     doubt: float
 
     @property
+    def design(self) -> Array:
+        """What whitened measurements say of the state at the start, and they themselves, shape (p, w, s + 1, b)."""
+        return self.white[:, :, : self.space.size + 1, : self.blocks]
+
+    @property
+    def half_log(self) -> Array:
+        """Half the logarithms of the determinants of covariances of measurements, shape (b,)."""
+        return np.asarray(-np.log(self.scales[:, :, : self.blocks]).sum(axis=(0, 1)))
+
+    @property
     def transition(self) -> Array:
-        """From the start of a block to that of the next one, given its measurements, shape (u, s, s)."""
+        """From the start of a block to that of the next one, given its measurements, shape (b, s, s)."""
         n, size = self.space.noisy, self.space.size
-        found = np.zeros((self.last.shape[-1], size, size))
-        found[:, :n] = self.last[:, :size].transpose(2, 0, 1)
-        found[:, n:, n:] = self.quiet[-1].transpose(2, 0, 1)
+        found = np.zeros((self.blocks, size, size))
+        found[:, :n] = self.last[:, :size, : self.blocks].transpose(2, 0, 1)
+        found[:, n:, n:] = self.quiet[-1][..., : self.blocks].transpose(2, 0, 1)
         return found
 
     @property
+    def added(self) -> Array:
+        """What measurements add to the states that noise drives until the end, shape (b, n)."""
+        return -self.last[:, self.space.size, : self.blocks].T
+
+    @property
     def noise(self) -> Array:
-        """The covariance of the state at the end, given that at the start and the measurements, shape (u, n, n)."""
-        return self.last[:, self.space.size + 1 :].transpose(2, 0, 1)
+        """The covariance of the state at the end, given that at the start and the measurements, shape (b, n, n)."""
+        return self.last[:, self.space.size + 1 :, : self.blocks].transpose(2, 0, 1)
 
     @property
     def count(self) -> int:
         """About how many numbers it has."""
-        parts = self.white, self.deviations, self.quiet, self.observed, *self.past
+        parts = self.white, self.scales, self.quiet, self.observed, *self.past
         return sum(part.size for part in parts)
 
+    def put_side_by_side(self, scores: Array) -> Array:
+        """Return something of each measurement as `white` has it, shape (p, w, k, u).
+
+        Parameters
+        ----------
+        scores : array, shape (b, m, k)
+        """
+        (places, width, count), size = self.observed.shape, scores.shape[2]
+        found = zeros(places * width, size, count)
+        found[..., : self.blocks] = scores[:, : len(found)].transpose(1, 2, 0)
+        return found.reshape(places, width, size, count)
+
     def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
-        """Add derivatives in the system; return those in values and in variances, shape (2, p, w, u).
+        """Add derivatives in the system; return those in values and in variances, shape (2, p, w, b).
 
         The logarithms of the deviations count minus one each.
 
@@ -93,11 +123,12 @@ class Framed:
         total : Total
             Grows.
         in_white, in_last, in_quiet : arrays
-            Derivatives in `white` without what is added to the mean, in `last`, and in `quiet` at the end.
+            Derivatives in `white` without what is added to the mean, and, blocks first, in `last` and in `quiet` at
+            the end.
         """
         places, width, count = self.observed.shape
         in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
-        found = np.zeros((2, places, width, count))
+        found = zeros(2, places, width, count)
         way = _Way.of(self, in_last, in_quiet)
         self._pull_change(places, way)
         for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
@@ -107,35 +138,41 @@ class Framed:
             rows = part.readings(observed)
             for i in range(stop - 1, start - 1, -1):
                 for j in range(width - 1, -1, -1):
-                    found[:, i, j] = self._pull_measured((i, j), rows[j][:, i - start], in_white[i, j], way)
+                    self._pull_measured((i, j), rows[j][:, i - start], in_white[i, j], way, found[:, i, j])
                 self._pull_change(i, way)
             part.pull(in_terms, rows, observed)
         self._add_changes(total, way)
         total.add_parts(*self.frames.pull(in_terms))
-        return found
+        return found[..., : self.blocks]
 
-    def _pull_measured(self, place: tuple[int, int], row: Array, in_white: Array, way: _Way) -> tuple[Array, Array]:
-        """Go back over a measurement; return derivatives in its value and variance, those in its row in its place."""
+    def _pull_measured(self, place: tuple[int, int], row: Array, in_white: Array, way: _Way, found: Array) -> None:
+        """Go back over a measurement; find derivatives in its value and variance, those in its row take its place."""
         n, s, column = self.space.noisy, self.space.size + 1, self.frames.columns[place[1]]
         states, first = column.states, column.states.stop - column.states.start
         behind = first + s - 1 - n
-        h, xi, sigma, D = row[:behind].copy(), self.white[place], self.deviations[place], way.D
+        xi, scale, D, in_xi = self.white[place], self.scales[place], way.D, way.in_xi
+        h, in_value, in_variance = way.row[:behind], found[0], found[1]
+        h[:] = row[:behind]
         way.known += np.multiply(xi[s:, None], xi, out=way.update)
-        in_xi = np.einsum("ib,ikb->kb", xi[s:], D)
-        np.negative(in_xi, out=in_xi)
-        in_xi[:s] += in_white
-        in_xi[s:] -= np.einsum("ikb,kb->ib", D, xi)
-        in_xi *= 1.0 / sigma
-        in_variance = -0.5 * (np.einsum("kb,kb->b", in_xi, xi) + 1.0 / sigma) / sigma
-        in_value, in_mixed = in_xi[s - 1].copy(), in_xi[s:]
+        np.einsum("ib,ikb->kb", xi[s:], D, out=in_xi)
+        in_xi[s:] += np.einsum("ikb,kb->ib", D, xi, out=way.mixed)
+        in_xi[:s] -= in_white
+        # Minus derivatives so far.
+        in_xi *= np.negative(scale, out=in_value)
+        np.einsum("kb,kb->b", in_xi, xi, out=in_variance)
+        in_variance += scale
+        in_variance *= -0.5
+        half = np.multiply(in_variance, xi[s:][states], out=way.mixed[:first])
+        in_variance *= scale
+        in_value[:], in_mixed = in_xi[s - 1], in_xi[s:]
         in_mixed[states] += in_variance * h[:first]
-        row[:first] = np.einsum("ikb,kb->ib", way.known[states], in_xi) + (in_variance * sigma) * xi[s:][states]
+        np.einsum("ikb,kb->ib", way.known[states], in_xi, out=row[:first])
+        row[:first] += half
         D[states] += np.multiply(h[:first, None], in_xi, out=way.update[:first])
         if len(way.A):
             row[first:behind] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
             way.A = way.A + h[first:, None] * in_xi[n : s - 1]
         row[behind:] = in_mixed[column.noise]
-        return in_value, in_variance
 
     def _pull_change(self, place: int, way: _Way) -> None:
         """Go back over a change of frames at some place."""
@@ -180,6 +217,8 @@ class _Way:
         Derivatives in what is known of the states that noise drives, and of the others.
     known, update : arrays, shape (n, s + 1 + n, u)
         What is known, and room for what changes that.
+    row, mixed, in_xi : arrays, shapes (s, u), (n, u) and (s + 1 + n, u)
+        Room for what a measurement reads, its covariance with the state, and derivatives in what it says.
     in_steps, in_others : arrays, shapes (2, c, n, n) and (c, q, q)
         Derivatives in transitions and noises of all changes of frames, and in transitions of the other states.
     """
@@ -188,6 +227,9 @@ class _Way:
     A: Array
     known: Array
     update: Array
+    row: Array
+    mixed: Array
+    in_xi: Array
     in_steps: Array
     in_others: Array
 
@@ -199,12 +241,14 @@ class _Way:
         ----------
         own : Framed
         in_last, in_quiet : arrays
-            Derivatives there.
+            Derivatives there, blocks first.
         """
-        n, q = len(in_last), len(in_quiet)
+        D, A = (put_side_by_side(fill_up(part)) for part in (in_last, in_quiet))
+        (n, width, count), q = D.shape, len(A)
         changes = sum(len(cuts.blocks) for cuts in own.frames.cuts)
         steps, others = np.zeros((2, changes, n, n)), np.zeros((changes, q, q))
-        return cls(in_last, in_quiet, np.zeros_like(in_last), np.zeros_like(in_last), steps, others)
+        room = zeros(n + q, count), zeros(n, count), zeros(width, count)
+        return cls(D, A, zeros(*D.shape), zeros(*D.shape), *room, steps, others)
 
 
 def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
@@ -229,18 +273,19 @@ def sweep_framed(
     values, variance : arrays, shape (u, p, w)
         Of the measurements, and of their noise; zero and one for none.
     """
-    count, places, width = observed.shape
+    blocks, places, width = observed.shape
     n, size = space.noisy, space.size
-    s = size + 1
-    quietest = _quiet(observed, variance, len(space.readings))
-    observed = np.ascontiguousarray(np.where(observed >= 0, observed, len(space.readings)).transpose(1, 2, 0))
-    frames = make_frames(space, lengths, steps, observed, quietest)
-    y, R = put_last(values), put_last(variance)
-    D, A = np.zeros((n, s + n, count)), np.zeros((size - n, size - n, count))
+    s, none = size + 1, len(space.readings)
+    quietest = _quiet(observed, variance, none)
+    observed = np.ascontiguousarray(fill_up(np.where(observed >= 0, observed, none), none).transpose(1, 2, 0))
+    frames = make_frames(space, lengths, fill_up(steps), observed, quietest)
+    y, R = put_side_by_side(fill_up(values)), put_side_by_side(fill_up(variance, 1))
+    count = y.shape[-1]
+    D, A = zeros(n, s + n, count), zeros(size - n, size - n, count)
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
-    white, squares = np.zeros((places, width, s + n, count)), np.zeros((places, width, count))
-    quiet, past, largest, doubt = np.zeros((places + 1, *A.shape)), [], np.zeros((width, count)), 0.0
-    update, diagonal = np.zeros_like(D), np.einsum("iib->ib", D[:, s:])
+    white, scales = empty(places, width, s + n, count), empty(places, width, count)
+    quiet, past, largest, doubt = zeros(places + 1, *A.shape), [], np.zeros((width, count)), 0.0
+    update, diagonal = empty(*D.shape), np.einsum("iib->ib", D[:, s:])
     for i in range(places + 1):
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
@@ -263,15 +308,17 @@ def sweep_framed(
             row[size] += y[i, j]
             mixed = row[s:]
             mixed[column.noise] += noise
-            squares[i, j] = np.einsum("ib,ib->b", h, mixed[column.states]) + R[i, j]
-            row *= 1.0 / np.sqrt(squares[i, j])
+            # One over the deviation.
+            scale = np.einsum("ib,ib->b", h, mixed[column.states], out=scales[i, j])
+            scale += R[i, j]
+            row *= np.divide(1.0, np.sqrt(scale, out=scale), out=scale)
             D -= np.multiply(row[s:, None], row, out=update)
             if variances is not None:
                 # Entries of covariances err as the deviations are large, and these grow through a frame.
                 signal = np.einsum("ib,ib->b", np.abs(h), np.sqrt(variances[column.states])) ** 2
                 np.maximum(signal, largest[j], out=largest[j])
-                doubt += (group.stop - group.start) * float(np.sum(largest[j] / squares[i, j]))
-    return Framed(space, frames, observed, tuple(past), quiet, white, np.sqrt(squares), D, doubt)
+                doubt += (group.stop - group.start) * float(np.sum(largest[j] * scale**2))
+    return Framed(space, blocks, frames, observed, tuple(past), quiet, white, scales, D, doubt)
 
 
 def _quiet(observed: Numbers, variance: Array, count: int) -> Array:

@@ -11,6 +11,7 @@ matrices are large, or steps are, the next one begins, for those blocks that nee
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import matrix_balance
 
 from lodekit.inference.markov.inside import Motion
+from lodekit.inference.markov.lanes import empty, zeros
 from lodekit.inference.markov.states import Space
 
 __all__ = ["Column", "Cuts", "Frames", "Part", "Series", "make_frames"]
@@ -87,7 +89,7 @@ class Series:
         times : array
         """
         x = times * self._norm
-        found = np.empty((self.count, *times.shape))
+        found = empty(self.count, *times.shape)
         found[0] = 1.0
         for k in range(1, self.count):
             np.multiply(found[k - 1], x, out=found[k])
@@ -230,7 +232,13 @@ class Frames:
         start, stop : int
             The first of them, and the first behind them.
         """
-        return Part(self.columns, self.series.weights(self.since[start:stop]))
+        return Part(self.columns, self._terms, self.series.weights(self.since[start:stop]))
+
+    @cached_property
+    def _terms(self) -> Array:
+        """Terms of all observables of all columns, one below the other."""
+        parts = [column.terms[:, number].T for column in self.columns for number in column.numbers]
+        return np.concatenate([np.zeros((0, self.series.count)), *parts])
 
     def pull(self, in_terms: list[Array]) -> tuple[Array, Array, Array]:
         """Return derivatives as `Series.pull` does, from those in the terms of each column.
@@ -255,11 +263,14 @@ class Part:
     Parameters
     ----------
     columns : tuple of Column
+    terms : array, shape (r, k)
+        Of all observables of all columns, one below the other.
     weights : array, shape (k, p, u)
         Powers of the times since the origins.
     """
 
     columns: tuple[Column, ...]
+    terms: Array
     weights: Array
 
     def readings(self, observed: Numbers) -> list[Array]:
@@ -270,16 +281,18 @@ class Part:
         observed : array of int, shape (p, w, u)
             The numbers of the observables; that of the row of zeros for none.
         """
-        weights, shape = self.weights.reshape(len(self.weights), -1), self.weights.shape[1:]
-        found = []
+        shape, stop, found = self.weights.shape[1:], 0, []
+        whole = empty(len(self.terms), *shape)
+        np.matmul(self.terms, self.weights.reshape(len(self.weights), -1), out=whole.reshape(len(whole), -1))
         for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
-            parts = [(column.terms[:, number].T @ weights).reshape(-1, *shape) for number in column.numbers]
-            if not column.is_plain:
-                own = np.zeros((column.terms.shape[2], *shape))
-                for number, rows in zip(column.numbers, parts, strict=True):
-                    np.copyto(own, rows, where=seen == number)
-                parts = [own]
-            found += parts
+            width = column.terms.shape[2]
+            start, stop = stop, stop + len(column.numbers) * width
+            if column.is_plain:
+                found.append(whole[start:stop])
+                continue
+            found.append(zeros(width, *shape))
+            for i, number in enumerate(column.numbers):
+                np.copyto(found[-1], whole[start + i * width :][:width], where=seen == number)
         return found
 
     def pull(self, in_terms: list[Array], in_readings: list[Array], observed: Numbers) -> None:

@@ -33,7 +33,7 @@ _USUAL, _ASKED = 128, 48
 _LEAST, _ROOT = 12, 0.6
 #: Where blocks share nothing their length is nothing to the cost of each: longer ones, up to so many times, as long as
 #: there are so many.
-_LONGER, _MANY = 4, 700
+_LONGER, _MANY = 4, 500
 #: So few blocks that share nothing are worked on as those that share matrices: a filter inside them would cost as much
 #: as for hundreds.
 _FEW = 8

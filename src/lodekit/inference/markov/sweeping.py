@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.inference.markov.inside import Motion
+from lodekit.inference.markov.lanes import multiply, put_last
 
-__all__ = ["Swept", "multiply", "put_last", "sweep"]
+__all__ = ["Swept", "sweep"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -42,21 +43,6 @@ class Swept:
     quiet: Array
     white: Array
     deviations: Array
-
-
-def put_last(values: Array) -> Array:
-    """Return the first dimension, that of blocks, as the last one."""
-    return np.ascontiguousarray(np.moveaxis(values, 0, -1))
-
-
-def multiply(first: Array, second: Array) -> Array:
-    """Return products of matrices, blocks last.
-
-    Parameters
-    ----------
-    first, second : arrays, shapes (i, j, b) and (j, k, b)
-    """
-    return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
 
 
 def sweep(motion: Motion, steps: Numbers, observed: Numbers, variance: Array) -> Iterator[Swept]:

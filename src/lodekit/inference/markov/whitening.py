@@ -20,7 +20,7 @@ __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: So many rows are turned around at the same time: what is read and what is written both stay in the cache.
-_NEAR = 32
+_NEAR = 128
 
 
 @dataclass(frozen=True)
@@ -133,28 +133,63 @@ class Alone:
     Parameters
     ----------
     swept : Framed
-    basis, told : arrays, shapes (u, m, s) and (u, s, s)
-        As in `White`.
-    said, left : arrays, shapes (u, s, 1) and (u, m, 1)
-        Whitened measurements in the basis, and what is left of them.
+    Q, R : arrays, shapes (u, m, s + 1) and (u, s + 1, s + 1)
+        Orthonormal columns and upper triangles of which designs, and the measurements behind them, are the products;
+        rows of zeros are added where columns are more.
     """
 
     swept: Framed
-    basis: Array
-    told: Array
-    said: Array
-    left: Array
+    Q: Array
+    R: Array
+
+    @property
+    def basis(self) -> Array:
+        """As in `White`, shape (u, m, s)."""
+        return self.Q[:, :, :-1]
+
+    @property
+    def told(self) -> Array:
+        """As in `White`, shape (u, s, s)."""
+        return self.R[:, :-1, :-1]
+
+    @property
+    def said(self) -> Array:
+        """Whitened measurements in the basis, shape (u, s, 1)."""
+        return self.R[:, :-1, -1:]
+
+    @property
+    def left(self) -> Array:
+        """What is left of them, shape (u, m, 1)."""
+        return self.Q[:, :, -1:] * self.R[:, -1:, -1:]
 
     @property
     def z(self) -> Array:
         """The whitened measurements, shape (u, m, 1)."""
-        own = self.swept.white[:, :, self.told.shape[-1]]
+        own = self.swept.design[:, :, -1]
         return own.reshape(-1, own.shape[-1]).T[:, :, None]
 
     @property
     def count(self) -> int:
         """About how many numbers it has."""
-        return self.basis.size + self.left.size + self.swept.count
+        return self.Q.size + self.swept.count
+
+    def scores(self, x: Array, told: Array, design: Array) -> Array:
+        """Return derivatives in designs and in the measurements behind them, shape (u, m, s + 1).
+
+        Parameters
+        ----------
+        x : array, shape (u, s, 1)
+            Means of the states at the start.
+        told : array, shape (u, s, 1)
+            Derivatives of the log evidence in the means of what measurements say of that state.
+        design : array, shape (u, s, s)
+            Derivatives in designs that go through covariances, in the basis.
+        """
+        # All of them are e x', e, and what goes through covariances, where e is what is left and the basis times told.
+        e = np.concatenate([told, self.R[:, -1:, -1:]], axis=1)
+        parts = np.concatenate([e * x.swapaxes(-1, -2), -e], axis=2)
+        parts[:, :-1, :-1] += design
+        return np.asarray(self.Q @ parts)
 
     @classmethod
     def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array) -> Alone:
@@ -175,16 +210,15 @@ class Alone:
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
         own_values = values[blocks].reshape(observed.shape)
         swept = sweep_framed(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
-        return cls(swept, *_split(swept.white[:, :, : space.size + 1]))
+        return cls(swept, *_split(swept.design))
 
 
-def _split(white: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the basis of designs, these in it, values in it, and what is left of them, as `Alone` has them.
+def _split(white: Array) -> tuple[Array, Array]:
+    """Return Q and R of designs and measurements, as `Alone` has them.
 
     Parameters
     ----------
     white : array, shape (p, w, s + 1, u)
-        Designs and values.
     """
     places, width, size, count = white.shape
     rows = places * width
@@ -202,8 +236,7 @@ def _split(white: Array) -> tuple[Array, Array, Array, Array]:
         inner[:] = factor[:size]
         lapack.dorgqr(factor, tau, overwrite_a=1)
     R *= np.triu(np.ones((size, size)))
-    basis, left = own[:, :-1].swapaxes(1, 2), own[:, -1] * R[:, -1:, -1]
-    return basis, R[:, :-1, :-1], R[:, :-1, -1:], left[:, :, None]
+    return own.swapaxes(1, 2), R
 
 
 def together(values: Array, chunk: Chunk) -> Array:

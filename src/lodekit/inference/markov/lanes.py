@@ -1,0 +1,91 @@
+"""Many blocks side by side: they come last in all arrays, and rows begin where a line of the cache does.
+
+Processors load 64 bytes at once, and half as fast where these lie in two lines of the cache. Rows of blocks, of which
+there are as many as it happens to be, would begin anywhere. So they are filled up with blocks that have nothing to say.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["empty", "fill_up", "multiply", "put_last", "put_side_by_side", "zeros"]
+
+Array = NDArray[np.float64]
+Number = TypeVar("Number", bound=np.generic)
+#: Numbers in a line of the cache.
+_LINE = 8
+
+
+def empty(*shape: int) -> Array:
+    """Return room for numbers, the first at the beginning of a line of the cache.
+
+    Parameters
+    ----------
+    *shape : int
+    """
+    size = prod(shape)
+    whole = np.empty(size + _LINE)
+    first = -(whole.__array_interface__["data"][0] // whole.itemsize) % _LINE
+    return whole[first : first + size].reshape(shape)
+
+
+def zeros(*shape: int) -> Array:
+    """Return zeros, the first at the beginning of a line of the cache.
+
+    Parameters
+    ----------
+    *shape : int
+    """
+    found = empty(*shape)
+    found[...] = 0.0
+    return found
+
+
+def fill_up(values: NDArray[Number], rest: int = 0) -> NDArray[Number]:
+    """Return something of each block, with so many blocks more that they fill lines of the cache.
+
+    Parameters
+    ----------
+    values : array, shape (u, ...)
+    rest : int
+        What the others have.
+
+    Examples
+    --------
+    >>> fill_up(np.ones(3)).tolist()
+    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    more = -len(values) % _LINE
+    return np.concatenate([values, np.full((more, *values.shape[1:]), rest, dtype=values.dtype)])
+
+
+def put_side_by_side(values: Array) -> Array:
+    """Return the first dimension, that of blocks, as the last one, in lines of the cache.
+
+    Parameters
+    ----------
+    values : array, shape (u, ...)
+    """
+    turned = np.moveaxis(values, 0, -1)
+    found = empty(*turned.shape)
+    found[...] = turned
+    return found
+
+
+def put_last(values: Array) -> Array:
+    """Return the first dimension, that of blocks, as the last one."""
+    return np.ascontiguousarray(np.moveaxis(values, 0, -1))
+
+
+def multiply(first: Array, second: Array) -> Array:
+    """Return products of matrices, blocks last.
+
+    Parameters
+    ----------
+    first, second : arrays, shapes (i, j, b) and (j, k, b)
+    """
+    return np.asarray(np.einsum("ijb,jkb->ikb", first, second))
