@@ -152,9 +152,8 @@ class Projected:
         self.said[blocks] = own.said
         added = own.swept.added
         self.added[blocks, : added.shape[1]] = added[:, :, None]
-        self.rest[blocks] = np.sum(own.left**2, axis=1)
-        z = own.z
-        self.lost += float(np.sum((own.left[:, : z.shape[1]] * z) ** 2))
+        self.rest[blocks] = own.rest
+        self.lost += own.lost
         self.doubt += own.swept.doubt
 
     def add_family(self, family: Family, white: White, values: Array) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lodekit.inference.markov.frames import Cuts, Frames, make_frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
-from lodekit.inference.markov.lanes import empty, fill_up, multiply, put_last, put_side_by_side, zeros
+from lodekit.inference.markov.lanes import empty, fill_up, multiply, put_first, put_last, put_side_by_side, zeros
 from lodekit.inference.markov.states import Space
 
 __all__ = ["Framed", "sweep_framed"]
@@ -40,9 +40,9 @@ class Framed:
     frames : Frames
     observed : array of int, shape (p, w, u)
         The numbers of the observables; that of the row of zeros for none.
-    past : tuple of arrays, shapes (n, s + 1 + n, c)
-        Before each change of frames, how the mean of the states that noise drives follows from the state at the start,
-        minus the rest of it, and their covariance.
+    past : dict of int to array, shape (c, n, s + 1 + n)
+        Before the changes of frames at a place, how the mean of the states that noise drives follows from the state at
+        the start, minus the rest of it, and their covariance.
     quiet : array, shape (p + 1, q, q, u)
         How the other states follow from those at the start.
     white : array, shape (p, w, s + 1 + n, u)
@@ -59,7 +59,7 @@ class Framed:
     blocks: int
     frames: Frames
     observed: Numbers
-    past: tuple[Array, ...]
+    past: dict[int, Array]
     quiet: Array
     white: Array
     scales: Array
@@ -98,7 +98,7 @@ class Framed:
     @property
     def count(self) -> int:
         """About how many numbers it has."""
-        parts = self.white, self.scales, self.quiet, self.observed, *self.past
+        parts = self.white, self.scales, self.quiet, self.observed, *self.past.values()
         return sum(part.size for part in parts)
 
     def put_side_by_side(self, scores: Array) -> Array:
@@ -109,8 +109,9 @@ class Framed:
         scores : array, shape (b, m, k)
         """
         (places, width, count), size = self.observed.shape, scores.shape[2]
-        found = zeros(places * width, size, count)
+        found = empty(places * width, size, count)
         found[..., : self.blocks] = scores[:, : len(found)].transpose(1, 2, 0)
+        found[..., self.blocks :] = 0.0
         return found.reshape(places, width, size, count)
 
     def pull(self, total: Total, in_white: Array, in_last: Array, in_quiet: Array) -> Array:
@@ -179,16 +180,17 @@ class Framed:
         cuts, motion, s = self.frames.cuts[place], self.frames.motion, self.space.size + 1
         if not len(cuts.blocks):
             return
+        # Products of many small matrices: blocks first.
         blocks, before = _all_or(cuts.blocks, way.D.shape[-1]), self.past[place]
-        Phi, own = put_last(motion.noisy.transitions[cuts.gone]), way.D[..., blocks]
+        Phi, own = motion.noisy.transitions[cuts.gone], put_first(way.D[..., blocks])
         # The covariance is symmetric, whatever was done to its two halves.
-        half = 0.5 * (own[:, s:] + own[:, s:].swapaxes(0, 1))
-        in_transition = np.einsum("ikb,jkb->ijb", own[:, :s], before[:, :s])
-        in_transition += 2.0 * multiply(half, multiply(Phi, before[:, s:]))
-        way.in_steps[0, cuts.where] = in_transition.transpose(2, 0, 1)
-        way.in_steps[1, cuts.where] = half.transpose(2, 0, 1)
-        way.D[..., blocks] = np.einsum("jib,jkb->ikb", Phi, np.concatenate([own[:, :s], multiply(half, Phi)], axis=1))
-        way.known[..., blocks] = before
+        half = 0.5 * (own[..., s:] + own[..., s:].swapaxes(-1, -2))
+        in_transition = own[..., :s] @ before[..., :s].swapaxes(-1, -2)
+        in_transition += 2.0 * half @ (Phi @ before[..., s:])
+        way.in_steps[0, cuts.where], way.in_steps[1, cuts.where] = in_transition, half
+        own[..., s:] = half @ Phi
+        way.D[..., blocks] = np.moveaxis(Phi.swapaxes(-1, -2) @ own, 0, -1)
+        way.known[..., blocks] = np.moveaxis(before, 0, -1)
         if len(way.A):
             moved, own = put_last(motion.quiet.transitions[cuts.gone]), way.A[..., blocks]
             # The first change is that from the start of the block.
@@ -284,15 +286,15 @@ def sweep_framed(
     D, A = zeros(n, s + n, count), zeros(size - n, size - n, count)
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
     white, scales = empty(places, width, s + n, count), empty(places, width, count)
-    quiet, past, largest, doubt = zeros(places + 1, *A.shape), [], np.zeros((width, count)), 0.0
+    quiet, past, largest, doubt = zeros(places + 1, *A.shape), {}, np.zeros((width, count)), 0.0
     update, diagonal = empty(*D.shape), np.einsum("iib->ib", D[:, s:])
     for i in range(places + 1):
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
             part = frames.part(group.start, group.stop)
             H = part.readings(observed[group])
-        past.append(D[..., _all_or(frames.cuts[i].blocks, count)].copy())
-        A = _change(frames, frames.cuts[i], D, A)
+        if len(frames.cuts[i].blocks):
+            past[i], A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
         if i == places:
             break
@@ -317,8 +319,8 @@ def sweep_framed(
                 # Entries of covariances err as the deviations are large, and these grow through a frame.
                 signal = np.einsum("ib,ib->b", np.abs(h), np.sqrt(variances[column.states])) ** 2
                 np.maximum(signal, largest[j], out=largest[j])
-                doubt += (group.stop - group.start) * float(np.sum(largest[j] * scale**2))
-    return Framed(space, blocks, frames, observed, tuple(past), quiet, white, scales, D, doubt)
+                doubt += (group.stop - group.start) * float(np.einsum("b,b,b->", largest[j], scale, scale))
+    return Framed(space, blocks, frames, observed, past, quiet, white, scales, D, doubt)
 
 
 def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
@@ -331,18 +333,16 @@ def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
     return found
 
 
-def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> Array:
-    """Move what is known of states to new frames, for some blocks; return A."""
-    if not len(cuts.blocks):
-        return A
-    motion, s = frames.motion, D.shape[1] - len(D)
-    blocks = _all_or(cuts.blocks, D.shape[-1])
-    Phi = put_last(motion.noisy.transitions[cuts.gone])
-    moved = multiply(Phi, D[..., blocks])
-    moved[:, s:] = np.einsum("ijb,kjb->ikb", moved[:, s:], Phi)
-    moved[:, s:] += put_last(motion.noisy.noises[cuts.gone])
-    D[..., blocks] = moved
+def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> tuple[Array, Array]:
+    """Move what is known of states to new frames, for some blocks; return what was known of these, and A."""
+    motion, s, blocks = frames.motion, D.shape[1] - len(D), _all_or(cuts.blocks, D.shape[-1])
+    # Products of many small matrices: blocks first.
+    Phi, before = motion.noisy.transitions[cuts.gone], put_first(D[..., blocks])
+    moved = Phi @ before
+    moved[..., s:] = moved[..., s:] @ Phi.swapaxes(-1, -2)
+    moved[..., s:] += motion.noisy.noises[cuts.gone]
+    D[..., blocks] = np.moveaxis(moved, 0, -1)
     if len(A):
         A = A.copy()
         A[..., blocks] = multiply(put_last(motion.quiet.transitions[cuts.gone]), A[..., blocks])
-    return A
+    return before, A

@@ -103,8 +103,7 @@ class Series:
         there = np.asarray(self.rows[:, numbers].any(axis=(0, 1)))
         own, noise = _range(there[:n]), _range(there[size:])
         parts = self.rows[..., own], self.rows[..., n:size], self.rows[..., size:][..., noise]
-        is_plain = bool(len(numbers) == 1 and often[numbers[0]] == seen.size)
-        return Column(tuple(numbers.tolist()), own, noise, np.concatenate(parts, axis=2), is_plain)
+        return Column(tuple(numbers.tolist()), own, noise, np.concatenate(parts, axis=2))
 
     def reach(self, variance: Array) -> float:
         """Return how far frames may reach from their origins.
@@ -165,15 +164,12 @@ class Column:
         Among the states that noise drives, those that are read, and those with which noise makes a covariance.
     terms : array, shape (k, o + 1, r)
         Terms for these states, for all that nothing drives, and for these covariances.
-    is_plain : bool
-        Whether all measurements are of the same observable.
     """
 
     numbers: tuple[int, ...]
     states: slice
     noise: slice
     terms: Array
-    is_plain: bool
 
 
 @dataclass(frozen=True)
@@ -287,8 +283,9 @@ class Part:
         for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
             width = column.terms.shape[2]
             start, stop = stop, stop + len(column.numbers) * width
-            if column.is_plain:
+            if len(column.numbers) == 1:
                 found.append(whole[start:stop])
+                found[-1].reshape(width, -1)[:, np.flatnonzero(seen != column.numbers[0])] = 0.0
                 continue
             found.append(zeros(width, *shape))
             for i, number in enumerate(column.numbers):
@@ -309,7 +306,8 @@ class Part:
         weights, seen = self.weights.reshape(len(self.weights), -1), observed.swapaxes(0, 1)
         for column, slopes, own, which in zip(self.columns, in_terms, in_readings, seen, strict=True):
             for number in column.numbers:
-                part = own if column.is_plain else own * (which == number)
+                # Where nothing was measured nothing depends on the row.
+                part = own if len(column.numbers) == 1 else own * (which == number)
                 slopes[:, number] += weights @ part.reshape(len(own), -1).T
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["empty", "fill_up", "multiply", "put_last", "put_side_by_side", "zeros"]
+__all__ = ["empty", "fill_up", "multiply", "put_first", "put_last", "put_side_by_side", "zeros"]
 
 Array = NDArray[np.float64]
 Number = TypeVar("Number", bound=np.generic)
@@ -74,6 +74,11 @@ def put_side_by_side(values: Array) -> Array:
     found = empty(*turned.shape)
     found[...] = turned
     return found
+
+
+def put_first(values: Array) -> Array:
+    """Return the last dimension, that of blocks, as the first one."""
+    return np.ascontiguousarray(np.moveaxis(values, -1, 0))
 
 
 def put_last(values: Array) -> Array:

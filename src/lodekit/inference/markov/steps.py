@@ -70,7 +70,7 @@ class NoisySteps:
             Phi = E + np.eye(size)
             if self._is_driven:
                 moved = Phi @ np.concatenate([E, Q], axis=2)
-                noise[active] = Q + moved[:, :, size:] @ Phi.swapaxes(-1, -2)
+                noise[active] = Q + moved[:, :, size:] @ _turn(Phi)
                 grown[active] = E + moved[:, :, :size]
             else:
                 grown[active] = E + Phi @ E
@@ -101,12 +101,12 @@ class NoisySteps:
         if not size:
             return np.zeros((0, 0)), np.zeros((0, 0))
         for active, E, Q in reversed(self._past):
-            G, across = in_grown[active], E.swapaxes(-1, -2)
+            G, across = in_grown[active], _turn(E)
             in_grown[active] = 2.0 * G + G @ across + across @ G
             if self._is_driven:
                 Phi, N = E + np.eye(size), in_noise[active]
                 in_grown[active] += 2.0 * N @ Phi @ Q
-                in_noise[active] = N + Phi.swapaxes(-1, -2) @ N @ Phi
+                in_noise[active] = N + _turn(Phi) @ N @ Phi
         back = np.ascontiguousarray(self._F.T)
         # Those in each power, and in each derivative of the noise, with what comes through all later ones.
         slopes = (self._weights @ in_grown.reshape(len(in_grown), size * size)).reshape(-1, size, size)
@@ -125,6 +125,11 @@ class NoisySteps:
             slopes = np.zeros((1, size, size))
         # F and B were divided by the norm of F, and lengths multiplied by it: whatever it is, nothing depends on it.
         return in_F / self._norm, slopes[0] / self._norm
+
+
+def _turn(matrices: Array) -> Array:
+    """Return matrices transposed: products of many small ones are faster where these are not views."""
+    return np.ascontiguousarray(matrices.swapaxes(-1, -2))
 
 
 def _count(longest: float, size: int) -> int:

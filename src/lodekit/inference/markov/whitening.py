@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: So many rows are turned around at the same time: what is read and what is written both stay in the cache.
 _NEAR = 128
+#: Of so many places one tells how large measurements are.
+_SOME = 4
+#: States that are told by less than this share of what is said of them together with others are not told.
+_UNTOLD = 1e-13
 
 
 @dataclass(frozen=True)
@@ -133,63 +138,17 @@ class Alone:
     Parameters
     ----------
     swept : Framed
-    Q, R : arrays, shapes (u, m, s + 1) and (u, s + 1, s + 1)
-        Orthonormal columns and upper triangles of which designs, and the measurements behind them, are the products;
-        rows of zeros are added where columns are more.
+    R : array, shape (u, s + 1, s + 1)
+        Upper triangles: designs, and the measurements behind them, are Q times these.
+    reflections : array, shape (u, s + 1, m)
+        What Q is made of, with R.
+    factors : array, shape (u, s + 1)
     """
 
     swept: Framed
-    Q: Array
     R: Array
-
-    @property
-    def basis(self) -> Array:
-        """As in `White`, shape (u, m, s)."""
-        return self.Q[:, :, :-1]
-
-    @property
-    def told(self) -> Array:
-        """As in `White`, shape (u, s, s)."""
-        return self.R[:, :-1, :-1]
-
-    @property
-    def said(self) -> Array:
-        """Whitened measurements in the basis, shape (u, s, 1)."""
-        return self.R[:, :-1, -1:]
-
-    @property
-    def left(self) -> Array:
-        """What is left of them, shape (u, m, 1)."""
-        return self.Q[:, :, -1:] * self.R[:, -1:, -1:]
-
-    @property
-    def z(self) -> Array:
-        """The whitened measurements, shape (u, m, 1)."""
-        own = self.swept.design[:, :, -1]
-        return own.reshape(-1, own.shape[-1]).T[:, :, None]
-
-    @property
-    def count(self) -> int:
-        """About how many numbers it has."""
-        return self.Q.size + self.swept.count
-
-    def scores(self, x: Array, told: Array, design: Array) -> Array:
-        """Return derivatives in designs and in the measurements behind them, shape (u, m, s + 1).
-
-        Parameters
-        ----------
-        x : array, shape (u, s, 1)
-            Means of the states at the start.
-        told : array, shape (u, s, 1)
-            Derivatives of the log evidence in the means of what measurements say of that state.
-        design : array, shape (u, s, s)
-            Derivatives in designs that go through covariances, in the basis.
-        """
-        # All of them are e x', e, and what goes through covariances, where e is what is left and the basis times told.
-        e = np.concatenate([told, self.R[:, -1:, -1:]], axis=1)
-        parts = np.concatenate([e * x.swapaxes(-1, -2), -e], axis=2)
-        parts[:, :-1, :-1] += design
-        return np.asarray(self.Q @ parts)
+    reflections: Array
+    factors: Array
 
     @classmethod
     def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array) -> Alone:
@@ -210,11 +169,72 @@ class Alone:
         own = np.append(variance, 1.0)[layout.numbers[blocks]]
         own_values = values[blocks].reshape(observed.shape)
         swept = sweep_framed(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
-        return cls(swept, *_split(swept.design))
+        reflections, factors = _reflect(swept.design)
+        R = np.triu(reflections[:, :, : space.size + 1].swapaxes(1, 2))
+        return cls(swept, R, reflections, factors)
+
+    @cached_property
+    def Q(self) -> Array:
+        """Orthonormal columns, with rows of zeros where columns are more, shape (u, m, s + 1)."""
+        for own, factors in zip(self.reflections, self.factors, strict=True):
+            # In place: nobody needs the reflections any more.
+            lapack.dorgqr(own.T, factors, overwrite_a=1)
+        return self.reflections.swapaxes(1, 2)
+
+    @property
+    def basis(self) -> Array:
+        """As in `White`, shape (u, m, s)."""
+        return self.Q[:, :, :-1]
+
+    @property
+    def told(self) -> Array:
+        """As in `White`, shape (u, s, s)."""
+        return self.R[:, :-1, :-1]
+
+    @property
+    def said(self) -> Array:
+        """Whitened measurements in the basis, shape (u, s, 1)."""
+        return self.R[:, :-1, -1:]
+
+    @property
+    def rest(self) -> Array:
+        """What is left of them, squared and summed up, shape (u, 1)."""
+        return self.R[:, -1, -1:] ** 2
+
+    @property
+    def lost(self) -> float:
+        """What relative errors of measurements do to the log evidence, squared; about, as some of them tell."""
+        own = self.swept.design[::_SOME]
+        design, z = own[:, :, :-1], own[:, :, -1]
+        left = z - np.einsum("pwsu,su->pwu", design, _solve_upper(self.told, self.said[:, :, 0]).T)
+        return _SOME * float(np.sum((left * z) ** 2))
+
+    @property
+    def count(self) -> int:
+        """About how many numbers it has."""
+        return self.reflections.size + self.swept.count
+
+    def scores(self, x: Array, told: Array, design: Array) -> Array:
+        """Return derivatives in designs and in the measurements behind them, shape (u, m, s + 1).
+
+        Parameters
+        ----------
+        x : array, shape (u, s, 1)
+            Means of the states at the start.
+        told : array, shape (u, s, 1)
+            Derivatives of the log evidence in the means of what measurements say of that state.
+        design : array, shape (u, s, s)
+            Derivatives in designs that go through covariances, in the basis.
+        """
+        # All of them are e x', e, and what goes through covariances, where e is what is left and the basis times told.
+        e = np.concatenate([told, self.R[:, -1:, -1:]], axis=1)
+        parts = np.concatenate([e * x.swapaxes(-1, -2), -e], axis=2)
+        parts[:, :-1, :-1] += design
+        return np.asarray(self.Q @ parts)
 
 
-def _split(white: Array) -> tuple[Array, Array]:
-    """Return Q and R of designs and measurements, as `Alone` has them.
+def _reflect(white: Array) -> tuple[Array, Array]:
+    """Return reflections that make triangles of designs and measurements, and their factors, as `Alone` has them.
 
     Parameters
     ----------
@@ -225,18 +245,29 @@ def _split(white: Array) -> tuple[Array, Array]:
     length = _length(rows, size - 1)
     # Columns that are a power of two apart would push each other out of the cache.
     own = np.zeros((count, size * length + 9))[:, : size * length].reshape(count, size, length)
-    flat = white.reshape(rows, size, count)
+    flat, factors = white.reshape(rows, size, count), np.zeros((count, size))
     for start in range(0, rows, _NEAR):
         part = slice(start, min(start + _NEAR, rows))
         own[:, :, part] = flat[part].transpose(2, 1, 0)
-    R = np.zeros((count, size, size))
-    for found, inner in zip(own, R, strict=True):
-        # In place: what is left of values, when the design is taken out of them, is the last column of Q.
-        factor, tau, _, _ = lapack.dgeqrf(found.T, overwrite_a=1)
-        inner[:] = factor[:size]
-        lapack.dorgqr(factor, tau, overwrite_a=1)
-    R *= np.triu(np.ones((size, size)))
-    return own.swapaxes(1, 2), R
+    for number, found in enumerate(own):
+        factors[number] = lapack.dgeqrf(found.T, overwrite_a=1)[1]
+    return own, factors
+
+
+def _solve_upper(R: Array, c: Array) -> Array:
+    """Return x with R x = c, shape (u, s), for upper triangles; zero for what is not told.
+
+    Parameters
+    ----------
+    R, c : arrays, shapes (u, s, s) and (u, s)
+    """
+    found = np.zeros_like(c)
+    for i in range(c.shape[1] - 1, -1, -1):
+        pivot = R[:, i, i]
+        left = c[:, i] - np.einsum("us,us->u", R[:, i, i + 1 :], found[:, i + 1 :])
+        is_told = np.abs(pivot) > _UNTOLD * np.abs(R[:, :, i]).max(axis=1, initial=0.0)
+        np.divide(left, pivot, out=found[:, i], where=is_told)
+    return found
 
 
 def together(values: Array, chunk: Chunk) -> Array:
