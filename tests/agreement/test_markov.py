@@ -21,6 +21,7 @@ from lodekit.inference.markov import layout, sums
 from lodekit.inference.markov import posterior as looks
 from lodekit.inference.markov.engine import MarkovEngine
 from lodekit.inference.markov.frames import make_frames
+from lodekit.inference.markov.lanes import Places
 from lodekit.inference.markov.layout import MarkovData
 from lodekit.inference.markov.states import make_space
 from lodekit.prior.equations import equation_terms
@@ -172,10 +173,10 @@ def test_many_rows_within_a_lengthscale(few: int, monkeypatch: pytest.MonkeyPatc
     hyper = hyper_of(prior, (0.7,))
     dense, markov = both(prior, measurements, 45)
     own, space = markov.data.layout(), make_space(prior, hyper, prior.observables.evaluate(hyper.theta))
-    seen = np.where(own.observed >= 0, own.observed, prior.observables.count).transpose(1, 2, 0)
-    frames = make_frames(space, own.lengths, own.steps, seen, np.full(prior.observables.count, 0.01))
+    places = Places.of(own.lengths[own.steps], own.observed, own.numbers)
+    frames = make_frames(space, places, np.full(prior.observables.count, 0.01))
     # All blocks change to their first frame and from their last one, and few places lie in between.
-    changes = sum(len(cuts.blocks) for cuts in frames.cuts) - 2 * own.blocks
+    changes = sum(len(cuts.blocks) for cuts in frames.cuts) - 2 * frames.since.shape[1]
     assert 0 < changes < 0.5 * frames.since.size
     compare(dense, markov, hyper)
 

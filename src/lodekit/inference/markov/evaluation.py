@@ -308,7 +308,7 @@ def _pull_alone(solved: Solved, number: int, y: Array, information: Array, total
     own = solved.filter
     chunk = own.layout.families[number].chunks[0].alone
     small, n = _Small.of(solved, chunk, information), own.space.noisy
-    blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, chunk, own.variance, y)
+    blocks = own.alone.pop(number, None) or Alone.of(own.space, own.layout, number, own.variance, y)
     in_transition = small.r @ small.x.swapaxes(-1, -2) - small.across
     in_noise = 0.5 * (small.r @ small.r.swapaxes(-1, -2) - small.after)[:, :n, :n]
     in_last = np.concatenate([in_transition[:, :n], -small.r[:, :n], in_noise], axis=2)

@@ -232,7 +232,7 @@ def make_filter(
         try:
             if family.is_alone:
                 chunk = family.chunks[0]
-                own = Alone.of(space, layout, chunk, variance, values)
+                own = Alone.of(space, layout, number, variance, values)
                 parts.put_alone(chunk, own)
                 projected.add_alone(chunk, own)
                 if (room := room - own.count) >= 0:

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from lodekit.inference.markov.frames import Cuts, Frames, make_frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
-from lodekit.inference.markov.lanes import empty, fill_up, multiply, put_first, put_last, put_side_by_side, zeros
+from lodekit.inference.markov.lanes import (
+    Places,
+    empty,
+    fill_up,
+    multiply,
+    put_first,
+    put_last,
+    put_side_by_side,
+    zeros,
+)
 from lodekit.inference.markov.states import Space
 
 __all__ = ["Framed", "sweep_framed"]
@@ -35,11 +44,11 @@ class Framed:
     Parameters
     ----------
     space : Space
-    blocks : int
-        How many of the u blocks have something to say.
+    places : Places
+        With u blocks.
     frames : Frames
-    observed : array of int, shape (p, w, u)
-        The numbers of the observables; that of the row of zeros for none.
+    readings : list of lists of arrays, shapes (r, g, u)
+        What each column reads in its frames, for some consecutive places each. The way back takes them away.
     past : dict of int to array, shape (c, n, s + 1 + n)
         Before the changes of frames at a place, how the mean of the states that noise drives follows from the state at
         the start, minus the rest of it, and their covariance.
@@ -56,15 +65,20 @@ class Framed:
     """
 
     space: Space
-    blocks: int
+    places: Places
     frames: Frames
-    observed: Numbers
+    readings: list[list[Array]]
     past: dict[int, Array]
     quiet: Array
     white: Array
     scales: Array
     last: Array
     doubt: float
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks have something to say."""
+        return self.places.blocks
 
     @property
     def design(self) -> Array:
@@ -98,7 +112,8 @@ class Framed:
     @property
     def count(self) -> int:
         """About how many numbers it has."""
-        parts = self.white, self.scales, self.quiet, self.observed, *self.past.values()
+        readings = (part for parts in self.readings for part in parts)
+        parts = self.white, self.scales, self.quiet, *self.past.values(), *readings
         return sum(part.size for part in parts)
 
     def put_side_by_side(self, scores: Array) -> Array:
@@ -108,7 +123,7 @@ class Framed:
         ----------
         scores : array, shape (b, m, k)
         """
-        (places, width, count), size = self.observed.shape, scores.shape[2]
+        (places, width, count), size = self.places.observed.shape, scores.shape[2]
         found = empty(places * width, size, count)
         found[..., : self.blocks] = scores[:, : len(found)].transpose(1, 2, 0)
         found[..., self.blocks :] = 0.0
@@ -127,16 +142,16 @@ class Framed:
             Derivatives in `white` without what is added to the mean, and, blocks first, in `last` and in `quiet` at
             the end.
         """
-        places, width, count = self.observed.shape
+        places, width, count = self.places.observed.shape
         in_terms = [np.zeros_like(column.terms) for column in self.frames.columns]
         found = zeros(2, places, width, count)
         way = _Way.of(self, in_last, in_quiet)
         self._pull_change(places, way)
         for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
             stop = min(start + _GROUP, places)
-            part, observed = self.frames.part(start, stop), self.observed[start:stop]
+            part, observed = self.frames.part(start, stop), self.places.observed[start:stop]
             # Numbers that were used make room for derivatives in them.
-            rows = part.readings(observed)
+            rows = self.readings.pop()
             for i in range(stop - 1, start - 1, -1):
                 for j in range(width - 1, -1, -1):
                     self._pull_measured((i, j), rows[j][:, i - start], in_white[i, j], way, found[:, i, j])
@@ -258,41 +273,34 @@ def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
     return slice(None) if len(blocks) == count else blocks
 
 
-def sweep_framed(
-    space: Space, lengths: Array, steps: Numbers, observed: Numbers, values: Array, variance: Array
-) -> Framed:
+def sweep_framed(space: Space, own: Places, values: Array, variance: Array) -> Framed:
     """Return blocks of a chunk.
 
     Parameters
     ----------
     space : Space
-    lengths : array
-        All different lengths of steps.
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps, that to the following block included.
-    observed : array of int, shape (u, p, w)
-        The numbers of the observables; -1 for none.
-    values, variance : arrays, shape (u, p, w)
-        Of the measurements, and of their noise; zero and one for none.
+    own : Places
+    values : array, shape (b, p, w)
+        Of the measurements; zero for none.
+    variance : array, shape (m,)
+        Of the noise of all measurements there are.
     """
-    blocks, places, width = observed.shape
+    places, width, count = own.observed.shape
     n, size = space.noisy, space.size
-    s, none = size + 1, len(space.readings)
-    quietest = _quiet(observed, variance, none)
-    observed = np.ascontiguousarray(fill_up(np.where(observed >= 0, observed, none), none).transpose(1, 2, 0))
-    frames = make_frames(space, lengths, fill_up(steps), observed, quietest)
-    y, R = put_side_by_side(fill_up(values)), put_side_by_side(fill_up(variance, 1))
-    count = y.shape[-1]
+    s, y, R = size + 1, put_side_by_side(fill_up(values)), np.append(variance, 1.0)[own.numbers]
+    frames = make_frames(space, own, _quiet(own.observed, R, len(space.readings)))
     D, A = zeros(n, s + n, count), zeros(size - n, size - n, count)
     D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
     white, scales = empty(places, width, s + n, count), empty(places, width, count)
     quiet, past, largest, doubt = zeros(places + 1, *A.shape), {}, np.zeros((width, count)), 0.0
+    readings: list[list[Array]] = []
     update, diagonal = empty(*D.shape), np.einsum("iib->ib", D[:, s:])
     for i in range(places + 1):
         if i % _GROUP == 0 and i < places:
             group = slice(i, min(i + _GROUP, places))
             part = frames.part(group.start, group.stop)
-            H = part.readings(observed[group])
+            H = part.readings(own.observed[group])
+            readings.append(H)
         if len(frames.cuts[i].blocks):
             past[i], A = _change(frames, frames.cuts[i], D, A)
         quiet[i] = A
@@ -320,7 +328,7 @@ def sweep_framed(
                 signal = np.einsum("ib,ib->b", np.abs(h), np.sqrt(variances[column.states])) ** 2
                 np.maximum(signal, largest[j], out=largest[j])
                 doubt += (group.stop - group.start) * float(np.einsum("b,b,b->", largest[j], scale, scale))
-    return Framed(space, blocks, frames, observed, past, quiet, white, scales, D, doubt)
+    return Framed(space, own, frames, readings, past, quiet, white, scales, D, doubt)
 
 
 def _quiet(observed: Numbers, variance: Array, count: int) -> Array:

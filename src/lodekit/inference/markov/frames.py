@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import matrix_balance
 
 from lodekit.inference.markov.inside import Motion
-from lodekit.inference.markov.lanes import empty, zeros
+from lodekit.inference.markov.lanes import Places, empty, zeros
 from lodekit.inference.markov.states import Space
 
 __all__ = ["Column", "Cuts", "Frames", "Part", "Series", "make_frames"]
@@ -95,11 +95,9 @@ class Series:
             np.multiply(found[k - 1], x, out=found[k])
         return found
 
-    def column(self, seen: Numbers) -> Column:
-        """Return what all measurements of a column have in common."""
-        count, n, size = self.rows.shape[1], self._noisy, len(self._F)
-        often = np.bincount(seen.ravel(), minlength=count)
-        numbers = np.flatnonzero(often[: count - 1])
+    def column(self, numbers: Numbers) -> Column:
+        """Return what all measurements of a column have in common, from the numbers of their observables."""
+        n, size = self._noisy, len(self._F)
         there = np.asarray(self.rows[:, numbers].any(axis=(0, 1)))
         own, noise = _range(there[:n]), _range(there[size:])
         parts = self.rows[..., own], self.rows[..., n:size], self.rows[..., size:][..., noise]
@@ -275,7 +273,7 @@ class Part:
         Parameters
         ----------
         observed : array of int, shape (p, w, u)
-            The numbers of the observables; that of the row of zeros for none.
+            The numbers of the observables; -1 for none.
         """
         shape, stop, found = self.weights.shape[1:], 0, []
         whole = empty(len(self.terms), *shape)
@@ -311,22 +309,17 @@ class Part:
                 slopes[:, number] += weights @ part.reshape(len(own), -1).T
 
 
-def make_frames(space: Space, lengths: Array, steps: Numbers, observed: Numbers, variance: Array) -> Frames:
+def make_frames(space: Space, own: Places, variance: Array) -> Frames:
     """Return the frames of the blocks of a chunk.
 
     Parameters
     ----------
     space : Space
-    lengths : array
-        All different lengths of steps.
-    steps : array of int, shape (u, p + 1)
-        The numbers of the steps, that to the following block included.
-    observed : array of int, shape (p, w, u)
-        The numbers of the observables; that of the row of zeros for none.
+    own : Places
     variance : array, shape (o,)
         Of the noise of the measurements of each observable; infinite where there are none.
     """
-    times = np.cumsum(lengths[steps.T], axis=0)
+    times = own.times
     places, count = len(times) - 1, times.shape[1]
     norm = _norm_of(space)
     cut = _cut(times[:-1], 2.0 * Series(space, _LONGEST / norm, norm).reach(variance))
@@ -346,7 +339,7 @@ def make_frames(space: Space, lengths: Array, steps: Numbers, observed: Numbers,
     edges = np.searchsorted(where, np.arange(places + 2)).tolist()
     cuts = tuple(Cuts(blocks[a:b], which[a:b], a) for a, b in pairwise(edges))
     series = Series(space, float(np.abs(since).max(initial=0.0)), norm)
-    columns = tuple(series.column(seen) for seen in observed.swapaxes(0, 1))
+    columns = tuple(series.column(seen) for seen in own.seen)
     return Frames(series, Motion(space, whole), cuts, since, columns)
 
 

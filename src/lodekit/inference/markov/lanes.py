@@ -2,22 +2,66 @@
 
 Processors load 64 bytes at once, and half as fast where these lie in two lines of the cache. Rows of blocks, of which
 there are as many as it happens to be, would begin anywhere. So they are filled up with blocks that have nothing to say.
+What does not depend on hyperparameters is made once: `Places`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["empty", "fill_up", "multiply", "put_first", "put_last", "put_side_by_side", "zeros"]
+__all__ = ["Places", "empty", "fill_up", "multiply", "put_first", "put_last", "put_side_by_side", "zeros"]
 
 Array = NDArray[np.float64]
 Number = TypeVar("Number", bound=np.generic)
+Numbers = NDArray[np.intp]
 #: Numbers in a line of the cache.
 _LINE = 8
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of some blocks that share nothing, side by side, with what was measured there.
+
+    Parameters
+    ----------
+    blocks : int
+        How many of the u blocks have something to say.
+    times : array, shape (p + 1, u)
+        Since the start of the block, that of the following block included.
+    observed, numbers : arrays of int, shape (p, w, u)
+        The numbers of the observables, and those of the measurements; -1 for none.
+    """
+
+    blocks: int
+    times: Array
+    observed: Numbers
+    numbers: Numbers
+
+    @classmethod
+    def of(cls, steps: Array, observed: Numbers, numbers: Numbers) -> Places:
+        """Return some blocks, filled up.
+
+        Parameters
+        ----------
+        steps : array, shape (u, p + 1)
+            The lengths of the steps to each place, and to the following block.
+        observed, numbers : arrays of int, shape (u, p, w)
+        """
+        times = np.cumsum(put_last(fill_up(steps)), axis=0)
+        both = (np.ascontiguousarray(fill_up(part, -1).transpose(1, 2, 0)) for part in (observed, numbers))
+        return cls(len(steps), times, *both)
+
+    @cached_property
+    def seen(self) -> tuple[Numbers, ...]:
+        """The numbers of all observables of the first measurement at each place, of the second, and so on."""
+        every = (np.unique(self.observed[:, j]) for j in range(self.observed.shape[1]))
+        return tuple(own[own >= 0] for own in every)
 
 
 def empty(*shape: int) -> Array:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lodekit.errors import LodekitError
 from lodekit.inference.markov.families import Chunk, Family, chunk_up, put_in_families
 from lodekit.inference.markov.inside import Motion
+from lodekit.inference.markov.lanes import Places
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.stretches import Plan
 from lodekit.inference.markov.sums import Sums
@@ -33,7 +34,7 @@ _USUAL, _ASKED = 128, 48
 _LEAST, _ROOT = 12, 0.6
 #: Where blocks share nothing their length is nothing to the cost of each: longer ones, up to so many times, as long as
 #: there are so many.
-_LONGER, _MANY = 4, 500
+_LONGER, _MANY = 6, 380
 #: So few blocks that share nothing are worked on as those that share matrices: a filter inside them would cost as much
 #: as for hundreds.
 _FEW = 8
@@ -76,6 +77,7 @@ class Layout:
     chunks: tuple[Chunk, ...]
     keeps: Array | None = None
     _plans: dict[int, Plan] = field(default_factory=dict, compare=False, repr=False)
+    _places: dict[int, Places] = field(default_factory=dict, compare=False, repr=False)
 
     def motion(self, space: Space, numbers: Numbers | None = None) -> Motion:
         """Return a system over some of the steps.
@@ -104,6 +106,13 @@ class Layout:
         if number not in self._plans:
             self._plans[number] = self.plan(self.families[number].first)
         return self._plans[number]
+
+    def side_by_side(self, number: int) -> Places:
+        """Return the blocks of a family that share nothing, side by side."""
+        if number not in self._places:
+            own = self.families[number].chunks[0].blocks.ravel()
+            self._places[number] = Places.of(self.lengths[self.steps[own]], self.observed[own], self.numbers[own])
+        return self._places[number]
 
     @property
     def blocks(self) -> int:

@@ -151,24 +151,22 @@ class Alone:
     factors: Array
 
     @classmethod
-    def of(cls, space: Space, layout: Layout, chunk: Chunk, variance: Array, values: Array) -> Alone:
-        """Return the blocks of a chunk.
+    def of(cls, space: Space, layout: Layout, number: int, variance: Array, values: Array) -> Alone:
+        """Return the blocks of a family.
 
         Parameters
         ----------
         space : Space
         layout : Layout
-        chunk : Chunk
+        number : int
+            Of the family.
         variance : array, shape (n,)
             Of the noise of each measurement.
         values : array, shape (b, m, 1)
             Of all measurements, in blocks.
         """
-        blocks = chunk.blocks.ravel()
-        observed = layout.observed[blocks]
-        own = np.append(variance, 1.0)[layout.numbers[blocks]]
-        own_values = values[blocks].reshape(observed.shape)
-        swept = sweep_framed(space, layout.lengths, layout.steps[blocks], observed, own_values, own)
+        own = values[layout.families[number].chunks[0].blocks.ravel()]
+        swept = sweep_framed(space, layout.side_by_side(number), own.reshape(len(own), layout.places, -1), variance)
         reflections, factors = _reflect(swept.design)
         R = np.triu(reflections[:, :, : space.size + 1].swapaxes(1, 2))
         return cls(swept, R, reflections, factors)
