@@ -10,8 +10,12 @@ import lodekit as lk
 from lodekit.data.measurements import Measurements
 from lodekit.data.observations import Series
 from lodekit.inference.markov import layout as blocks
+from lodekit.inference.markov.lanes import empty, fill_up
 from lodekit.inference.markov.layout import MarkovData, cut, shorter_length
+from lodekit.inference.markov.states import make_space
 from lodekit.inference.markov.steps import NoisySteps
+from lodekit.inference.markov.whitening import Alone
+from lodekit.prior.hyperparameters import Hyperparameters
 from tests.inference.fitted import prior_of
 
 #: A fast and a slow state that are coupled, an integrator driven by both, complex roots.
@@ -82,8 +86,9 @@ def test_blocks_that_are_alike_have_one_pattern() -> None:
 
 
 def test_shorter_blocks_are_shorter_where_usual_ones_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where blocks share nothing they are four times as long; a fourth of that is no name for them."""
+    """Where blocks share nothing they are some times as long; a fourth of that is no name for them."""
     monkeypatch.setattr(blocks, "_MANY", 2)
+    monkeypatch.setattr(blocks, "_LONGER", 4)
     times = np.sort(np.random.default_rng(0).uniform(0.0, 1.0, 400))
     series = [Series(name, times, np.sin(times), np.full(400, 0.1)) for name in "xu"]
     data = MarkovData.of(prior_of(lk.System("x' + x = u"), Measurements(series), latent="matern-5/2"), series)
@@ -92,3 +97,38 @@ def test_shorter_blocks_are_shorter_where_usual_ones_are_long(monkeypatch: pytes
         places.append(own.places)
         own = data.layout(shorter_length(own, data.size, 1.0, 1.0))
     assert places == [48, 12, 3, 1]
+
+
+def test_blocks_side_by_side_begin_with_lines_of_the_cache() -> None:
+    """Whatever else is in memory: 64 bytes, and so does each row, as there are so many blocks."""
+    found = [empty(3, len(fill_up(np.zeros(count)))) for count in (1, 8, 13, 781)]
+    assert [part.shape[1] for part in found] == [8, 8, 16, 784]
+    addresses = [row.__array_interface__["data"][0] for part in found for row in part]
+    assert not any(address % 64 for address in addresses)
+
+
+@pytest.mark.parametrize("exact_at", [None, 16, 17])
+def test_what_rounding_does_to_values_is_known_without_a_basis(exact_at: int | None) -> None:
+    """The log evidence alone has none. An exact value is huge in units of its noise, what is left of it is not.
+
+    Tolerance: some places stand for all, and four times an exact value for itself.
+    """
+    times = np.sort(np.random.default_rng(0).uniform(0.0, 3.0, 1600))
+    values = np.sin(times) + 0.1 * np.random.default_rng(1).standard_normal(1600)
+    noise = np.full(1600, 0.1)
+    if exact_at is not None:
+        noise[exact_at] = 1e-7
+    series = [Series("x", times, values, noise)]
+    prior = prior_of(lk.System("x' = u"), Measurements(series), latent="matern-3/2")
+    hyper = Hyperparameters(
+        np.zeros(0), np.full(1, 0.3), np.ones(1), np.ones(len(prior.groups)), np.zeros(prior.noise.count)
+    )
+    data = MarkovData.of(prior, series)
+    space, layout = make_space(prior, hyper, prior.observables.evaluate(hyper.theta)), data.layout(20)
+    y = layout.spread(data.values, 0.0)[:, :, None]
+    alone = Alone.of(space, layout, 0, data.noise.variance(hyper.noise), y)
+    estimate, rest = alone.lost, alone.rest[:, 0]
+    z = alone.swept.design[:, :, -1].reshape(-1, len(rest)).T
+    left = (alone.Q[:, :, -1] * alone.R[:, -1:, -1])[:, : z.shape[1]]
+    np.testing.assert_allclose(np.sum(left**2, axis=1), rest, rtol=1e-12)
+    assert 0.3 < estimate / np.sum((left * z) ** 2) < 4.5
