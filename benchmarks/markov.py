@@ -45,8 +45,8 @@ COUPLED = lk.System("x' = -a*x + u; y' = -b*y + x + v", parameters=["a", "b"])
 ALONE = lk.System("x' = v")
 #: How many rows there are, and from how many on growth is looked at.
 ROWS, FITTED = (10_000, 30_000, 100_000, 300_000, 1_000_000), (30_000, 100_000)
-#: How often few rows are timed, and what few are.
-OFTEN, FEW = 9, 100_000
+#: How often all are timed.
+OFTEN = 7
 #: Rows of a large file that are written at the same time.
 PIECE = 200_000
 
@@ -71,7 +71,7 @@ def make(
     return engine, Hyperparameters(theta, lengths, np.ones(count), np.ones(len(prior.groups)), levels)
 
 
-def best_of(actions: dict[str, Callable[[], object]], often: int) -> dict[str, float]:
+def best_of(actions: dict[str, Callable[[], object]], often: int = OFTEN) -> dict[str, float]:
     """Return the least processor times of some runs in turns, after one to warm up: all meet the same machine."""
     found: dict[str, float] = {}
     for run in range(often + 1):
@@ -128,23 +128,25 @@ def growth(most: int) -> list[dict[str, Any]]:
         "irregular": {"regular": False},
         "10 % missing": {"missing": 0.1},
     }
-    for rows in (rows for rows in ROWS if rows <= most):
-        engines = {kind: make(COUPLED, rows, "matern-5/2", **options) for kind, options in kinds.items()}
-        often = OFTEN if rows <= FEW else 3
-        values = best_of({kind: partial(engine.value, hyper) for kind, (engine, hyper) in engines.items()}, often)
-        gradients = best_of({kind: partial(engine.evaluate, hyper) for kind, (engine, hyper) in engines.items()}, often)
-        for kind, (engine, hyper) in engines.items():
-            value, gradient = values[kind], gradients[kind]
-            turns = best(partial(innovations, engine, hyper))
-            bytes_each = peak(partial(engine.evaluate, hyper)) / rows
-            found.append({"kind": kind, "rows": rows, "value": value, "gradient": gradient, "bytes a row": bytes_each})
-            found[-1]["innovations"] = turns
-            print(
-                f"{kind:>13} {rows:>9} rows: evidence {value:.3f} s, with gradient {gradient:.3f} s "
-                f"({gradient / value:.1f} times), innovations {turns:.3f} s ({turns / value:.1f} times), "
-                f"{bytes_each:.0f} bytes a row",
-                flush=True,
-            )
+    engines = {
+        f"{kind:>13} {rows:>9} rows": (kind, rows, *make(COUPLED, rows, "matern-5/2", **options))
+        for rows in ROWS
+        for kind, options in kinds.items()
+        if rows <= most
+    }
+    values = best_of({name: partial(engine.value, hyper) for name, (_, _, engine, hyper) in engines.items()})
+    gradients = best_of({name: partial(engine.evaluate, hyper) for name, (_, _, engine, hyper) in engines.items()})
+    for name, (kind, rows, engine, hyper) in engines.items():
+        value, gradient, turns = values[name], gradients[name], best(partial(innovations, engine, hyper))
+        bytes_each = peak(partial(engine.evaluate, hyper)) / rows
+        found.append({"kind": kind, "rows": rows, "value": value, "gradient": gradient, "bytes a row": bytes_each})
+        found[-1]["innovations"] = turns
+        print(
+            f"{name}: evidence {value:.4f} s, with gradient {gradient:.4f} s "
+            f"({gradient / value:.1f} times), innovations {turns:.3f} s ({turns / value:.1f} times), "
+            f"{bytes_each:.0f} bytes a row",
+            flush=True,
+        )
     for kind in kinds:
         for name in ("value", "gradient"):
             for first in FITTED:
