@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -128,7 +128,10 @@ def fit(
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    file = _change_system(_read_system(system, data, param, positive), values, start, basis)
+    inputs = read_pairs(given or [], "--input", _INPUT)
+    disturbances = read_pairs(disturbance or [], "--disturbance", _DISTURBANCE)
+    read = _read_system(system, data, param, positive, [*inputs, *disturbances])
+    file = _change_system(read, values, start, basis)
     check_folder(folder := _folder(data[0]) if out is None else out)
     product = fit_file(
         file,
@@ -143,7 +146,9 @@ def fit(
         latent=latent,
         prior=prior,
         mode_deviation=_read_deviation(deviation),
-        **_read_drivers(file, given, disturbance),
+        # What options say goes before what a system file does.
+        inputs={**file.inputs, **inputs} or None,
+        disturbances={**file.disturbances, **disturbances} or None,
         engine=engine,
         restarts=restarts,
         random_state=seed,
@@ -152,16 +157,10 @@ def fit(
     _finish(product, paths, as_json=as_json, quiet=quiet)
 
 
-def _read_drivers(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:
-    """Return known inputs and disturbances: what options say goes before what a system file does."""
-    return {
-        "inputs": {**file.inputs, **read_pairs(given or [], "--input", _INPUT)} or None,
-        "disturbances": {**file.disturbances, **read_pairs(disturbance or [], "--disturbance", _DISTURBANCE)} or None,
-    }
-
-
-def _read_system(source: str, data: list[str], param: list[str] | None, positive: list[str] | None) -> SystemFile:
-    """Return a system file, or what one with these equations alone would hold."""
+def _read_system(
+    source: str, data: list[str], param: list[str] | None, positive: list[str] | None, driving: Sequence[str]
+) -> SystemFile:
+    """Return a system file, or what one with these equations alone would hold; what drives them is no parameter."""
     if Path(source).suffix.lower() in _DATA and (data[0].lower().endswith(".toml") or "=" in data[0]):
         raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
     if is_file(source):
@@ -176,7 +175,8 @@ def _read_system(source: str, data: list[str], param: list[str] | None, positive
     except EquationError as problem:
         if not problem.undeclared:
             raise
-        raise EquationError(str(problem), undeclared=_find_constants(source, data[0])) from None
+        constants = [name for name in _find_constants(source, data[0]) if name not in driving]
+        raise EquationError(str(problem), undeclared=constants) from None
 
 
 def _find_constants(equations: str, data: str) -> list[str]:
