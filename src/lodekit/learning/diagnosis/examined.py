@@ -19,7 +19,8 @@ from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.inference.turns import Turns
-from lodekit.learning.diagnosis.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
+from lodekit.learning.diagnosis.remainder import Innovations, Remainder, find_remainder
+from lodekit.learning.diagnosis.residuals import Check, check_residuals
 from lodekit.learning.diagnosis.resolution import is_unresolved
 from lodekit.learning.diagnosis.whiteness import LEVEL
 from lodekit.learning.identifiability.motion import Curves

@@ -1,36 +1,22 @@
-"""Residuals, measurements minus mean in units of the noise, and how much of the data the curves explain."""
+"""What residuals say: whether they are independent, as large as the noise, and how much of the data is explained."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
-from lodekit.learning.diagnosis.outliers import find_outliers, warn_of_outliers
+from lodekit.learning.diagnosis.outliers import warn_of_outliers
+from lodekit.learning.diagnosis.remainder import Remainder
 from lodekit.learning.diagnosis.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
 from lodekit.wording import amount, join_words
 
-__all__ = [
-    "FEW",
-    "RUN",
-    "RUNS",
-    "Check",
-    "Innovations",
-    "Remainder",
-    "amount",
-    "check_residuals",
-    "find_remainder",
-    "residual_doubts",
-]
+__all__ = ["FEW", "Check", "amount", "check_residuals", "residual_doubts"]
 
-Array = NDArray[np.float64]
-#: Where there are more measurements, residuals are looked at in this many runs of neighbours, each of this length.
-RUNS, RUN = 20, 1000
 #: A share of the variance below this is low, unless known noise allows hardly more: so much more at least.
 _LOW, _MORE = 0.5, 0.2
 #: A share of the variance below this is nothing.
@@ -230,93 +216,6 @@ class Check:
     def is_low(self) -> bool:
         """Whether the curve explains little of the data, though more could be explained."""
         return self.count >= FEW and self.explained < _LOW and not self.expected < _LOW + _MORE
-
-
-@dataclass(frozen=True, eq=False)
-class Innovations:
-    """What measurements of some observables add to those before them; runs of neighbours where there are many.
-
-    Parameters
-    ----------
-    times, values : dict of str to array
-        Of each observable: the times, ascending, and the innovations.
-    left : dict of str to float
-        Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
-    typical : dict of str to float
-        The deviation of a prediction in the middle, in the user's units: the first ones know nothing.
-    """
-
-    times: Mapping[str, Array]
-    values: Mapping[str, Array]
-    left: Mapping[str, float] = field(default_factory=dict)
-    typical: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Remainder:
-    """What a fit leaves of the measurements of one observable, in the order of time.
-
-    Parameters
-    ----------
-    times, values : arrays, shape (n,)
-        In the user's unit, and in units of what is expected: of the noise, or of a prediction from the measurements
-        before.
-    innovations : bool
-        Whether it is the latter.
-    size : float
-        The root mean square of measurements minus curve, in units of the noise.
-    left : float
-        The mean square of measurements minus curve, in the user's units.
-    variance : float
-        That of the measurements.
-    missed : float
-        Where disturbances are there: the mean square of measurements minus predictions from those before.
-    outliers : tuple of (float, float)
-        As in `Check`.
-    """
-
-    times: Array
-    values: Array
-    innovations: bool
-    size: float
-    left: float
-    variance: float
-    missed: float = math.nan
-    outliers: tuple[tuple[float, float], ...] = ()
-
-
-def find_remainder(
-    item: Series, mean: Callable[[Array], Array], level: float, innovations: Innovations | None = None
-) -> Remainder:
-    """Return what a fit leaves of the measurements of one observable; in runs of neighbours where there are many.
-
-    Parameters
-    ----------
-    item : Series
-        The measurements.
-    mean : function
-        From times to the fitted curve there, in the user's units.
-    level : float
-        The standard deviation of noise that was learned.
-    innovations : Innovations, optional
-        Where free functions remain: the curve follows the measurements then, and what it leaves is smaller than the
-        noise and correlated even where nothing is missing.
-    """
-    noise = item.noise_with(level)
-    count = len(item.times)
-    starts = np.linspace(0, max(count - RUN, 0), RUNS).astype(np.intp)
-    rows = np.arange(count) if count <= RUNS * RUN else np.unique(starts[:, None] + np.arange(RUN))
-    plain = item.values[rows] - mean(item.times[rows])
-    usable = noise[rows] > 0
-    scaled = plain[usable] / noise[rows][usable]
-    size = math.sqrt(float(np.mean(scaled**2))) if len(scaled) else 0.0
-    others = float(np.mean(plain**2)), float(np.var(item.values[rows]))
-    times = item.times[rows][usable]
-    far = find_outliers(times, item.values[rows][usable], plain[usable], noise[rows][usable])
-    if innovations is not None:
-        own = innovations.times[item.observable], innovations.values[item.observable]
-        return Remainder(*own, True, size, *others, innovations.left.get(item.observable, math.nan), far)
-    return Remainder(times, scaled, False, size, *others, outliers=far)
 
 
 def check_residuals(
