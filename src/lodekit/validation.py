@@ -110,7 +110,7 @@ def _misses(run: _Run, errors: Sequence[Errors], count: int | None) -> dict[str,
     counts = {item.observable: item.count for item in fit.measurements.summaries}
     errors = [replace(own, learned=counts.get(own.name, 0)) for own in errors]
     delayed = {name.channel for name in fit.system.delayed_channels}
-    return find_misses(errors, inputs, delayed, fit.labels.units.get("t", ""))
+    return find_misses(errors, inputs, delayed, fit.labels.units.get("t", ""), fit.examined.white)
 
 
 def _doubts(fit: Fit) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ _STRONGER = 0.1
 _LOUD, _DEVIATIONS = 0.25, 3.0
 #: A factor that intervals were widened by is worth a word from here on.
 _WIDER = 1.05
+#: So many lags are near, and their mean correlation has to be above this, so that something lasts which counts as white.
+_NEAR, _LASTS = 3, 0.05
 #: Residuals below this share of the noise that was said are not noise, and tell nothing of it.
 _QUIET = 0.3
 
@@ -61,6 +63,8 @@ class Check:
         Whether many measurements have time and value of another one.
     outliers : tuple of (float, float)
         Times and distances of values far from the curve.
+    white : tuple of str
+        Disturbances of white noise that drive the fit, without those that are best at zero.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Check:
     predicted: float = math.nan
     copied: bool = False
     outliers: tuple[tuple[float, float], ...] = ()
+    white: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -130,6 +135,11 @@ class Check:
         elif self.has_memory:
             cause = self._cause(time_unit)
             text = f"{kind} of {self.title} are correlated ({self.lag}): {cause}; {self._effect(widening)}"
+            if self.slower:
+                text += (
+                    f"; try {self.slower}, and keep the fit with the larger log evidence, which compares as long as "
+                    "the outputs are the same"
+                )
         else:
             text = (
                 f"{kind} of {self.title} swing from one side to the other ({self.lag}): the measurements are "
@@ -161,6 +171,18 @@ class Check:
         return f"with {name} ({found.correlation:.2f}{later}): it acts in another way than the equations say"
 
     @property
+    def slower(self) -> str:
+        """What may last although it is taken for white noise, and how to say so; empty where nothing tells of that.
+
+        Where residuals go with a known input, that is to be cured first: a disturbance would only take it up.
+        """
+        found = self.whiteness
+        if not self.white or found is None or not self.has_memory or found.linked or self.copied:
+            return ""
+        lasts = float(np.mean(found.lags[:_NEAR])) > _LASTS
+        return f'{join_words(self.white, "or")} as "matern-1/2", which lasts a while, instead of "white"' * lasts
+
+    @property
     def _turns_slowly(self) -> bool:
         """Whether residuals stay on one side for a while: slow waves have a strong lag below zero, half a period on."""
         return self.memory > 0.0 or self._strongest[1] > 0.0
@@ -185,6 +207,9 @@ class Check:
         """Return how slow or fast that is which is missing, in words."""
         found = self.whiteness
         if found is None or found.periodogram_p_value > LEVEL or not found.period > 0:
+            return "that lasts longer than a step"
+        if found.excursion < 0 and self.slower:
+            # White noise that stands in for something slow is too strong from row to row, which the periodogram sees.
             return "that lasts longer than a step"
         return f"{'slower' if found.excursion > 0 else 'faster'} than {amount(found.period, time_unit)}"
 
@@ -271,7 +296,7 @@ def residual_doubts(
     found = warn_of_outliers({check.title: check.outliers for check in checks}, time_unit)
     found += [
         check.sentence(time_unit, widening)
-        + "; look at the residuals for what is missing" * (check.has_memory and not check.copied)
+        + "; look at the residuals for what is missing" * (check.has_memory and not check.copied and not check.slower)
         for check in checks
         if check.is_doubtful
     ]
