@@ -10,6 +10,7 @@ matrices are large, or steps are, the next one begins, for those blocks that nee
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -282,8 +283,9 @@ class Part:
             The numbers of the observables; that of the row of zeros for none.
         """
         shape, stop, found = self.weights.shape[1:], 0, []
-        whole = empty(len(self.terms), *shape)
-        np.matmul(self.terms, self.weights.reshape(len(self.weights), -1), out=whole.reshape(len(whole), -1))
+        whole, places = empty(len(self.terms), *shape), math.prod(shape)
+        # Where no column reads a state, there are no terms, and no -1 tells a shape.
+        np.matmul(self.terms, self.weights.reshape(-1, places), out=whole.reshape(len(whole), places))
         for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
             width = column.terms.shape[2]
             start, stop = stop, stop + len(column.numbers) * width
@@ -310,7 +312,7 @@ class Part:
         for column, slopes, own, which in zip(self.columns, in_terms, in_readings, seen, strict=True):
             for number in column.numbers:
                 part = own if column.is_plain else own * (which == number)
-                slopes[:, number] += weights @ part.reshape(len(own), -1).T
+                slopes[:, number] += weights @ part.reshape(len(own), weights.shape[1]).T
 
 
 def make_frames(space: Space, lengths: Array, steps: Numbers, observed: Numbers, variance: Array) -> Frames:
