@@ -118,11 +118,11 @@ class Examined:
             known = {} if last is None else {check.name: check for check in last.checks()}
             return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
         series, inputs = self.measurements.series, self.measurements.inputs
-        found = (
+        checks = (
             check_residuals(item, self.remainder(item), self.level(item.observable), inputs, LEVEL / len(series))
             for item in series
         )
-        return tuple(replace(check, white=self.white) for check in found)
+        return tuple(replace(check, white=self.white) for check in checks)
 
     @property
     def white(self) -> tuple[str, ...]:

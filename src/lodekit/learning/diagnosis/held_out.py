@@ -17,7 +17,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.learning.diagnosis.residuals import Check
 from lodekit.learning.diagnosis.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
 from lodekit.learning.estimates import NORMAL_95
-from lodekit.wording import amount, join_words
+from lodekit.wording import amount, join_words, show_below
 
 __all__ = ["Errors", "find_misses", "join_errors"]
 
@@ -150,10 +150,10 @@ def _band(own: Errors) -> list[str]:
     """Return what is to be said of a band that holds too few measurements."""
     if own.coverage >= own.least:
         return []
-    ahead = " one row ahead" * own.innovations
+    ahead, (share, least) = " one row ahead" * own.innovations, show_below(own.coverage, own.least)
     return [
-        f"its 95 % band{ahead} holds {own.coverage:.0%}, where {own.least:.0%} is the least: the model is surer than "
-        "it should be, or this plant is not that of the fit"
+        f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
+        "this plant is not that of the fit"
     ]
 
 

@@ -27,7 +27,7 @@ _STRONGER = 0.1
 _LOUD, _DEVIATIONS = 0.25, 3.0
 #: A factor that intervals were widened by is worth a word from here on.
 _WIDER = 1.05
-#: So many lags are near, and their mean correlation has to be above this, so that something lasts which counts as white.
+#: So many lags are near; where their mean correlation is above this, something lasts that counts as white noise.
 _NEAR, _LASTS = 3, 0.05
 #: Residuals below this share of the noise that was said are not noise, and tell nothing of it.
 _QUIET = 0.3
