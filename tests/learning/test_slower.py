@@ -89,10 +89,14 @@ def test_saved_models_and_other_records_say_it_too(white: lk.LODEGP, tmp_path: P
     other = plant(20.0, 1)
     lines = [",".join(other), *(",".join(f"{value:.6g}" for value in row) for row in zip(*other.values(), strict=True))]
     (tmp_path / "other.csv").write_text("\n".join(lines))
-    done = run("validate", "model.lodekit", "other.csv", "--ahead", "1", cwd=tmp_path)
+    done = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "all", cwd=tmp_path)
+    assert "from the first 10 rows, which are not counted; all rows would tell w as well, and" in done.stdout
+    asked = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "20", cwd=tmp_path)
+    assert "from the first 20 rows, which are not counted.\n" in asked.stdout
     first, second, *_ = done.stdout.splitlines()
     assert f"not independent; {ADVICE}, or another lag" in first
     assert ADVICE in second
+    assert "p < 1e-12" in repr(white.diagnose())
 
 
 @pytest.mark.parametrize(("carried", "is_told"), [(0.5, True), (-0.5, False), (0.0, False)])
