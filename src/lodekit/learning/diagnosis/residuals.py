@@ -228,9 +228,13 @@ class Check:
 
     @property
     def inflation(self) -> float:
-        """By how much less certain a mean is than that of independent errors, where each resembles the last."""
+        """By how much less certain a mean is than that of independent errors, where each resembles the last.
+
+        Where something lasts that counts as white noise, neighbours are the least alike, and all lags count.
+        """
         largest = min(max(self.memory, 0.0), 0.999)
-        return math.sqrt((1 + largest) / (1 - largest))
+        every = sum(self.whiteness.lags) if self.whiteness is not None and self.slower else 0.0
+        return math.sqrt(max((1 + largest) / (1 - largest), 1 + 2 * every))
 
     @property
     def is_loud(self) -> bool:
