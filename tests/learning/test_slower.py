@@ -135,6 +135,17 @@ def test_what_lasts_is_not_called_fast() -> None:
     assert "miss something faster than 3.6" in replace(found, white=()).sentence()
 
 
+def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> None:
+    values = autoregression(0.0)
+    values[5:] += 0.6 * values[:-5]
+    found = replace(check(values), memory=0.01, white=())
+    assert (found.has_memory, found.inflation < 1.05) == (True, True)
+    assert "; intervals of parameters may be too narrow" in found.sentence("", 1.02)
+    assert found.whiteness is not None
+    curve = replace(found, whiteness=replace(found.whiteness, innovations=False))
+    assert "; that does not touch the intervals of parameters" in curve.sentence("", 1.02)
+
+
 def test_without_white_noise_or_with_an_input_to_blame_nothing_is_said() -> None:
     found = check(autoregression(0.5))
     assert not replace(found, white=()).slower

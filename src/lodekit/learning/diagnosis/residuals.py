@@ -137,8 +137,8 @@ class Check:
             text = f"{kind} of {self.title} are correlated ({self.lag}): {cause}; {self._effect(widening)}"
             if self.slower:
                 text += (
-                    f"; try {self.slower}, and keep the fit with the larger log evidence, which compares as long as "
-                    "the outputs are the same"
+                    f"; try {self.slower}, or another lag, and keep the fit with the larger log evidence, which "
+                    "compares as long as the outputs are the same"
                 )
         else:
             text = (
@@ -222,6 +222,9 @@ class Check:
         """Return what that does to intervals."""
         if widening >= _WIDER:
             return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+        if self.whiteness is not None and self.whiteness.innovations and self.inflation < _WIDER:
+            # Neighbours alone tell no more than that: only without free functions it is known what errors do.
+            return "intervals of parameters may be too narrow"
         if widening >= 1.0:
             return "that does not touch the intervals of parameters"
         return f"intervals are too narrow, as a rule of thumb by a factor of up to {self.inflation:.1f}"
