@@ -92,6 +92,12 @@ def test_white_noise_has_no_values(shaken: lk.LODEGP) -> None:
         shaken.predict([-1.0], "x")
 
 
+def test_curves_far_beyond_the_record_are_drawn(shaken: lk.LODEGP) -> None:
+    """Blocks of times there hold no measurement, and none of their columns reads anything."""
+    times = np.linspace(0.0, 2450.0, 5000)
+    assert shaken.predict(times)[::500] == pytest.approx(shaken.predict(times[::500]), abs=1e-9)
+
+
 def test_the_certificate_says_in_which_sense(shaken: lk.LODEGP) -> None:
     found = shaken.certificate(np.linspace(0.1, 24.0, 5), samples=1)
     assert found.is_strict

@@ -19,6 +19,7 @@ from lodekit.learning.bands.unsteadiness import find_spread
 from lodekit.learning.diagnosis.held_out import Errors, find_misses
 from lodekit.learning.diagnosis.whiteness import Whiteness, judge_whiteness
 from lodekit.spreads import find_bands
+from lodekit.validated import ChannelValidation, Validation
 from tests.cli.command import run
 
 Array = NDArray[np.float64]
@@ -199,6 +200,18 @@ def wide_whiteness() -> Whiteness | None:
     return judge_whiteness(times, np.sin(times / 9))
 
 
+@pytest.mark.parametrize(("held", "shares"), [(1799, ("89.95 %", "90.00 %")), (1700, ("85.0 %", "90.0 %"))])
+def test_a_share_that_is_too_small_is_not_rounded_up_to_the_least(held: int, shares: tuple[str, str]) -> None:
+    values = np.where(np.arange(2000) < held, 0.0, 9.0)
+    errors = Errors("y", np.arange(2000.0), values, np.ones(2000), np.zeros((0, 2000)))
+    assert (errors.least, errors.coverage) == (pytest.approx(0.9), held / 2000)
+    first, *_ = find_misses([errors], {})["y"]
+    assert first.startswith(f"its 95 % band holds {shares[0]}, where {shares[1]} is the least")
+    wave = 20.0 * np.sin(errors.times)
+    free = Validation((ChannelValidation("y", errors.times, wave, wave + values, np.ones(2000)),), "", ())
+    assert f"and the 95 % band holds {shares[0]} of the measurements: the model holds from row" in free.sentences[0]
+
+
 def test_what_is_unknown_of_parameters_is_no_miss() -> None:
     """Estimates that are a deviation off move a free run with its input, in a true model as well."""
     generator, times = np.random.default_rng(5), np.arange(400.0)
@@ -247,7 +260,7 @@ def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> No
     found = gp.validate(times, new, given=())
     assert found["x"].ahead[1][0] > found["x"].ahead[5][0] > found["x"].ahead[10][0]
     assert found["x"].ahead[1][0] > 90
-    assert "first 10 rows" in found.start
+    assert "first 10 rows, which are not counted; all rows would tell free functions as well" in found.start
     # Nothing is known of the rest of the record, and the band says so.
     assert found["x"].coverage > 0.8
 

@@ -395,4 +395,5 @@ class Fit:
     def input_notes(self) -> list[str]:
         """What is known of each input, and was learned of each disturbance, in a sentence each."""
         found = [input_sentence(name, **known) for name, known in self.describe_inputs().items()]
-        return found + [each.sentence(self.labels.units) for each in self.disturbances.values()]
+        known = self.labels.units, self.system, self.measurements.names
+        return found + [each.sentence(*known) for each in self.disturbances.values()]

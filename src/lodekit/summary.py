@@ -15,8 +15,10 @@ from lodekit.fitted import Fit
 from lodekit.learning.messages.findings import Findings
 from lodekit.learning.messages.sentences import MODES
 from lodekit.learning.messages.summary import format_summary
-from lodekit.learning.needs import UNSEEN
+from lodekit.learning.needs import UNSEEN, Disturbance
+from lodekit.prior.disturbed import WHITE
 from lodekit.rounding import format_number, format_uncertain
+from lodekit.system.dimensions import tell_intensity
 from lodekit.system.mathml import equations_to_mathml
 
 __all__ = [
@@ -91,6 +93,8 @@ def summary(fit: Fit) -> Summary:
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
         others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNSEEN else "unknown"
+    units = {f"deviation of {each.name}": _intensity_unit(fit, each) for each in fit.disturbances.values()}
+    others = {f"{name}{units.get(name, '')}": value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     least = " (least)" if len(fit.records) > 1 else ""
     shares = fit.diagnosis.explained
@@ -103,6 +107,13 @@ def summary(fit: Fit) -> Summary:
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.name_notes, *fit.notes)
     text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     return Summary(text, _summary_card(fit, title, others, notes))
+
+
+def _intensity_unit(fit: Fit, found: Disturbance) -> str:
+    """Return what follows the name of the deviation of white noise: the unit is not that of the channel."""
+    if found.kind != WHITE or not found.deviation:
+        return ""
+    return f" [{tell_intensity(fit.system, found.name, fit.labels.units, fit.measurements.names)[0]}]"
 
 
 def shown_values(fit: Fit) -> dict[str, float | str]:

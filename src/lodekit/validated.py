@@ -14,7 +14,7 @@ from lodekit import plotting
 from lodekit.data.inputs import InputSignal
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.quantities import find_conversion
-from lodekit.wording import join_words, sentence
+from lodekit.wording import join_words, sentence, show_below, show_share
 
 __all__ = ["Ahead", "ChannelValidation", "Validation", "fit_percentage"]
 
@@ -185,7 +185,7 @@ class Validation:
         wide = max(14, *(len(name) + 2 for name in names.values()))
         lines.append(f"{'':<{wide}}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
         for item in self.channels:
-            numbers = f"{item.rmse:>12.4g}{item.coverage:>15.1%}{item.log_density:>14.3f}"
+            numbers = f"{item.rmse:>12.4g}{show_share(item.coverage):>15}{item.log_density:>14.3f}"
             lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
         steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
@@ -193,7 +193,7 @@ class Validation:
             lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
-            cells = (f"{each.fit_percent:.1f} ({each.coverage:.0%})" if each else "" for each in both)
+            cells = (f"{each.fit_percent:.1f} ({show_share(each.coverage)})" if each else "" for each in both)
             lines.append(f"{names[item.name]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
         return "\n".join(lines)
 
@@ -245,7 +245,9 @@ def _plain(number: float) -> float | None:
 def _judge(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence."""
     share, fit = item.coverage, item.fit_percent
-    band = f"the 95 % band holds {share:.0%} of the measurements"
+    # Below what it should be, a share is not rounded up to it.
+    shown = show_below(share, _RELIED_ON)[0] if share < _RELIED_ON else show_share(share)
+    band = f"the 95 % band holds {shown} of the measurements"
     but = f"; but the model misses something: {'; '.join(item.misses)}" if item.misses else ""
     if np.isnan(fit):
         return f"the measurements of {item.name} do not change in this record; {band}{but}"

@@ -68,8 +68,8 @@ def validate(
         on their measurements. By default those that leave nothing free, where that is clear.
     start : {"all"} or int
         Where the initial state comes from: from all rows, as a few numbers that no record this long can hide behind;
-        or from the first so many rows, which are then not counted. Where the prior has free functions, all rows would
-        tell these as well: the first ten are taken then.
+        or from the first so many rows, which are then not counted. Where the prior has free functions or
+        disturbances, all rows would tell these as well: the first ten are taken then, as `start` of the result says.
     ahead : sequence of int or str
         For how many rows ahead, or times such as ``"24 h"``, predictions from all measurements before are tried as
         well; of long records in six runs, with the Markov engine of the whole. Bands follow errors before.
@@ -95,11 +95,19 @@ def validate(
     run = _Run(fit, record, known)
     channels, errors = run.free_run(count)
     steps = run.ahead(ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead])
-    told = "all rows" if count is None else f"the first {count} rows, which are not counted"
     misses = _misses(run, errors, count)
     found = tuple(replace(item, ahead=steps.get(item.name, {}), misses=misses.get(item.name, ())) for item in channels)
-    words, names = f"the initial state is estimated from {told}", (*record.inputs, *known)
+    words, names = _tell_start(fit, start, count), (*record.inputs, *known)
     return Validation(found, words, names, fit.labels.units, record.inputs, _doubts(fit), fit.labels.origin)
+
+
+def _tell_start(fit: Fit, start: str | int, count: int | None) -> str:
+    """Return where the initial state comes from, in words; and where all rows were asked for in vain, why."""
+    told = "all rows" if count is None else f"the first {count} rows, which are not counted"
+    if start == "all" and count is not None:
+        unknown = join_words(list(fit.prior.disturbances)) or "free functions"
+        told += f"; all rows would tell {unknown} as well, and the run would not be free"
+    return f"the initial state is estimated from {told}"
 
 
 def _misses(run: _Run, errors: Sequence[Errors], count: int | None) -> dict[str, tuple[str, ...]]:
@@ -110,7 +118,7 @@ def _misses(run: _Run, errors: Sequence[Errors], count: int | None) -> dict[str,
     counts = {item.observable: item.count for item in fit.measurements.summaries}
     errors = [replace(own, learned=counts.get(own.name, 0)) for own in errors]
     delayed = {name.channel for name in fit.system.delayed_channels}
-    return find_misses(errors, inputs, delayed, fit.labels.units.get("t", ""))
+    return find_misses(errors, inputs, delayed, fit.labels.units.get("t", ""), fit.examined.white)
 
 
 def _doubts(fit: Fit) -> tuple[str, ...]:

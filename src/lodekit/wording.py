@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["amount", "count", "join_words", "sentence", "show_share"]
+__all__ = ["amount", "count", "join_words", "sentence", "show_below", "show_chance", "show_share"]
 
 
 def amount(value: float, unit: str) -> str:
@@ -39,6 +39,32 @@ def join_words(items: Sequence[str], word: str = "and") -> str:
 def sentence(text: str) -> str:
     """Return text that begins with a capital and ends with a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def show_below(share: float, least: float) -> tuple[str, str]:
+    """Return a `share` and the `least` that it should be, with as many digits as tell them apart.
+
+    Examples
+    --------
+    >>> show_below(0.853, 0.9), show_below(0.8997, 0.9)
+    (('85.3 %', '90.0 %'), ('89.97 %', '90.00 %'))
+    """
+    for places in range(1, 6):
+        first, second = (f"{100 * each:.{places}f} %" for each in (share, least))
+        if first != second:
+            break
+    return first, second
+
+
+def show_chance(chance: float) -> str:
+    """Return a probability: what is next to nothing is told by a bound, as rounding may have made a zero of it.
+
+    Examples
+    --------
+    >>> show_chance(0.0321), show_chance(4.7e-11), show_chance(0.0)
+    ('p = 0.032', 'p = 4.7e-11', 'p < 1e-12')
+    """
+    return "p < 1e-12" if chance < 1e-12 else f"p = {chance:.2g}"
 
 
 def show_share(share: float) -> str:

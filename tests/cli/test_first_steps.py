@@ -72,6 +72,13 @@ def test_what_is_wrong_is_named_with_what_to_try(log: Path, given: tuple[str, ..
     assert said in done.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize("roles", [("--disturbance", "w=white"), ("--input", "Q=hold,w=hold")])
+def test_what_drives_the_equations_is_not_proposed_as_a_parameter(log: Path, roles: tuple[str, ...]) -> None:
+    done = run("fit", f"{ROOM} + w", "log.csv", *roles, cwd=log)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "try: --param tau,Ta,K"
+
+
 def test_a_system_file_has_its_own_parameters(log: Path) -> None:
     assert run("init", ROOM, "--positive", "tau,K", "--param", "Ta", "--out", "room.toml", cwd=log).returncode == 0
     known = read_system_file(log / "room.toml").system.parameters

@@ -90,6 +90,19 @@ def test_files_to_start_from_show_how(tmp_path: Path) -> None:
     assert read_system_file(tmp_path / "plant.toml").inputs == {"u": "hold"}
 
 
+@pytest.mark.parametrize(("equation", "name"), [("tau*y' + y = K*u", "w"), ("tau*y' + y = K*w", "d"), ("w' = d", "w1")])
+def test_files_to_start_from_show_where_a_disturbance_stands(tmp_path: Path, equation: str, name: str) -> None:
+    text = format_system_file(equation, ["tau", "K"] if "tau" in equation else [])
+    shown = f'"{equation} + {name}"'
+    assert f"# Each has to stand in an equation above, where it acts, as {name} does in {shown}" in text.splitlines()
+    text = text.replace(f'"{equation}"', shown)
+    for line in ("# [disturbances]", f'# {name} = "white"'):
+        assert line in text.splitlines()
+        text = text.replace(line, line[2:])
+    (tmp_path / "plant.toml").write_text(text)
+    assert read_system_file(tmp_path / "plant.toml").disturbances == {name: "white"}
+
+
 @pytest.mark.usefixtures("driven")
 def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     page = make_report(read_model(folder / "driven"))

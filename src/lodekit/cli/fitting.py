@@ -6,10 +6,10 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -82,6 +82,13 @@ _INPUT, _DISTURBANCE = "CHANNEL=hold, or =linear, or =auto", "CHANNEL=white, or 
 _DATA = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
 
 
+class _Drivers(NamedTuple):
+    """Known inputs and disturbances with their kinds, by channel."""
+
+    inputs: dict[str, str]
+    disturbances: dict[str, str]
+
+
 def _read_deviation(text: str | None) -> float | str | None:
     """Return a number where it is one, and the word otherwise, which is checked later."""
     try:
@@ -128,7 +135,8 @@ def fit(
     _check_options(out, as_json, quiet)
     from lodekit.data.tables import read_mapping
 
-    file = _change_system(_read_system(system, data, param, positive), values, start, basis)
+    read = _read_system(system, data, param, positive, _read_drivers(given, disturbance))
+    file = _change_system(read, values, start, basis)
     check_folder(folder := _folder(data[0]) if out is None else out)
     product = fit_file(
         file,
@@ -143,7 +151,6 @@ def fit(
         latent=latent,
         prior=prior,
         mode_deviation=_read_deviation(deviation),
-        **_read_drivers(file, given, disturbance),
         engine=engine,
         restarts=restarts,
         random_state=seed,
@@ -152,16 +159,29 @@ def fit(
     _finish(product, paths, as_json=as_json, quiet=quiet)
 
 
-def _read_drivers(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:
-    """Return known inputs and disturbances: what options say goes before what a system file does."""
-    return {
-        "inputs": {**file.inputs, **read_pairs(given or [], "--input", _INPUT)} or None,
-        "disturbances": {**file.disturbances, **read_pairs(disturbance or [], "--disturbance", _DISTURBANCE)} or None,
-    }
+def _read_drivers(given: list[str] | None, disturbance: list[str] | None) -> _Drivers:
+    """Return known inputs and disturbances that options name."""
+    return _Drivers(
+        read_pairs(given or [], "--input", _INPUT), read_pairs(disturbance or [], "--disturbance", _DISTURBANCE)
+    )
 
 
-def _read_system(source: str, data: list[str], param: list[str] | None, positive: list[str] | None) -> SystemFile:
-    """Return a system file, or what one with these equations alone would hold."""
+def _read_system(
+    source: str, data: list[str], param: list[str] | None, positive: list[str] | None, drivers: _Drivers
+) -> SystemFile:
+    """Return a system file, or what one with these equations alone would hold, driven as options say.
+
+    What they say goes before what the file does.
+    """
+    file = _read_equations(source, data, param, positive, [*drivers.inputs, *drivers.disturbances])
+    inputs, disturbances = {**file.inputs, **drivers.inputs}, {**file.disturbances, **drivers.disturbances}
+    return replace(file, inputs=inputs, disturbances=disturbances)
+
+
+def _read_equations(
+    source: str, data: list[str], param: list[str] | None, positive: list[str] | None, driving: Sequence[str]
+) -> SystemFile:
+    """Return the same as the file alone says it; what is driving is not proposed as a parameter."""
     if Path(source).suffix.lower() in _DATA and (data[0].lower().endswith(".toml") or "=" in data[0]):
         raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
     if is_file(source):
@@ -176,7 +196,8 @@ def _read_system(source: str, data: list[str], param: list[str] | None, positive
     except EquationError as problem:
         if not problem.undeclared:
             raise
-        raise EquationError(str(problem), undeclared=_find_constants(source, data[0])) from None
+        constants = [name for name in _find_constants(source, data[0]) if name not in driving]
+        raise EquationError(str(problem), undeclared=constants) from None
 
 
 def _find_constants(equations: str, data: str) -> list[str]:

@@ -25,7 +25,12 @@ def validate(
         typer.Option("--given", help="Channels that are known over the whole record, where the fit has no inputs."),
     ] = None,
     start: Annotated[
-        str, typer.Option("--start", help="What tells the initial state: all, or the number of first rows.")
+        str,
+        typer.Option(
+            "--start",
+            help="What tells the initial state: the number of first rows, or all; the first 10 where disturbances or "
+            "free functions drive, which all rows would tell as well.",
+        ),
     ] = "all",
     ahead: Annotated[
         str, typer.Option("--ahead", help="For so many rows, or times such as '24 h', ahead, separated by commas.")

@@ -21,6 +21,9 @@ from lodekit.learning.transforms import Layout
 from lodekit.prior.disturbed import WHITE, Disturbed
 from lodekit.prior.hyperparameters import Hyperparameters
 from lodekit.prior.prior import Prior
+from lodekit.system.dimensions import tell_intensity
+from lodekit.system.facts import Facts
+from lodekit.wording import show_chance
 
 __all__ = ["UNSEEN", "Disturbance", "boundary_p_value", "find_disturbances"]
 
@@ -78,24 +81,33 @@ class Disturbance:
         is_odd = {key: isinstance(value, float) and not np.isfinite(value) for key, value in found.items()}
         return {key: None if is_odd[key] else value for key, value in found.items()}
 
-    def sentence(self, units: Mapping[str, str]) -> str:
+    def sentence(self, units: Mapping[str, str], system: Facts | None = None, measured: Sequence[str] = ()) -> str:
         """Return what was found out about it.
 
         Parameters
         ----------
         units : dict of str to str
             Of channels and of the time, where they are known.
+        system : Facts, optional
+            The equations, which tell the unit of white noise by those of others.
+        measured : sequence of str
+            Channels that are rather spoken of than others.
 
         Examples
         --------
-        >>> Disturbance("w", "white", 0.4, 0.02, None, 30.0, 4.7e-15, True).sentence({"w": "W", "t": "s"})
-        'w: white noise, 0.4 W*sqrt(s); needed (p = 4.7e-15)'
+        >>> import lodekit as lk
+        >>> system, found = lk.System("x' = w"), Disturbance("w", "white", 0.4, 0.02, None, 30.0, 4.7e-15, True)
+        >>> found.sentence({"x": "m", "t": "s"}, system)
+        'w: white noise, 0.4 m/sqrt(s): its integral over 1 s has that deviation, over 4 s twice it; needed (p < 1e-12)'
         """
         own, time = units.get(self.name, ""), units.get("t", "")
-        unit = f" {own}" if own else ""
-        if self.kind == "white":
-            unit = f" {own}*sqrt({time})" if own and time else f" in the unit of {self.name} times the root of time"
-        what = "white noise" if self.kind == "white" else self.kind
+        unit, is_white = f" {own}" if own else "", self.kind == WHITE
+        if is_white:
+            short, words = tell_intensity(system, self.name, units, measured)
+            one, four = (f"1 {time}", f"4 {time}") if time else ("a time of 1", "4")
+            unit = f" {short}" if words == short else f" in {words}"
+            unit += f": its integral over {one} has that deviation, over {four} twice it"
+        what = "white noise" if is_white else self.kind
         if self.note == UNSEEN:
             return f"{self.name}: {what}; {self.note}"
         beside = f" beside {' and '.join(self.beside)}" if self.beside else ""
@@ -105,7 +117,7 @@ class Disturbance:
         if self.lengthscale is not None:
             size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
         note = f"; {self.note}" if self.note else ""
-        return f"{size}; {'needed' if self.needed else f'not needed{beside}'} (p = {self.p_value:.2g}){note}"
+        return f"{size}; {'needed' if self.needed else f'not needed{beside}'} ({show_chance(self.p_value)}){note}"
 
 
 def boundary_p_value(gain: float, *, coloured: bool) -> float:

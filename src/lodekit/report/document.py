@@ -21,7 +21,7 @@ from lodekit.report.residuals import add_residuals
 from lodekit.report.subject import Subject, Truth, read_span, read_truth
 from lodekit.rounding import digits, format_like, format_uncertain
 from lodekit.summary import shown_values
-from lodekit.system.dimensions import derive_units
+from lodekit.system.dimensions import derive_units, tell_intensity
 from lodekit.system.display import sections
 from lodekit.system.mathml import equations_to_mathml
 from lodekit.wording import count, join_words, sentence, show_share
@@ -295,8 +295,8 @@ def _unit_of(subject: Subject, hyperparameter: str) -> str:
     """Return the unit of a lengthscale or a deviation by its name; empty where none is known."""
     kind, _, name = hyperparameter.partition(" of ")
     if kind == "deviation" and subject.gp.fit_.prior.disturbances.get(name) == WHITE:
-        own, time = subject.unit(name).strip(), subject.unit("t").strip()
-        return f"{own}*sqrt({time})" if own and time else ""
+        fit = subject.gp.fit_
+        return tell_intensity(fit.system, name, subject.units, fit.measurements.names)[1].removeprefix("the ")
     return subject.unit("t" if kind == "lengthscale" else name).strip()
 
 

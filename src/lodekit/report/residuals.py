@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.fitted import Fit
-from lodekit.learning.diagnosis.residuals import FEW, RUN, RUNS, Check, residual_doubts
+from lodekit.learning.diagnosis.remainder import RUN, RUNS
+from lodekit.learning.diagnosis.residuals import FEW, Check, residual_doubts
 from lodekit.learning.estimates import NORMAL_95
 from lodekit.page import Page, plot_text
 from lodekit.report.panels import Panel, stack

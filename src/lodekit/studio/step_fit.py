@@ -14,7 +14,7 @@ from lodekit.studio.desk import Desk
 from lodekit.studio.fits import begin_free, collect, read_fit, try_fit
 from lodekit.studio.frame import heading, notice, show, show_table
 from lodekit.studio.session import LATENTS, NOISES, PRIORS
-from lodekit.wording import sentence
+from lodekit.wording import sentence, show_share
 
 __all__ = ["list_parameters", "show_fit"]
 
@@ -264,7 +264,7 @@ def _show_validation(found: Mapping[str, Any], name: str) -> None:
             cell: Any = "–" if percent is None else (f"{percent:.1f} %", percent)
             percents = [each["fit_percent"] for each in own["ahead"].values()]
             steps = [f"{each:.1f} %" if each is not None else "–" for each in percents]
-            lines.append([channel, cell, (f"{100 * own['coverage']:.0f} %", own["coverage"]), " / ".join(steps)])
+            lines.append([channel, cell, (show_share(own["coverage"]), own["coverage"]), " / ".join(steps)])
         ahead = list(next(iter(found["channels"].values()))["ahead"])
         head = ["channel", "free run, fit", "in 95 % band", f"ahead by {', '.join(ahead)} lines"]
         show_table(head, lines, numbers=[1, 2], words="Validation")

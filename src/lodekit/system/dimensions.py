@@ -18,7 +18,7 @@ from lodekit.quantities import Powers, format_powers, is_known, read_unit
 from lodekit.system.facts import Facts
 from lodekit.system.terms import Balance, Term, balances
 
-__all__ = ["Dimensions", "check_units", "derive_units", "find_dimensions", "unit_check"]
+__all__ = ["Dimensions", "check_units", "derive_units", "find_dimensions", "tell_intensity", "unit_check"]
 
 #: Numbers up to this, and their quotients, are taken for pure: they come from sums and derivatives.
 _SMALL = 4
@@ -264,6 +264,52 @@ def derive_units(system: Facts, units: Mapping[str, str]) -> dict[str, str]:
         if re.fullmatch(r"\([^()]*\)", found[name]):
             found[name] = found[name][1:-1]
     return {name: unit for name, unit in found.items() if unit != "1"}
+
+
+def tell_intensity(
+    system: Facts | None, name: str, units: Mapping[str, str], measured: Sequence[str] = ()
+) -> tuple[str, str]:
+    """Return the unit of the intensity of white noise in short and in words: that of the noise times a root of time.
+
+    Nobody measures it. So its own unit is told by that of a channel that the equations tie it to, where there is one.
+
+    Parameters
+    ----------
+    system : Facts or None
+        The equations; without them its own unit is spoken of.
+    name : str
+        The channel that is white noise.
+    units : dict of str to str
+        Of the time ``t`` and channels, by name, as far as they are known.
+    measured : sequence of str
+        Channels that are rather spoken of than others.
+
+    Examples
+    --------
+    >>> import lodekit as lk
+    >>> system = lk.System("x' = -a*x + K*u + w", parameters=["a", "K"])
+    >>> tell_intensity(system, "w", {"t": "s", "x": "degC"})
+    ('degC/sqrt(s)', 'degC/sqrt(s)')
+    >>> tell_intensity(system, "w", {})
+    ('x/sqrt(t)', 'the unit of x per root of time')
+    >>> tell_intensity(lk.System("tau*y' + y = K*u + w", parameters=["tau", "K"]), "w", {})
+    ('y*sqrt(t)', 'the unit of y times the root of time')
+    """
+    known = {key: unit.strip() for key, unit in units.items() if unit.strip()}
+    channels = {} if system is None else find_dimensions(system).channels
+    tied = {each: _quotient(channels[name], powers) for each, powers in channels.items() if each != name}
+    ranked = sorted(tied, key=lambda each: (each not in known, each not in measured))
+    other = next((each for each in ranked if set(tied[each]) <= {"t"}), name) if name not in known else name
+    power = tied.get(other, {}).get("t", Fraction(0)) + Fraction(1, 2)
+    own, time = known.get(other, other), known.get("t", "t")
+    own = own if re.fullmatch(r"[^\W\d]\w*|[%°]\w?", own) else f"({own})"
+    sign, size = "*" if power > 0 else "/", abs(power)
+    short = f"{own}{sign}{f'sqrt({time})' if size == Fraction(1, 2) else f'{time}^{float(size):g}'}"
+    if other in known and "t" in known:
+        return short, short
+    root = "root of {0}" if size == Fraction(1, 2) else f"{{0}} to the power of {float(size):g}"
+    how = ("times the " if power > 0 else "per ") + root.format(known.get("t", "time"))
+    return short, f"{own if other in known else f'the unit of {other}'} {how}"
 
 
 def unit_check(system: Facts, declared: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str]], None]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 from lodekit.system.system import System
 
@@ -19,6 +20,8 @@ _MODEL_LINES = (
     '# mode_deviation = 1.0    # the prior deviation of every mode, or "open", or "learned"; see the documentation',
     '# records = "run"         # the column that says which record a line of the measurement file belongs to',
 )
+#: An equation, where a file has none yet.
+_EXAMPLE = "tau*y' + y = K*u"
 _PARAMETER_LINES = (
     "# What you know of each parameter goes between its braces, separated by commas:",
     "#   positive = true                  only values above zero make sense",
@@ -31,11 +34,13 @@ _PARAMETER_LINES = (
 _INPUT_LINE = (
     '# Channels that somebody set: known from their samples, and held until the next one, or "linear", or "auto".'
 )
+#: The same about disturbances; {0} is one, and {1} an equation that it stands in.
 _DISTURBANCE_LINES = (
     "",
-    '# Channels that drive the equations and are never measured: "white" noise, or "matern-1/2" and smoother.',
+    '# Channels that drive the equations and are never measured: "white" noise, or "matern-1/2", which lasts a while.',
+    "# Each has to stand in an equation above, where it acts, as {0} does in {1}",
     "# [disturbances]",
-    '# w = "white"',
+    '# {0} = "white"',
 )
 _NOISE_LINES = (
     "",
@@ -133,7 +138,7 @@ def format_system_file(
         "[units]",
         *(f"{_key(name)} = {_quote(own.units.get(name, ''))}" for name in ("t", *names)),
         "",
-        *_describe_data(own, names),
+        *_describe_data(own, names, _disturb(written, {*names, *parameters})),
     ]
     return "\n".join(lines) + "\n"
 
@@ -147,7 +152,7 @@ def _describe_equations(own: Contents, equations: Sequence[str], channels: Seque
         "# With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.",
         "equations = [",
         *(f"  {_quote(equation)}," for equation in equations),
-        *([] if equations else ['  # "tau*y\' + y = K*u",']),
+        *([] if equations else [f"  # {_quote(_EXAMPLE)},"]),
         "]",
         order if equations else f"# {order}",
         *_MODEL_LINES,
@@ -159,7 +164,13 @@ def _describe_parameter(name: str, known: str) -> str:
     return f"{_key(name)} = {{ {known} }}" if known else f"{_key(name)} = {{}}  # any value; or {{ positive = true }}"
 
 
-def _describe_data(own: Contents, names: Sequence[str]) -> list[str]:
+def _disturb(equations: Sequence[str], taken: Collection[str]) -> tuple[str, str]:
+    """Return a new name for a disturbance, and an equation with it, in TOML."""
+    name = next(name for name in chain(("w", "d"), (f"w{n}" for n in count(1))) if name not in taken)
+    return name, _quote(f"{equations[0] if equations else _EXAMPLE} + {name}")
+
+
+def _describe_data(own: Contents, names: Sequence[str], disturbed: tuple[str, str]) -> list[str]:
     """Return lines about inputs, noise and columns: what is known of them, or how it would be said."""
     first, last = _key(names[0]), _key(names[-1])
     lines = [_INPUT_LINE]
@@ -167,7 +178,8 @@ def _describe_data(own: Contents, names: Sequence[str]) -> list[str]:
         lines += ["[inputs]", *(f"{_key(n)} = {_quote(kind)}  # it {why}" for n, (kind, why) in own.inputs.items())]
     else:
         lines += ["# [inputs]", f'# {last} = "hold"']
-    lines += [*_DISTURBANCE_LINES, *(line.format(first) for line in _NOISE_LINES)]
+    lines += [line.format(*disturbed) for line in _DISTURBANCE_LINES]
+    lines += [line.format(first) for line in _NOISE_LINES]
     if own.columns:
         places = {n: str(c) if isinstance(c, int) else _quote(c) for n, c in own.columns.items()}
         return [*lines, "[columns]", *(f"{_key(name)} = {place}" for name, place in places.items())]

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.inference.markov.frames import Cuts, Frames, make_frames
+from lodekit.inference.markov.frames import Frames
 from lodekit.inference.markov.inside import InsideSlopes, Total, add_to
 from lodekit.inference.markov.lanes import (
     Places,
     empty,
     fill_up,
-    multiply,
     put_first,
     put_last,
     put_side_by_side,
@@ -27,14 +26,12 @@ from lodekit.inference.markov.lanes import (
 )
 from lodekit.inference.markov.states import Space
 
-__all__ = ["Framed", "sweep_framed"]
+__all__ = ["GROUP", "Framed", "all_or"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 #: Places that are worked on together.
-_GROUP = 8
-#: So many measurements tell how much noise they have.
-_SOME = 2000
+GROUP = 8
 
 
 @dataclass(frozen=True)
@@ -147,8 +144,8 @@ class Framed:
         found = zeros(2, places, width, count)
         way = _Way.of(self, in_last, in_quiet)
         self._pull_change(places, way)
-        for start in range((places - 1) // _GROUP * _GROUP, -1, -_GROUP):
-            stop = min(start + _GROUP, places)
+        for start in range((places - 1) // GROUP * GROUP, -1, -GROUP):
+            stop = min(start + GROUP, places)
             part, observed = self.frames.part(start, stop), self.places.observed[start:stop]
             # Numbers that were used make room for derivatives in them.
             rows = self.readings.pop()
@@ -196,7 +193,7 @@ class Framed:
         if not len(cuts.blocks):
             return
         # Products of many small matrices: blocks first.
-        blocks, before = _all_or(cuts.blocks, way.D.shape[-1]), self.past[place]
+        blocks, before = all_or(cuts.blocks, way.D.shape[-1]), self.past[place]
         Phi, own = motion.noisy.transitions[cuts.gone], put_first(way.D[..., blocks])
         # The covariance is symmetric, whatever was done to its two halves.
         half = 0.5 * (own[..., s:] + own[..., s:].swapaxes(-1, -2))
@@ -268,89 +265,14 @@ class _Way:
         return cls(D, A, zeros(*D.shape), zeros(*D.shape), *room, steps, others)
 
 
-def _all_or(blocks: Numbers, count: int) -> Numbers | slice:
-    """Return a slice where all blocks are meant: nothing is copied then."""
-    return slice(None) if len(blocks) == count else blocks
-
-
-def sweep_framed(space: Space, own: Places, values: Array, variance: Array) -> Framed:
-    """Return blocks of a chunk.
+def all_or(blocks: Numbers, count: int) -> Numbers | slice:
+    """Return a slice where all blocks are meant: nothing is copied then.
 
     Parameters
     ----------
-    space : Space
-    own : Places
-    values : array, shape (b, p, w)
-        Of the measurements; zero for none.
-    variance : array, shape (m,)
-        Of the noise of all measurements there are.
+    blocks : array of int
+        The numbers of some blocks.
+    count : int
+        How many there are.
     """
-    places, width, count = own.observed.shape
-    n, size = space.noisy, space.size
-    s, y, R = size + 1, put_side_by_side(fill_up(values)), np.append(variance, 1.0)[own.numbers]
-    frames = make_frames(space, own, _quiet(own.observed, R, len(space.readings)))
-    D, A = zeros(n, s + n, count), zeros(size - n, size - n, count)
-    D[:, :n], A[:] = np.eye(n)[:, :, None], np.eye(size - n)[:, :, None]
-    white, scales = empty(places, width, s + n, count), empty(places, width, count)
-    quiet, past, largest, doubt = zeros(places + 1, *A.shape), {}, np.zeros((width, count)), 0.0
-    readings: list[list[Array]] = []
-    update, diagonal = empty(*D.shape), np.einsum("iib->ib", D[:, s:])
-    for i in range(places + 1):
-        if i % _GROUP == 0 and i < places:
-            group = slice(i, min(i + _GROUP, places))
-            part = frames.part(group.start, group.stop)
-            H = part.readings(own.observed[group])
-            readings.append(H)
-        if len(frames.cuts[i].blocks):
-            past[i], A = _change(frames, frames.cuts[i], D, A)
-        quiet[i] = A
-        if i == places:
-            break
-        at = i - group.start
-        variances = np.abs(diagonal) if at == 0 else None
-        for j, column in enumerate(frames.columns):
-            first = column.states.stop - column.states.start
-            h, hq, noise = H[j][:first, at], H[j][first : first + size - n, at], H[j][first + size - n :, at]
-            # How a measurement follows from the state at the start, its value, and its covariance with the state.
-            row = np.einsum("ib,ikb->kb", h, D[column.states], out=white[i, j])
-            if len(hq):
-                row[n:size] += np.einsum("ib,ikb->kb", hq, A)
-            row[size] += y[i, j]
-            mixed = row[s:]
-            mixed[column.noise] += noise
-            # One over the deviation.
-            scale = np.einsum("ib,ib->b", h, mixed[column.states], out=scales[i, j])
-            scale += R[i, j]
-            row *= np.divide(1.0, np.sqrt(scale, out=scale), out=scale)
-            D -= np.multiply(row[s:, None], row, out=update)
-            if variances is not None:
-                # Entries of covariances err as the deviations are large, and these grow through a frame.
-                signal = np.einsum("ib,ib->b", np.abs(h), np.sqrt(variances[column.states])) ** 2
-                np.maximum(signal, largest[j], out=largest[j])
-                doubt += (group.stop - group.start) * float(np.einsum("b,b,b->", largest[j], scale, scale))
-    return Framed(space, own, frames, readings, past, quiet, white, scales, D, doubt)
-
-
-def _quiet(observed: Numbers, variance: Array, count: int) -> Array:
-    """Return about the smallest variance of the noise of each observable; exact values are few, and do not count."""
-    every = max(1, observed.size // _SOME)
-    seen, own = observed.ravel()[::every], variance.ravel()[::every]
-    found = np.full(count, np.inf)
-    for number in np.unique(seen[seen >= 0]):
-        found[number] = np.quantile(own[seen == number], 0.1)
-    return found
-
-
-def _change(frames: Frames, cuts: Cuts, D: Array, A: Array) -> tuple[Array, Array]:
-    """Move what is known of states to new frames, for some blocks; return what was known of these, and A."""
-    motion, s, blocks = frames.motion, D.shape[1] - len(D), _all_or(cuts.blocks, D.shape[-1])
-    # Products of many small matrices: blocks first.
-    Phi, before = motion.noisy.transitions[cuts.gone], put_first(D[..., blocks])
-    moved = Phi @ before
-    moved[..., s:] = moved[..., s:] @ Phi.swapaxes(-1, -2)
-    moved[..., s:] += motion.noisy.noises[cuts.gone]
-    D[..., blocks] = np.moveaxis(moved, 0, -1)
-    if len(A):
-        A = A.copy()
-        A[..., blocks] = multiply(put_last(motion.quiet.transitions[cuts.gone]), A[..., blocks])
-    return before, A
+    return slice(None) if len(blocks) == count else blocks

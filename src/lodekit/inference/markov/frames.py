@@ -10,6 +10,7 @@ matrices are large, or steps are, the next one begins, for those blocks that nee
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -276,14 +277,15 @@ class Part:
             The numbers of the observables; -1 for none.
         """
         shape, stop, found = self.weights.shape[1:], 0, []
-        whole = empty(len(self.terms), *shape)
-        np.matmul(self.terms, self.weights.reshape(len(self.weights), -1), out=whole.reshape(len(whole), -1))
+        whole, places = empty(len(self.terms), *shape), math.prod(shape)
+        # Where no column reads a state, there are no terms, and no -1 tells a shape.
+        np.matmul(self.terms, self.weights.reshape(-1, places), out=whole.reshape(len(whole), places))
         for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
             width = column.terms.shape[2]
             start, stop = stop, stop + len(column.numbers) * width
             if len(column.numbers) == 1:
                 found.append(whole[start:stop])
-                found[-1].reshape(width, -1)[:, np.flatnonzero(seen != column.numbers[0])] = 0.0
+                found[-1].reshape(width, places)[:, np.flatnonzero(seen != column.numbers[0])] = 0.0
                 continue
             found.append(zeros(width, *shape))
             for i, number in enumerate(column.numbers):
@@ -306,7 +308,7 @@ class Part:
             for number in column.numbers:
                 # Where nothing was measured nothing depends on the row.
                 part = own if len(column.numbers) == 1 else own * (which == number)
-                slopes[:, number] += weights @ part.reshape(len(own), -1).T
+                slopes[:, number] += weights @ part.reshape(len(own), weights.shape[1]).T
 
 
 def make_frames(space: Space, own: Places, variance: Array) -> Frames:

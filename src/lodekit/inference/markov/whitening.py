@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lodekit.inference.markov.families import Chunk
-from lodekit.inference.markov.framed import Framed, sweep_framed
+from lodekit.inference.markov.framed import Framed
 from lodekit.inference.markov.inside import Inside, go_through, invert_roots
 from lodekit.inference.markov.layout import Layout
 from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.stretches import Plan
+from lodekit.inference.markov.taking import sweep_framed
 
 __all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
 

@@ -151,10 +151,11 @@ class Diagnosis:
 
 
 def _read_check(state: Mapping[str, Any]) -> Check:
-    """Return a check that was taken apart; those of older files have no tests of independence, and no outliers."""
+    """Return a check that was taken apart; older files tell less of it."""
     found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
     own = found.pop("whiteness", None)
     found["outliers"] = tuple((float(time), float(far)) for time, far in found.get("outliers", ()))
+    found["white"] = tuple(found.get("white", ()))
     return Check(**found, whiteness=Whiteness.from_dict(own) if isinstance(own, Mapping) else None)
 
 

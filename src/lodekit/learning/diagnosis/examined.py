@@ -19,12 +19,14 @@ from lodekit.inference.markov.piecewise import PiecesPosterior
 from lodekit.inference.markov.posterior import MarkovPosterior
 from lodekit.inference.markov.turns import MarkovTurns
 from lodekit.inference.turns import Turns
-from lodekit.learning.diagnosis.residuals import Check, Innovations, Remainder, check_residuals, find_remainder
+from lodekit.learning.diagnosis.remainder import Innovations, Remainder, find_remainder
+from lodekit.learning.diagnosis.residuals import Check, check_residuals
 from lodekit.learning.diagnosis.resolution import is_unresolved
 from lodekit.learning.diagnosis.whiteness import LEVEL
 from lodekit.learning.identifiability.motion import Curves
 from lodekit.learning.objective import Objective
 from lodekit.learning.searches.search import Optimum
+from lodekit.prior.disturbed import WHITE
 from lodekit.prior.observables import ObservableReader
 from lodekit.prior.prior import Prior
 from lodekit.system.system import System
@@ -115,13 +117,21 @@ class Examined:
             last = self.last_piece
             known = {} if last is None else {check.name: check for check in last.checks()}
             return tuple(self._summed(each, known.get(each.observable)) for each in self.measurements.summaries)
-        series = self.measurements.series
-        return tuple(
-            check_residuals(
-                item, self.remainder(item), self.level(item.observable), self.measurements.inputs, LEVEL / len(series)
-            )
+        series, inputs = self.measurements.series, self.measurements.inputs
+        checks = (
+            check_residuals(item, self.remainder(item), self.level(item.observable), inputs, LEVEL / len(series))
             for item in series
         )
+        return tuple(replace(check, white=self.white) for check in checks)
+
+    @property
+    def white(self) -> tuple[str, ...]:
+        """Disturbances of white noise, without those that are best at zero."""
+        own, start = self.prior.observables.disturbed, self.objective.layout.blocks.disturbance_deviations.start
+        if own is None:
+            return ()
+        both = enumerate(zip(own.names, own.kinds, strict=True))
+        return tuple(name for n, (name, kind) in both if kind == WHITE and not self.optimum.at_bound[start + n])
 
     def remainder(self, item: Series) -> Remainder:
         """Return what the fit leaves of the measurements of one observable, in memory.

@@ -17,7 +17,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.learning.diagnosis.residuals import Check
 from lodekit.learning.diagnosis.whiteness import LEVEL, judge_whiteness, lag_correlations, typical_step
 from lodekit.learning.estimates import NORMAL_95
-from lodekit.wording import amount, join_words
+from lodekit.wording import amount, join_words, show_below
 
 __all__ = ["Errors", "find_misses", "join_errors"]
 
@@ -98,7 +98,11 @@ def join_errors(parts: Sequence[Errors]) -> Errors:
 
 
 def find_misses(
-    errors: Sequence[Errors], inputs: Mapping[str, InputSignal], delayed: Collection[str] = (), time_unit: str = ""
+    errors: Sequence[Errors],
+    inputs: Mapping[str, InputSignal],
+    delayed: Collection[str] = (),
+    time_unit: str = "",
+    white: Sequence[str] = (),
 ) -> dict[str, tuple[str, ...]]:
     """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything.
 
@@ -112,6 +116,8 @@ def find_misses(
         The inputs that have a dead time already.
     time_unit : str
         Of the time.
+    white : sequence of str
+        Disturbances of white noise.
     """
     # Both kinds of tests, of correlation and of links with inputs, share the level.
     level = LEVEL / (2 * max(len(errors), 1))
@@ -119,7 +125,7 @@ def find_misses(
     for own, left in zip(errors, _without_slopes(errors), strict=True):
         whiteness = judge_whiteness(own.times, left, innovations=own.innovations, inputs=inputs, level=level)
         memory = 0.0 if whiteness is None else whiteness.lags[0]
-        check = Check(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness)
+        check = Check(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=tuple(white))
         linked = _linked(check, inputs, own.times, left, time_unit)
         found[own.name] = (*_band(own), *_memory(check, time_unit, bool(linked)), *_links(linked, delayed))
     return found
@@ -144,10 +150,10 @@ def _band(own: Errors) -> list[str]:
     """Return what is to be said of a band that holds too few measurements."""
     if own.coverage >= own.least:
         return []
-    ahead = " one row ahead" * own.innovations
+    ahead, (share, least) = " one row ahead" * own.innovations, show_below(own.coverage, own.least)
     return [
-        f"its 95 % band{ahead} holds {own.coverage:.0%}, where {own.least:.0%} is the least: the model is surer than "
-        "it should be, or this plant is not that of the fit"
+        f"its 95 % band{ahead} holds {share}, where {least} is the least: the model is surer than it should be, or "
+        "this plant is not that of the fit"
     ]
 
 
@@ -158,10 +164,8 @@ def _memory(check: Check, time_unit: str, is_linked: bool) -> list[str]:
     kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
     text = f"errors{kind} are correlated ({check.lag}): the equations miss something {check.pace(time_unit)}"
     # Where an input is to blame, that is said after this.
-    advice = (
-        "" if is_linked else ", or measurements have errors that are not independent; try another lag, or a disturbance"
-    )
-    return [text + advice]
+    cure = f"try {check.slower or 'a disturbance'}, or another lag"
+    return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
 def _linked(

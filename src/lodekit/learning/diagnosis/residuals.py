@@ -1,36 +1,22 @@
-"""Residuals, measurements minus mean in units of the noise, and how much of the data the curves explain."""
+"""What residuals say: whether they are independent, as large as the noise, and how much of the data is explained."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Series
-from lodekit.learning.diagnosis.outliers import find_outliers, warn_of_outliers
+from lodekit.learning.diagnosis.outliers import warn_of_outliers
+from lodekit.learning.diagnosis.remainder import Remainder
 from lodekit.learning.diagnosis.whiteness import FEW, LEVEL, Whiteness, judge_whiteness
 from lodekit.wording import amount, join_words
 
-__all__ = [
-    "FEW",
-    "RUN",
-    "RUNS",
-    "Check",
-    "Innovations",
-    "Remainder",
-    "amount",
-    "check_residuals",
-    "find_remainder",
-    "residual_doubts",
-]
+__all__ = ["FEW", "Check", "amount", "check_residuals", "residual_doubts"]
 
-Array = NDArray[np.float64]
-#: Where there are more measurements, residuals are looked at in this many runs of neighbours, each of this length.
-RUNS, RUN = 20, 1000
 #: A share of the variance below this is low, unless known noise allows hardly more: so much more at least.
 _LOW, _MORE = 0.5, 0.2
 #: A share of the variance below this is nothing.
@@ -41,6 +27,8 @@ _STRONGER = 0.1
 _LOUD, _DEVIATIONS = 0.25, 3.0
 #: A factor that intervals were widened by is worth a word from here on.
 _WIDER = 1.05
+#: So many lags are near; where their mean correlation is above this, something lasts that counts as white noise.
+_NEAR, _LASTS = 3, 0.05
 #: Residuals below this share of the noise that was said are not noise, and tell nothing of it.
 _QUIET = 0.3
 
@@ -75,6 +63,8 @@ class Check:
         Whether many measurements have time and value of another one.
     outliers : tuple of (float, float)
         Times and distances of values far from the curve.
+    white : tuple of str
+        Disturbances of white noise that drive the fit, without those that are best at zero.
     """
 
     name: str
@@ -89,6 +79,7 @@ class Check:
     predicted: float = math.nan
     copied: bool = False
     outliers: tuple[tuple[float, float], ...] = ()
+    white: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -144,6 +135,11 @@ class Check:
         elif self.has_memory:
             cause = self._cause(time_unit)
             text = f"{kind} of {self.title} are correlated ({self.lag}): {cause}; {self._effect(widening)}"
+            if self.slower:
+                text += (
+                    f"; try {self.slower}, or another lag, and keep the fit with the larger log evidence, which "
+                    "compares as long as the outputs are the same"
+                )
         else:
             text = (
                 f"{kind} of {self.title} swing from one side to the other ({self.lag}): the measurements are "
@@ -175,6 +171,18 @@ class Check:
         return f"with {name} ({found.correlation:.2f}{later}): it acts in another way than the equations say"
 
     @property
+    def slower(self) -> str:
+        """What may last although it is taken for white noise, and how to say so; empty where nothing tells of that.
+
+        Where residuals go with a known input, that is to be cured first: a disturbance would only take it up.
+        """
+        found = self.whiteness
+        if not self.white or found is None or not self.has_memory or found.linked or self.copied:
+            return ""
+        lasts = float(np.mean(found.lags[:_NEAR])) > _LASTS
+        return f'{join_words(self.white, "or")} as "matern-1/2", which lasts a while, instead of "white"' * lasts
+
+    @property
     def _turns_slowly(self) -> bool:
         """Whether residuals stay on one side for a while: slow waves have a strong lag below zero, half a period on."""
         return self.memory > 0.0 or self._strongest[1] > 0.0
@@ -200,6 +208,9 @@ class Check:
         found = self.whiteness
         if found is None or found.periodogram_p_value > LEVEL or not found.period > 0:
             return "that lasts longer than a step"
+        if found.excursion < 0 and self.slower:
+            # White noise that stands in for something slow is too strong from row to row, which the periodogram sees.
+            return "that lasts longer than a step"
         return f"{'slower' if found.excursion > 0 else 'faster'} than {amount(found.period, time_unit)}"
 
     def _cause(self, time_unit: str) -> str:
@@ -211,15 +222,22 @@ class Check:
         """Return what that does to intervals."""
         if widening >= _WIDER:
             return f"intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+        if self.whiteness is not None and self.whiteness.innovations and self.inflation < _WIDER:
+            # Neighbours alone tell no more than that: only without free functions it is known what errors do.
+            return "intervals of parameters may be too narrow"
         if widening >= 1.0:
             return "that does not touch the intervals of parameters"
         return f"intervals are too narrow, as a rule of thumb by a factor of up to {self.inflation:.1f}"
 
     @property
     def inflation(self) -> float:
-        """By how much less certain a mean is than that of independent errors, where each resembles the last."""
+        """By how much less certain a mean is than that of independent errors, where each resembles the last.
+
+        Where something lasts that counts as white noise, neighbours are the least alike, and all lags count.
+        """
         largest = min(max(self.memory, 0.0), 0.999)
-        return math.sqrt((1 + largest) / (1 - largest))
+        every = sum(self.whiteness.lags) if self.whiteness is not None and self.slower else 0.0
+        return math.sqrt(max((1 + largest) / (1 - largest), 1 + 2 * every))
 
     @property
     def is_loud(self) -> bool:
@@ -230,93 +248,6 @@ class Check:
     def is_low(self) -> bool:
         """Whether the curve explains little of the data, though more could be explained."""
         return self.count >= FEW and self.explained < _LOW and not self.expected < _LOW + _MORE
-
-
-@dataclass(frozen=True, eq=False)
-class Innovations:
-    """What measurements of some observables add to those before them; runs of neighbours where there are many.
-
-    Parameters
-    ----------
-    times, values : dict of str to array
-        Of each observable: the times, ascending, and the innovations.
-    left : dict of str to float
-        Where disturbances are there: the mean square of measurements minus predictions, in the user's units.
-    typical : dict of str to float
-        The deviation of a prediction in the middle, in the user's units: the first ones know nothing.
-    """
-
-    times: Mapping[str, Array]
-    values: Mapping[str, Array]
-    left: Mapping[str, float] = field(default_factory=dict)
-    typical: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Remainder:
-    """What a fit leaves of the measurements of one observable, in the order of time.
-
-    Parameters
-    ----------
-    times, values : arrays, shape (n,)
-        In the user's unit, and in units of what is expected: of the noise, or of a prediction from the measurements
-        before.
-    innovations : bool
-        Whether it is the latter.
-    size : float
-        The root mean square of measurements minus curve, in units of the noise.
-    left : float
-        The mean square of measurements minus curve, in the user's units.
-    variance : float
-        That of the measurements.
-    missed : float
-        Where disturbances are there: the mean square of measurements minus predictions from those before.
-    outliers : tuple of (float, float)
-        As in `Check`.
-    """
-
-    times: Array
-    values: Array
-    innovations: bool
-    size: float
-    left: float
-    variance: float
-    missed: float = math.nan
-    outliers: tuple[tuple[float, float], ...] = ()
-
-
-def find_remainder(
-    item: Series, mean: Callable[[Array], Array], level: float, innovations: Innovations | None = None
-) -> Remainder:
-    """Return what a fit leaves of the measurements of one observable; in runs of neighbours where there are many.
-
-    Parameters
-    ----------
-    item : Series
-        The measurements.
-    mean : function
-        From times to the fitted curve there, in the user's units.
-    level : float
-        The standard deviation of noise that was learned.
-    innovations : Innovations, optional
-        Where free functions remain: the curve follows the measurements then, and what it leaves is smaller than the
-        noise and correlated even where nothing is missing.
-    """
-    noise = item.noise_with(level)
-    count = len(item.times)
-    starts = np.linspace(0, max(count - RUN, 0), RUNS).astype(np.intp)
-    rows = np.arange(count) if count <= RUNS * RUN else np.unique(starts[:, None] + np.arange(RUN))
-    plain = item.values[rows] - mean(item.times[rows])
-    usable = noise[rows] > 0
-    scaled = plain[usable] / noise[rows][usable]
-    size = math.sqrt(float(np.mean(scaled**2))) if len(scaled) else 0.0
-    others = float(np.mean(plain**2)), float(np.var(item.values[rows]))
-    times = item.times[rows][usable]
-    far = find_outliers(times, item.values[rows][usable], plain[usable], noise[rows][usable])
-    if innovations is not None:
-        own = innovations.times[item.observable], innovations.values[item.observable]
-        return Remainder(*own, True, size, *others, innovations.left.get(item.observable, math.nan), far)
-    return Remainder(times, scaled, False, size, *others, outliers=far)
 
 
 def check_residuals(
@@ -372,7 +303,7 @@ def residual_doubts(
     found = warn_of_outliers({check.title: check.outliers for check in checks}, time_unit)
     found += [
         check.sentence(time_unit, widening)
-        + "; look at the residuals for what is missing" * (check.has_memory and not check.copied)
+        + "; look at the residuals for what is missing" * (check.has_memory and not check.copied and not check.slower)
         for check in checks
         if check.is_doubtful
     ]

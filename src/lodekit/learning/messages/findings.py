@@ -9,7 +9,7 @@ from typing import Any
 
 from lodekit.learning.diagnosis.diagnosis import Diagnosis, plain_values
 from lodekit.learning.diagnosis.residuals import Check
-from lodekit.wording import sentence
+from lodekit.wording import sentence, show_chance
 
 __all__ = ["Findings"]
 
@@ -74,10 +74,12 @@ class Findings:
             if found is None:
                 continue
             lines.append(f"  lags       {' '.join(f'{each:.2f}' for each in found.lags)}, step {found.step:.3g}")
-            lines.append(f"  Ljung-Box  {found.ljung_box:.1f} over {len(found.lags)} lags, p = {found.p_value:.2g}")
+            lines.append(
+                f"  Ljung-Box  {found.ljung_box:.1f} over {len(found.lags)} lags, {show_chance(found.p_value)}"
+            )
             lines.append(f"  cumulated periodogram  {found.excursion:.3f} from a line, 95 % band {found.band:.3f}")
             lines += [
-                f"  with {name}  {link.correlation:.2f} at a delay of {link.delay:.3g}, p = {link.p_value:.2g}"
+                f"  with {name}  {link.correlation:.2f} at a delay of {link.delay:.3g}, {show_chance(link.p_value)}"
                 for name, link in found.links.items()
             ]
         if self.widening:
