@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.moves import Moved
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
@@ -89,12 +90,15 @@ class Spread(NamedTuple):
         Mean and deviation.
     largest : float
         Of all absolute values.
+    moved : Moved, optional
+        A gap in its log in which it moved.
     """
 
     samples: int
     mean: float
     spread: float
     largest: float
+    moved: Moved | None = None
 
 
 class Head(NamedTuple):
@@ -317,19 +321,6 @@ class Spool:
         for name in self._noisy:
             noise[name] = rows[:, 1 + len(self.columns) + self.noisy.index(name)]
         return _Rows(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
-
-    def samples(self, name: str, first: int, last: int) -> tuple[Array, Array]:
-        """Return times and values of some rows of a column; NaN where it is missing.
-
-        Parameters
-        ----------
-        name : str
-            Any column of the file.
-        first, last : int
-            As in `read`.
-        """
-        rows = self.table(first, last)
-        return rows[:, 0].copy(), rows[:, 1 + self.columns.index(name)].copy()
 
     def time(self, number: int) -> float:
         """Return the time of a row."""
