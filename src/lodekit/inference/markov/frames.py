@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,8 +283,9 @@ class Part:
             The numbers of the observables; that of the row of zeros for none.
         """
         shape, stop, found = self.weights.shape[1:], 0, []
-        whole = empty(len(self.terms), *shape)
-        np.matmul(self.terms, self.weights.reshape(len(self.weights), -1), out=whole.reshape(len(whole), -1))
+        # There may be no row at all, where nothing was measured.
+        size, whole = prod(shape), empty(len(self.terms), *shape)
+        np.matmul(self.terms, self.weights.reshape(len(self.weights), size), out=whole.reshape(len(whole), size))
         for column, seen in zip(self.columns, observed.swapaxes(0, 1), strict=True):
             width = column.terms.shape[2]
             start, stop = stop, stop + len(column.numbers) * width
