@@ -128,15 +128,13 @@ def fit(
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
     _check_options(out, as_json, quiet)
-    from lodekit.data.tables import read_mapping
-
     with silence() if quiet else nullcontext():
         file = _change_system(_read_system(system, data, param, positive), values, start, basis)
         check_folder(folder := _folder(data[0]) if out is None else out)
         product = fit_file(
             file,
             data,
-            columns=read_mapping(mapping or []),
+            columns=_read_columns(mapping),
             header=header,
             dt=dt,
             window=(first, last),
@@ -153,6 +151,13 @@ def fit(
         )
         paths = _write(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
     _finish(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _read_columns(mapping: list[str] | None) -> dict[str, str]:
+    """Return which column each observable has, and its noise."""
+    from lodekit.data.tables import read_mapping
+
+    return read_mapping(mapping or [])
 
 
 def _read_drivers(file: SystemFile, given: list[str] | None, disturbance: list[str] | None) -> dict[str, Any]:

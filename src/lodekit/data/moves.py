@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GapWatch", "Moved", "is_logged_in_rows"]
+__all__ = ["GapWatch", "Moved", "is_logged_together"]
 
 Array = NDArray[np.float64]
 #: A gap in a log lasts so many times as long as three quarters of its steps, and as a step beside it: where rows become
@@ -45,7 +45,7 @@ class Moved(NamedTuple):
     gaps: int
 
 
-def is_logged_in_rows(measured: int, together: int) -> bool:
+def is_logged_together(measured: int, together: int) -> bool:
     """Return whether an input is logged row by row, and not written where it changes only.
 
     Parameters

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
-from lodekit.data.moves import GapWatch, is_logged_in_rows
+from lodekit.data.moves import GapWatch, is_logged_together
 from lodekit.data.spool import Spooled, Spread
 from lodekit.errors import DataError
 
@@ -127,7 +127,7 @@ class _Samples:
             self.reference + shift,
             math.sqrt(max(self.sums[1] / self.count - shift**2, 0.0)),
             self.largest,
-            self.watch.moved if is_logged_in_rows(self.measured, self.together) else None,
+            self.watch.moved if is_logged_together(self.measured, self.together) else None,
         )
 
     @property

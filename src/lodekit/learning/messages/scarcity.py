@@ -8,7 +8,7 @@ import numpy as np
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements, Summary
-from lodekit.data.moves import GapWatch, is_logged_in_rows
+from lodekit.data.moves import GapWatch, is_logged_together
 from lodekit.data.noise import LOWEST_OF_ZEROS, Noise
 from lodekit.data.records import parts_of
 
@@ -130,7 +130,7 @@ def _moves(name: str, signal: InputSignal, part: Measurements, unit: str) -> lis
     moved = part.spooled.samples[name].moved if part.spooled and name in part.spooled.samples else None
     if not part.is_summed:
         measured = np.unique(np.concatenate([item.times for item in part.series]))
-        if is_logged_in_rows(len(measured), int(np.isin(measured, signal.times).sum())):
+        if is_logged_together(len(measured), int(np.isin(measured, signal.times).sum())):
             watch = GapWatch(signal.kind)
             watch.take(signal.times, signal.values)
             moved = watch.moved

@@ -77,8 +77,7 @@ def learn(
     if layout.size == 0:
         return _nothing_to_learn(objective)
     generator = np.random.default_rng(random_state)
-    with waiting("fitting, start values from the data"):
-        guesses = gather_guesses(system, objective, records, generator, inputs)
+    guesses = gather_guesses(system, objective, records, generator, inputs)
     series = [item for own in records for item in own]
     agree = objective.engine.limits.agree
     if inputs and runs and any(inputs) and layout.is_driven and layout.learned:
