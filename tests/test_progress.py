@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import rich.progress
 
 import lodekit as lk
 from lodekit import progress
+from lodekit.cli import fitting
 from lodekit.learning.searches import learn
 from lodekit.learning.searches.search import search
 
@@ -68,14 +71,71 @@ def test_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.waiting("outer"), progress.waiting("inner") as advance:
+    with progress.waiting("outer", 2), progress.waiting("inner") as advance:
         advance()
+        progress.reach(progress, "height", 1.0)
         stream.wait_for("outer")
     assert "outer" in stream.getvalue()
     assert "inner" not in stream.getvalue()
+    assert "height" not in stream.getvalue()
     with pytest.raises(KeyboardInterrupt), progress.waiting("again"):
         raise KeyboardInterrupt
     # Whoever was interrupted does not stand in the way of the next one.
     with progress.waiting("next"):
         stream.wait_for("next")
     assert "next" in stream.getvalue()
+
+
+def test_a_bar_that_counts_nothing_shows_what_goes_on_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same line, which then says how far that came."""
+    stream = Terminal()
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress.waiting("outer"):
+        with progress.waiting("inner", 3) as advance:
+            advance(1, "second")
+            progress.reach(progress, "height", 1.0)
+            stream.wait_for("inner, second, height 1.000")
+        stream.wait_for("outer, height 1.000")
+    for words in ("inner, second, height 1.000", "outer, height 1.000"):
+        assert words in stream.getvalue()
+
+
+def test_a_fit_with_disturbances_says_which_start_it_follows_and_how_far_it_came() -> None:
+    """Log evidences of one search grow, and begin anew where something else is searched."""
+    times, heard = np.linspace(0.0, 20.0, 60), list[str]()
+    values = np.sin(times) + 0.1 * np.random.default_rng(0).standard_normal(60)
+    system = lk.System("y' = -a*y + w", parameters={"a": lk.Parameter(positive=True)})
+    gp = lk.LODEGP(system, disturbances={"w": "matern-1/2"}, random_state=0)
+    with progress.listening(lambda words, done, total: heard.append(words)):
+        gp.fit(times, {"y": values})
+    followed = [words for words in heard if words.startswith("fitting with disturbances, start 1 of ")]
+    heights = [float(words.split()[-1]) for words in followed if "log evidence" in words]
+    assert len(heights) > 2
+    assert heights == sorted(heights)
+    assert any(words.startswith("fitting, looking at what was learned, log evidence") for words in heard)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_no_progress_is_shown_where_nothing_is_to_be_printed(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``lodekit fit --quiet`` prints nothing but errors."""
+    made = []
+
+    def make(*arguments: object, **options: object) -> rich.progress.Progress:
+        made.append(True)
+        return bar(*arguments, **options)  # type: ignore[arg-type]
+
+    def slow(*arguments: object, **options: object) -> object:
+        with progress.waiting("fitting"):
+            raise lk.LodekitError("enough")
+
+    bar = rich.progress.Progress
+    monkeypatch.setattr(rich.progress, "Progress", make)
+    monkeypatch.setattr(fitting, "fit_file", slow)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    (tmp_path / "log.csv").write_text("t,y\n0,1\n1,2\n")
+    with pytest.raises(lk.LodekitError, match="enough"):
+        fitting.fit("y' = 1", [str(tmp_path / "log.csv")], out=tmp_path / "out", quiet=quiet)
+    assert made == ([] if quiet else [True])

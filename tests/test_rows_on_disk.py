@@ -85,6 +85,21 @@ def test_a_time_that_stands_twice_has_two_rows_in_memory_as_on_disk(tmp_path: Pa
     assert both[0].fit_.posterior.value == pytest.approx(both[1].fit_.posterior.value, rel=1e-10)
 
 
+def test_an_input_that_moved_in_a_gap_is_told_of_rows_on_disk_and_of_a_model_that_was_loaded(tmp_path: Path) -> None:
+    """As in memory; the rows about the gap are not kept when the model is saved."""
+    table = simulate(COUNT)
+    kept = (table["t"] < 52) | (table["t"] >= 62)
+    pl.DataFrame({name: own[kept] for name, own in table.items()}).write_parquet(tmp_path / "gap.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE", PIECE)
+        on_disk, in_memory = (make(tmp_path / "gap.parquet", most) for most in (100, 1000))
+        on_disk.save(tmp_path / "model.lodekit")
+        loaded = lk.LODEGP.load(tmp_path / "model.lodekit")
+    (expected,) = [text for text in in_memory.warnings_ if "in a gap of 11 (t = 51 to 62)" in text]
+    assert expected in on_disk.warnings_
+    assert expected in loaded.warnings_
+
+
 def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_memory: lk.LODEGP) -> None:
     assert on_disk.fit_.is_on_disk
     assert not in_memory.fit_.is_on_disk

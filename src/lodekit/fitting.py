@@ -19,6 +19,7 @@ from lodekit.learning.identifiability.verdicts import Verdict
 from lodekit.learning.searches.search import Optimum
 from lodekit.learning.searches.signs import choose_signs
 from lodekit.preparing import prepare
+from lodekit.progress import waiting
 from lodekit.searching import find_optimum, look_across_kinks, take_rival
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
@@ -89,18 +90,20 @@ def fit_measurements(setup: Setup, known: Array | None = None, labels: Labels | 
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.case.on_channels else setup.case.latents:
         latent.check_order(2 * max(setup.reduced.parametrization.degrees))
-    with setup.threads():
-        optimum, curvature, needs = find_optimum(setup, known)
-        if setup.layout.learned:
-            optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
-    fit = replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
-    # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
-    better = [rival for rival in fit.diagnosis.rivals if rival.is_twin and rival.below < -_BETTER]
-    if not better:
-        return fit
-    with setup.threads():
-        optimum, curvature = take_rival(setup, optimum, np.array(better[0].point))
-    return replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
+    with waiting("fitting") as advance:
+        with setup.threads():
+            optimum, curvature, needs = find_optimum(setup, known)
+            if setup.layout.learned:
+                optimum, curvature = choose_signs(setup.objective, optimum, curvature, setup.structure.symmetries)
+        advance(1, "looking at what was learned")
+        fit = replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
+        # What behaves alike is not as likely where priors of parameters, or of states, prefer one.
+        better = [rival for rival in fit.diagnosis.rivals if rival.is_twin and rival.below < -_BETTER]
+        if not better:
+            return fit
+        with setup.threads():
+            optimum, curvature = take_rival(setup, optimum, np.array(better[0].point))
+        return replace(make_fit(setup, optimum, curvature, labels), needs=needs).diagnosed()
 
 
 def keep_point(

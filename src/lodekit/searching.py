@@ -25,6 +25,7 @@ from lodekit.learning.searches.polish import polish
 from lodekit.learning.searches.search import Optimum, search
 from lodekit.learning.searches.starts import data_lengthscale
 from lodekit.preparing import prepare
+from lodekit.progress import reach, waiting
 from lodekit.settings import Arguments
 from lodekit.setup import Setup
 
@@ -169,17 +170,19 @@ def _polished(objective: Objective, optimum: Optimum) -> tuple[Optimum, Array]:
     Searches end early in long valleys, and from where another one ended steps may lead the other way, and higher: so
     others are followed, too, that had come about as far.
     """
-    found, curvature = polish(objective, optimum, curvature_at(objective, optimum.x))
-    for value, x in optimum.others if objective.layout.learned and objective.engine.size < _FEW else ():
-        if value < optimum.value - _NEAR or _leads_to(objective, x, found, curvature):
-            continue
-        rest = [each for each in optimum.others if each[1] is not x]
-        others = ((optimum.value, optimum.x), *rest)
-        start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), others=others)
-        second, own = polish(objective, start, curvature_at(objective, x))
-        # The same place to rounding is no other one.
-        if second.value > found.value + _GAIN:
-            found, curvature = second, own
+    with waiting("fitting, last steps"):
+        reach(objective, objective.name, optimum.value)
+        found, curvature = polish(objective, optimum, curvature_at(objective, optimum.x))
+        for value, x in optimum.others if objective.layout.learned and objective.engine.size < _FEW else ():
+            if value < optimum.value - _NEAR or _leads_to(objective, x, found, curvature):
+                continue
+            rest = [each for each in optimum.others if each[1] is not x]
+            others = ((optimum.value, optimum.x), *rest)
+            start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), others=others)
+            second, own = polish(objective, start, curvature_at(objective, x))
+            # The same place to rounding is no other one.
+            if second.value > found.value + _GAIN:
+                found, curvature = second, own
     return found, curvature
 
 

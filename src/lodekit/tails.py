@@ -6,7 +6,7 @@ for this, and for the points beside it that tell how predictions move with what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lodekit.archive import StorageError
 from lodekit.data.inputs import pack_inputs, unpack_inputs
 from lodekit.data.measurements import Measurements
+from lodekit.data.moves import Moved
 from lodekit.data.spool import Head, LeftOut, Spool, Spooled, Spread
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import Numerals
@@ -62,7 +63,8 @@ def pack_tail(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
         "noise": {name: float(own) for name, own in spool.noise.items()},
         "noisy": list(spool.noisy),
         "window": list(fit.measurements.window),
-        "samples": {name: list(own) for name, own in spooled.samples.items()},
+        "samples": {name: list(own[:4]) for name, own in spooled.samples.items()},
+        "moved": {name: list(own.moved) for name, own in spooled.samples.items() if own.moved is not None},
         "size": before + _count(spool, 0, first * engine.most),
         "whole": whole,
         "heads": heads,
@@ -123,9 +125,19 @@ def unpack_tail(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurem
         partial(iter, [block]),
         ready=spool,
         window=(first, last),
-        samples={name: Spread(int(own[0]), *map(float, own[1:])) for name, own in tail["samples"].items()},
+        samples={name: _unpack_spread(own, tail.get("moved", {}).get(name)) for name, own in tail["samples"].items()},
         left_out=None if tail["whole"] else left_out,
     )
     inputs = unpack_inputs(state["inputs"], arrays)
     sums = Statistics.from_arrays(state["sums"]["window"], state["sums"]["cells"], arrays)
     return Measurements(sums=sums, inputs=inputs, spooled=spooled)
+
+
+def _unpack_spread(packed: Sequence[Any], gap: Sequence[Any] | None) -> Spread:
+    """Return what is known of the samples of an input; models of earlier versions say nothing of gaps."""
+    count, mean, spread, largest = packed
+    moved = None
+    if gap is not None:
+        first, last, before, after, gaps = gap
+        moved = Moved(float(first), float(last), float(before), float(after), int(gaps))
+    return Spread(int(count), float(mean), float(spread), float(largest), moved)

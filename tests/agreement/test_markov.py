@@ -270,6 +270,23 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
         np.testing.assert_allclose(found, deviations, rtol=1e-9)
 
 
+def test_many_times_far_from_all_measurements() -> None:
+    """Blocks of them have nothing to say, and those that are alike are filtered by themselves.
+
+    Tolerance: rounding times the condition of the covariance, below 1e5.
+    """
+    times = np.arange(24) * 0.13
+    measurements = Measurements.of(Observations().add(times, "x", np.sin(times)))
+    prior = prior_of(lk.System("x' = -0.5*x + u"), measurements, latent="matern-5/2", noise="channel")
+    engines, hyper = both(prior, measurements), hyper_of(prior, (), 0.3)
+    steps = np.random.default_rng(2).integers(1, 9, 480) / 512
+    times = 4.0 + np.cumsum(np.tile(steps, 2))
+    found = [engine.posterior(hyper) for engine in engines]
+    for question in ("mean", "variance"):
+        expected, other = (getattr(own, question)(prior.observables, times) for own in found)
+        np.testing.assert_allclose(other, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
 def test_curves_solve_the_equations() -> None:
     """Means and samples with the derivatives that they come with: all terms cancel to rounding, at any time."""
     reader, data, _, hyper = make_case("two_room", count=12, latent="matern-7/2")

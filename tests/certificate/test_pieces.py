@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lodekit.certificate.measure import measure_curve
 from lodekit.certificate.pieces import make_pieces
+from lodekit.certificate.written import WrittenEquations
+from lodekit.system.grammar import parse_equations
 
 
 @pytest.mark.parametrize("length", [3.0, 1.0, 0.25])
@@ -52,3 +55,23 @@ def test_no_piece_crosses_a_break() -> None:
 def test_the_two_sets_of_nodes_share_no_time() -> None:
     nodes = make_pieces(np.array([0.0, 1.0]), 2.0).nodes
     assert np.diff(np.sort(nodes)).min() > 1e-6
+
+
+def test_pieces_that_breaks_make_are_asked_for_once() -> None:
+    """Halves of a length that is longer than them are the same pieces; the last ones, behind all breaks, are not."""
+    written = WrittenEquations(parse_equations("x' = v"), ["x", "v"], {})
+    times, breaks, asked = np.linspace(0.0, 1.2, 50), np.linspace(0.0, 1.0, 21), list[np.ndarray]()
+
+    def curve(at: np.ndarray) -> np.ndarray:
+        asked.append(at)
+        return np.stack([np.sin(7 * at), 7 * np.cos(7 * at) + 0.1 * np.sin(3 * at)], axis=1)
+
+    found = measure_curve(written, curve, times, 8.0, breaks)
+    # Values of pieces that were known are at their places: what is left over is what was added.
+    slope = 7 * np.cos(7 * times)
+    left = np.abs(0.1 * np.sin(3 * times))
+    scale = np.max(np.abs(slope) + np.abs(slope + 0.1 * np.sin(3 * times)))
+    np.testing.assert_allclose(found.left[:, 0], left / scale, atol=1e-9)
+    first, *others = asked
+    assert len(others) > 6
+    assert max(map(len, others[:5])) < 0.5 * len(first)

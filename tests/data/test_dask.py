@@ -95,7 +95,7 @@ T = np.arange(6.0)
         ({"t": np.where(T == 5, np.inf, T), "x": T}, "partition's row 3, column t: expected a finite number, got inf"),
         ({"t": np.where(T == 5, np.nan, T), "x": T}, "column t has none in partition's row 3"),
         ({"t": T, "x": np.where(T == 5, np.inf, T)}, "column x: expected a finite number, got inf"),
-        ({"t": np.ones(6), "x": T}, "start < stop"),
+        ({"t": np.ones(6), "x": T}, r"different times \(column t\), all 6 rows have the same one, t = 1; check"),
         ({"t": T, "x": np.full(6, np.nan)}, "every cell is missing"),
     ],
 )

@@ -269,6 +269,26 @@ def test_the_temporary_file_goes_with_its_owner() -> None:
         copy.time(3)
 
 
+@pytest.mark.parametrize("length", [1, 7, 100])
+def test_rows_of_one_time_are_as_few_as_hold_all_values(length: int) -> None:
+    """Wherever blocks are cut, no value is lost, and each keeps its noise."""
+    generator = np.random.default_rng(2)
+    times = np.sort(generator.integers(0, 30, 100)).astype(float)
+    x, y = (np.where(generator.random(100) < 0.5, np.nan, np.arange(100.0)) for _ in range(2))
+    blocks = [
+        Records(times[part], {"x": x[part], "y": y[part]}, {"y": 1.0 + y[part]}, Numerals())
+        for part in (slice(first, first + length) for first in range(0, 100, length))
+    ]
+    spool = Spool.write(("x", "y"), blocks, noisy=("y",))
+    for item, values in zip(spool.read(0, 100), (x, y), strict=True):
+        there = ~np.isnan(values)
+        np.testing.assert_array_equal(item.times, times[there])
+        np.testing.assert_array_equal(item.values, values[there])
+        np.testing.assert_array_equal(item.std, 1.0 + values[there] if item.observable == "y" else np.nan)
+    most = [max(int((~np.isnan(own[times == t])).sum()) for own in (x, y)) for t in np.unique(times)]
+    assert spool.count == sum(most) < 100
+
+
 def test_rows_that_are_not_in_order_are_refused() -> None:
     _, _, blocks = make(EXAMPLES["free function, regular"])
     with pytest.raises(DataError, match="sort the rows by time"):

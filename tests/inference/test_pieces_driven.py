@@ -81,18 +81,22 @@ def rows(example: Example, count: int) -> tuple[Array, dict[str, Array]]:
     return np.asarray(times, dtype=float), columns
 
 
-def both(example: Example, count: int = 50) -> tuple[Measurements, Measurements]:
-    """Return the same measurements, in memory and on disk."""
+def both(example: Example, count: int = 50, *, tall: bool = False) -> tuple[Measurements, Measurements]:
+    """Return the same measurements, in memory and on disk, where tall tables have y in rows of its own."""
     times, columns = rows(example, count)
     observations = Observations()
     for name, values in columns.items():
         observations = observations.add(times, name, values)
+    kept = Measurements.of(observations)
+    sums = Statistics.of(times[0], times[-1], kept.series, 8)
+    if tall:
+        is_y = np.arange(2 * count) % 2 == 1
+        times = np.repeat(times, 2)
+        columns = {name: np.where(is_y == (name == "y"), np.repeat(own, 2), np.nan) for name, own in columns.items()}
     blocks = [
         Records(times[part], {name: own[part] for name, own in columns.items()}, {}, Numerals())
         for part in (slice(0, 23), slice(23, None))
     ]
-    kept = Measurements.of(observations)
-    sums = Statistics.of(times[0], times[-1], kept.series, 8)
     summed = Measurements(sums=sums, spooled=Spooled(tuple(columns), {}, (), lambda: iter(blocks)))
     return kept.given(example.inputs), summed.given(example.inputs)
 
@@ -137,6 +141,18 @@ def test_driven_pieces_say_what_the_whole_record_says(name: str) -> None:
         # One time by one, the starts of pieces after the last time: states are found by going through those before.
         asked = np.concatenate([getattr(posterior, question)(observables, times[[k]]) for k in range(len(times))])
         np.testing.assert_allclose(asked, known, atol=1e-9 * np.abs(known).max())
+
+
+@pytest.mark.parametrize("name", ["held, white disturbance", "modes alone"])
+def test_channels_in_rows_of_their_own_are_one_row_in_memory_as_on_disk(name: str) -> None:
+    """What stands for infinity in open modes follows the number of rows: so does the evidence."""
+    example = EXAMPLES[name]
+    arguments = Arguments(inputs=example.inputs, disturbances=example.disturbances or None, engine="markov")
+    system = lk.System(example.equations, parameters=list(example.parameters))
+    found = [prepare(system, arguments, own).layout for own in both(example, tall=True)]
+    expected, other = (layout.unpack(np.zeros(layout.size)).mode_deviations for layout in found)
+    assert len(expected)
+    np.testing.assert_allclose(other, expected, rtol=1e-12)
 
 
 def test_samples_of_inputs_are_those_of_memory_wherever_something_changes() -> None:

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data import moves, sampled
 from lodekit.data.inputs import InputKind
 from lodekit.data.measurements import Measurements
+from lodekit.data.spool import Spooled
+from lodekit.data.statistics import Statistics
+from lodekit.data.tables.cells import Numerals
+from lodekit.data.tables.table import Records
 from lodekit.learning.messages.scarcity import warn_of_holes
 
 _T = np.arange(0.0, 100.0)
@@ -42,8 +47,24 @@ _STEPS = np.repeat([80.0, 80.0, 50.0, 50.0, 20.0], 20)
 
 
 def _of_rows(kind: InputKind, t: np.ndarray, u: np.ndarray, y: np.ndarray | None = None) -> list[str]:
-    observations = lk.Observations().add(t, "y", t if y is None else y).add(t, "u", u)
-    return warn_of_holes(Measurements.of(observations).given({"u": kind}), "s")
+    """Return what is said of rows in memory, and see that as much is said of rows on disk, however these are cut."""
+    y = t if y is None else y
+    kept = Measurements.of(lk.Observations().add(t, "y", y).add(t, "u", u))
+    said = warn_of_holes(kept.given({"u": kind}), "s")
+    for length in (3, 40, 1000):
+        assert _of_rows_on_disk(kind, t, u, y, length) == said
+    return said
+
+
+def _of_rows_on_disk(kind: InputKind, t: np.ndarray, u: np.ndarray, y: np.ndarray, length: int) -> list[str]:
+    """Return what is said where rows are on disk, and so many are read at a time."""
+    block = Records(t, {"y": y, "u": u}, {}, Numerals())
+    kept = Measurements.of(lk.Observations().add(t, "y", y).add(t, "u", u))
+    sums = Statistics.of(t[0], t[-1], kept.series, 8)
+    summed = Measurements(sums=sums, spooled=Spooled(("y", "u"), {}, (), lambda: iter([block])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampled, "_ROWS", length)
+        return warn_of_holes(summed.given({"u": kind}), "s")
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
@@ -85,6 +106,35 @@ def test_inputs_that_are_written_where_they_change_have_no_gaps() -> None:
     for measured in (_T, _T[(_T < 40) | (_T > 60)] + 0.5):
         changes = lk.Observations().add(measured, "y", measured).add(times, "u", np.arange(21.0) % 2 + times / 50)
         assert not warn_of_holes(Measurements.of(changes).given({"u": "hold"}), "s")
+        # On disk, each in a row of its own.
+        every = np.concatenate([measured, times])
+        order, is_input = np.argsort(every, kind="stable"), np.arange(len(every)) >= len(measured)
+        u = np.concatenate([np.full(len(measured), np.nan), np.arange(21.0) % 2 + times / 50])
+        y = np.where(is_input, np.nan, every)
+        assert not _of_rows_on_disk("hold", every[order], u[order], y[order], 1000)
+
+
+def test_an_input_on_disk_may_stand_in_rows_of_its_own() -> None:
+    """It is logged row by row as well, where each time has two rows: one for what was measured, one for the input."""
+    kept = (_T < 36) | (_T >= 44)
+    t, u = np.repeat(_T[kept], 2), np.repeat(_STEPS[kept], 2)
+    is_input = np.arange(len(t)) % 2 == 1
+    (text,) = _of_rows_on_disk("hold", t, np.where(is_input, u, np.nan), np.where(is_input, np.nan, t), 51)
+    assert "in a gap of 9 s (t = 35 to 44 s)" in text
+
+
+def test_of_more_gaps_than_are_kept_the_longest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with the number of gaps, and what is said of the largest is right."""
+    monkeypatch.setattr(moves, "_MOST", 2)
+    watch = moves.GapWatch("hold")
+    lengths = np.ones(400)
+    lengths[50::50] = 20.0 + np.arange(7.0)
+    times, values = np.concatenate([[0.0], np.cumsum(lengths)]), np.cumsum(np.append(0.0, lengths > 1))
+    for first in range(0, 401, 30):
+        watch.take(times[first : first + 30], values[first : first + 30])
+    assert watch.moved is not None
+    assert watch.moved.gaps == 2
+    assert watch.moved.last - watch.moved.first >= 25.0
 
 
 def test_a_hole_is_the_first_warning_of_a_fit() -> None:

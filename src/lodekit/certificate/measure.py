@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,9 +101,11 @@ def measure_curve(
     """
     best: Measured | None = None
     problem: LodekitError | None = None
+    known: _Known | None = None
     for pieces, length in _halved(times, longest, breaks):
         try:
-            found = _measure([written], pieces, curve(pieces.nodes)[None], length)
+            known = _Known.of(pieces, curve, known)
+            found = _measure([written], pieces, known.values[None], length)
         except LodekitError as raised:
             # A long piece reaches far beyond the times; there the curve may not be finite.
             problem = raised
@@ -117,6 +119,30 @@ def measure_curve(
             "expected times that floats can tell apart; subtract their origin, such as that of dates in seconds"
         )
     return best
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The values of a curve at the nodes of pieces, shape (nodes, channels)."""
+
+    pieces: Pieces
+    values: Array
+
+    @classmethod
+    def of(cls, pieces: Pieces, curve: Callable[[Array], Array], before: _Known | None) -> _Known:
+        """Return values on pieces; those that were there before, as where breaks are close, are not asked for again."""
+        if before is None:
+            return cls(pieces, curve(pieces.nodes))
+        place = np.minimum(np.searchsorted(before.pieces.low, pieces.low), len(before.pieces.low) - 1)
+        is_new = (before.pieces.low[place] != pieces.low) | (before.pieces.high[place] != pieces.high)
+        new = replace(pieces, low=pieces.low[is_new], high=pieces.high[is_new])
+        asked = curve(new.nodes) if is_new.any() else before.values[:0]
+        found = []
+        for own, old in zip(new.split(asked), before.pieces.split(before.values), strict=True):
+            part = old[place]
+            part[is_new] = own
+            found.append(part.reshape(-1, part.shape[-1]))
+        return cls(pieces, np.concatenate(found))
 
 
 def measure_draws(

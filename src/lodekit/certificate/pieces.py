@@ -45,6 +45,16 @@ class Pieces:
         """All times at which the curve must be known, those of the lower degree first."""
         return np.concatenate([self._nodes(degree).ravel() for degree in DEGREES])
 
+    def split(self, values: Array) -> list[Array]:
+        """Return values at all nodes piece by piece, shapes (p, degree + 1, channels), for each degree.
+
+        Parameters
+        ----------
+        values : array, shape (nodes, channels)
+        """
+        parts = np.split(values, [len(self.low) * (DEGREES[0] + 1)])
+        return [own.reshape(len(self.low), n + 1, values.shape[-1]) for own, n in zip(parts, DEGREES, strict=True)]
+
     def with_probes(self) -> Pieces:
         """Return the same pieces with a few more times in each, behind all others."""
         parts = np.linspace(0.25, 0.75, _PROBES)

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -32,6 +33,7 @@ from lodekit.cli.app import (
 from lodekit.cli.inputs import read_numbers, read_pairs
 from lodekit.errors import EquationError, LodekitError
 from lodekit.files import check_folder, set_aside
+from lodekit.progress import silence
 from lodekit.system import catalog as examples
 from lodekit.system.files import SystemFile, read_system_file
 from lodekit.system.grammar import parse_equations
@@ -133,30 +135,36 @@ def fit(
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
     _check_options(out, as_json, quiet)
+    with silence() if quiet else nullcontext():
+        read = _read_system(system, data, param, positive, _read_drivers(given, disturbance))
+        file = _change_system(read, values, start, basis)
+        check_folder(folder := _folder(data[0]) if out is None else out)
+        product = fit_file(
+            file,
+            data,
+            columns=_read_columns(mapping),
+            header=header,
+            dt=dt,
+            window=(first, last),
+            records=records,
+            command=shlex.join(["lodekit", *sys.argv[1:]]),
+            noise=noise,
+            latent=latent,
+            prior=prior,
+            mode_deviation=_read_deviation(deviation),
+            engine=engine,
+            restarts=restarts,
+            random_state=seed,
+        )
+        paths = _write(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
+    _finish(product, paths, as_json=as_json, quiet=quiet)
+
+
+def _read_columns(mapping: list[str] | None) -> dict[str, str]:
+    """Return which column each observable has, and its noise."""
     from lodekit.data.tables import read_mapping
 
-    read = _read_system(system, data, param, positive, _read_drivers(given, disturbance))
-    file = _change_system(read, values, start, basis)
-    check_folder(folder := _folder(data[0]) if out is None else out)
-    product = fit_file(
-        file,
-        data,
-        columns=read_mapping(mapping or []),
-        header=header,
-        dt=dt,
-        window=(first, last),
-        records=records,
-        command=shlex.join(["lodekit", *sys.argv[1:]]),
-        noise=noise,
-        latent=latent,
-        prior=prior,
-        mode_deviation=_read_deviation(deviation),
-        engine=engine,
-        restarts=restarts,
-        random_state=seed,
-    )
-    paths = _write(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
-    _finish(product, paths, as_json=as_json, quiet=quiet)
+    return read_mapping(mapping or [])
 
 
 def _read_drivers(given: list[str] | None, disturbance: list[str] | None) -> _Drivers:

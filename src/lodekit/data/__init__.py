@@ -7,8 +7,8 @@ cells; `clock` makes numbers of dates.
 
 What is too large for memory: `streams` reads tables in pieces, `statistics` are the sums that are kept of them (by
 `nufft`), `spool` has their rows on disk, `sampled` finds known inputs there. `inputs` are functions of time that are
-known, `noise` and `units` what engines ask of measurements beside their values, `excerpts` shorter records to learn
-from first, `contradictions` what is refused.
+known, `moves` what they did in gaps of their logs; `noise` and `units` are what engines ask of measurements beside
+their values, `excerpts` shorter records to learn from first, `contradictions` what is refused.
 
 Files that nobody has described yet: `looking` tells what their columns hold, `stepped` which ones somebody set.
 `following` reads those that grow.

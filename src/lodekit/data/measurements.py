@@ -352,8 +352,10 @@ def _summarize(item: Series) -> Summary:
 
 def _summarize_samples(name: str, told: Spread) -> Summary:
     """Return what is known of an input that lies on disk."""
-    count, mean, spread, largest = told
-    return Summary(name, unit_of(spread, largest), mean, spread, count, 0, 0.0, mean != 0.0 or spread != 0.0)
+    mean, spread = told.mean, told.spread
+    return Summary(
+        name, unit_of(spread, told.largest), mean, spread, told.samples, 0, 0.0, mean != 0.0 or spread != 0.0
+    )
 
 
 def _summarize_sums(sums: Statistics, name: str) -> Summary:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.inputs import InputSignal
+from lodekit.data.moves import GapWatch, is_logged_together
 from lodekit.data.spool import Spooled, Spread
 from lodekit.errors import DataError
 
@@ -42,6 +44,8 @@ class _Samples:
         Of all absolute values.
     last : (float, float), optional
         Time and value of the last sample so far, kept or not.
+    measured, together : int
+        At how many times something was measured, and the input has a value as well.
     """
 
     name: str
@@ -54,16 +58,29 @@ class _Samples:
     reference: float = math.nan
     largest: float = 0.0
     last: tuple[float, float] | None = None
+    measured: int = 0
+    together: int = 0
 
-    def take(self, times: Array, values: Array) -> None:
+    @cached_property
+    def watch(self) -> GapWatch:
+        """Gaps between the samples."""
+        return GapWatch(self.kind)
+
+    def take(self, times: Array, values: Array, measured: NDArray[np.bool_]) -> None:
         """Add some samples, in the order of time; keep those that change something.
 
         Parameters
         ----------
         times, values : arrays, shape (n,)
             NaN where a value is missing.
+        measured : array of bool, shape (n,)
+            Whether a row has a value of something that is no input.
         """
         there = ~np.isnan(values)
+        # Rows of one time count once; those in two blocks, of which there are few, twice.
+        begins = np.flatnonzero(np.append(True, np.diff(times) > 0))
+        at, sampled = (np.logical_or.reduceat(own, begins) for own in (measured, there))
+        self.measured, self.together = self.measured + int(at.sum()), self.together + int((at & sampled).sum())
         self.missing += int((~there).sum())
         times, values = times[there], values[there]
         if not len(times):
@@ -77,6 +94,7 @@ class _Samples:
             raise DataError(f"the input {self.name} has two different values at t = {when:g}; expected one")
         first = np.append(True, ~again)
         times, values = times[first], values[first]
+        self.watch.take(*(own if self.last is None else own[1:] for own in (times, values)))
         moves = np.diff(values) != 0
         # A line needs both ends of a stretch in which nothing changes, a level its beginning alone.
         kept = np.append(self.last is None, moves)
@@ -109,6 +127,7 @@ class _Samples:
             self.reference + shift,
             math.sqrt(max(self.sums[1] / self.count - shift**2, 0.0)),
             self.largest,
+            self.watch.moved if is_logged_together(self.measured, self.together) else None,
         )
 
     @property
@@ -149,9 +168,12 @@ def take_inputs(spooled: Spooled, kinds: Mapping[str, str]) -> tuple[Spooled, di
     if not names:
         raise DataError("expected measurements of what responds to the inputs; the data have the inputs alone")
     every, found = spooled.spool, {name: _Samples(name, kind) for name, kind in kinds.items()}
+    places = {name: 1 + every.columns.index(name) for name in every.names}
     for first in range(0, every.count, _ROWS):
+        rows = every.table(first, first + _ROWS)
+        some = np.asarray(~np.isnan(rows[:, [places[name] for name in names]]).all(axis=1))
         for name, own in found.items():
-            own.take(*every.samples(name, first, first + _ROWS))
+            own.take(rows[:, 0], rows[:, places[name]], some)
     signals = {name: own.signal for name, own in found.items()}
     spreads = {**spooled.samples, **{name: own.spread for name, own in found.items()}}
     spool = every.only(names, _ROWS)

@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.data.moves import Moved
 from lodekit.data.observations import Series
 from lodekit.errors import DataError
 
@@ -89,12 +90,15 @@ class Spread(NamedTuple):
         Mean and deviation.
     largest : float
         Of all absolute values.
+    moved : Moved, optional
+        A gap in its log in which it moved.
     """
 
     samples: int
     mean: float
     spread: float
     largest: float
+    moved: Moved | None = None
 
 
 class Head(NamedTuple):
@@ -163,6 +167,8 @@ class _Owner:
 class Spool:
     """Rows in the order of time, in one file of 64-bit numbers; rows without any value are left out.
 
+    Rows of one time that have different columns are one row, as they are in memory.
+
     Parameters
     ----------
     names : tuple of str
@@ -221,6 +227,8 @@ class Spool:
         (2, [1.0, 2.0])
         """
         owner, count, gap, last, known = _Owner(), 0, np.inf, -np.inf, dict(noise or {})
+        pairs = [(1 + k, 1 + len(names) + noisy.index(name) if name in noisy else 0) for k, name in enumerate(names)]
+        held = np.zeros((0, 1 + len(names) + len(noisy)))
         with _file(owner).open("wb") as file:
             for block in blocks:
                 rows = _table(block, names, known, noisy)
@@ -234,8 +242,12 @@ class Spool:
                         "one; sort the rows by time, and name files in the order of their times"
                     )
                 gap = min(gap, float(np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=np.inf)))
-                _save(rows, file)
-                count, last = count + len(rows), float(rows[-1, 0])
+                last = float(rows[-1, 0])
+                rows = np.concatenate([held, rows])
+                # More rows of the last time may come.
+                rows, held = np.split(rows, [int(np.searchsorted(rows[:, 0], last))])
+                count += _save(_join_rows(rows, pairs), file)
+            count += _save(_join_rows(held, pairs), file)
         if not count:
             raise DataError(f"expected at least one value of {', '.join(names)}, every cell is missing")
         return cls(tuple(names), tuple(names), known, tuple(noisy), count, gap, owner)
@@ -318,19 +330,6 @@ class Spool:
             noise[name] = rows[:, 1 + len(self.columns) + self.noisy.index(name)]
         return _Rows(rows[:, 0], {name: rows[:, 1 + self.columns.index(name)] for name in self.names}, noise)
 
-    def samples(self, name: str, first: int, last: int) -> tuple[Array, Array]:
-        """Return times and values of some rows of a column; NaN where it is missing.
-
-        Parameters
-        ----------
-        name : str
-            Any column of the file.
-        first, last : int
-            As in `read`.
-        """
-        rows = self.table(first, last)
-        return rows[:, 0].copy(), rows[:, 1 + self.columns.index(name)].copy()
-
     def time(self, number: int) -> float:
         """Return the time of a row."""
         return float(self.table(number, number + 1)[0, 0])
@@ -340,7 +339,8 @@ def _file(owner: _Owner) -> Path:
     return Path(owner.folder, "rows.f64")
 
 
-def _save(rows: Array, file: IO[bytes]) -> None:
+def _save(rows: Array, file: IO[bytes]) -> int:
+    """Return how many rows were written."""
     try:
         rows.tofile(file)
     except OSError as problem:
@@ -348,6 +348,40 @@ def _save(rows: Array, file: IO[bytes]) -> None:
             f"rows that are too many for memory are kept in a temporary file, {file.name}, which cannot be written: "
             f"{problem}; set the environment variable TMPDIR to a folder with more room"
         ) from None
+    return len(rows)
+
+
+def _join_rows(rows: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+    """Return as few rows as hold all values: the k-th value of a column at some time is in the k-th row of that time.
+
+    Parameters
+    ----------
+    rows : array, shape (n, c)
+        In the order of time, each with some value.
+    pairs : sequence of (int, int)
+        The columns of values, each with that of its noise; zero where it has none.
+
+    Examples
+    --------
+    >>> _join_rows(np.array([[3.0, 1.0, np.nan], [3.0, np.nan, 5.0], [4.0, 2.0, 6.0]]), [(1, 0), (2, 0)]).tolist()
+    [[3.0, 1.0, 5.0], [4.0, 2.0, 6.0]]
+    """
+    is_new = np.append(True, np.diff(rows[:, 0]) > 0)[: len(rows)]
+    if is_new.all():
+        return rows
+    begins, group = np.flatnonzero(is_new), np.cumsum(is_new) - 1
+    there = ~np.isnan(rows[:, [place for place, _ in pairs]])
+    counts = np.add.reduceat(there, begins, axis=0, dtype=np.intp)
+    sizes = counts.max(axis=1)
+    found = np.full((int(sizes.sum()), rows.shape[1]), np.nan)
+    found[:, 0] = np.repeat(rows[begins, 0], sizes)
+    for number, (place, noise) in enumerate(pairs):
+        own, before = np.flatnonzero(there[:, number]), np.cumsum(counts[:, number]) - counts[:, number]
+        target = (np.cumsum(sizes) - sizes - before)[group[own]] + np.arange(len(own))
+        found[target, place] = rows[own, place]
+        if noise:
+            found[target, noise] = rows[own, noise]
+    return found
 
 
 def _table(block: SpoolBlock, names: Sequence[str], noise: Mapping[str, float], noisy: Sequence[str]) -> Array:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from numbers import Integral
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,6 +79,7 @@ def sum_tables(tables: Sequence[TableSource], plans: Sequence[Plan]) -> tuple[St
         with waiting("looking at the times") as advance:
             spans = [_find_span(table, plan, advance) for table, plan in zip(tables, plans, strict=True)]
         start, stop, count = _hull(spans)
+        _refuse_one_time(plans, start, stop, count)
         total, numerals = Statistics.empty(start, stop), [Numerals() for _ in plans]
         orders = [Order() for _ in plans]
         pairs = enumerate(zip(tables, plans, strict=True))
@@ -174,6 +176,20 @@ def _look(block: Block, plan: Plan) -> _Span:
 def _hull(spans: Sequence[_Span]) -> _Span:
     starts, stops, counts = zip(*spans, strict=True)
     return min(starts), max(stops), sum(counts)
+
+
+def _refuse_one_time(plans: Sequence[Plan], start: float, stop: float, count: int) -> None:
+    """Raise where all rows have one time: sums are made over a window of time, which has a length."""
+    if start < stop:
+        return
+    first = plans[0]
+    where = first.where if len(plans) == 1 else f"{first.where} to {Path(plans[-1].where).name}"
+    rows = "there is one row" if count == 1 else f"all {count} rows have the same one"
+    column = f" (column {first.columns.time})" if first.columns.time else ""
+    raise DataError(
+        f"{where}: expected rows with different times{column}, {rows}, t = {start + 0.0:g}; check that column, or "
+        "leave that record out"
+    )
 
 
 def _sum_jobs(table: TableSource, plan: Plan, start: float, stop: float) -> Iterator[Callable[[], Piece]]:
@@ -309,6 +325,7 @@ def sum_partitions(table: DaskFrame, plan: Plan) -> tuple[Statistics, Numerals, 
         start, stop, count = _gather(table.take(times.columns.used), partial(_look_at_partition, plan=times), _hull)
         if not count:
             raise DataError(f"{plan.where}: expected rows of measurements, found none")
+        _refuse_one_time([plan], start, stop, count)
         total = Statistics.empty(start, stop)
         work = partial(_sum_partition, plan=plan, start=total.start, stop=total.stop)
         piece = _gather(table.take(plan.columns.used), work, _add_pieces)

@@ -8,6 +8,7 @@ import numpy as np
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.measurements import Measurements, Summary
+from lodekit.data.moves import GapWatch, is_logged_together
 from lodekit.data.noise import LOWEST_OF_ZEROS, Noise
 from lodekit.data.records import parts_of
 
@@ -15,15 +16,6 @@ __all__ = ["warn_of_holes", "warn_of_scarcity", "warn_of_still_inputs"]
 
 #: Holes in an input matter that last this share of the record, and so many times as long as the typical step.
 _LASTING, _STEPS = 0.1, 5.0
-
-#: A gap in a log lasts so many times as long as three quarters of its steps, and as a step beside it: where rows become
-#: rarer and rarer there is none. An input has moved in it by this share of its range.
-_GAP, _BESIDE, _MOVED = 6.0, 3.0, 0.1
-#: An input is logged row by row that has a value at this share of the times of measurements; others are written where
-#: they change.
-_TOGETHER = 0.5
-#: Straight lines serve where an input goes by no more than so many times its usual slope.
-_STEEP = 3.0
 
 #: What to do about inputs that are not there.
 _CURE = "give its values there, or leave that part of the record out"
@@ -79,8 +71,7 @@ def warn_of_holes(measurements: Measurements, time_unit: str = "") -> list[str]:
                 found += _beginning(name, signal, part.window[0], time_unit)
                 kept = counts[name] == len(signal.times)
                 long = _holes(name, signal, part.window, time_unit, is_whole=kept)
-            # Where only sums are in memory, so are only those samples of an input at which it changes.
-            found += long or ([] if part.is_summed else _moves(name, signal, part, time_unit))
+            found += long or _moves(name, signal, part, time_unit)
     return found
 
 
@@ -136,29 +127,21 @@ def _holes(name: str, signal: InputSignal, window: tuple[float, float], unit: st
 
 def _moves(name: str, signal: InputSignal, part: Measurements, unit: str) -> list[str]:
     """Return a warning where an input has another value after a gap of its log than before."""
-    steps, changes = np.diff(signal.times), np.abs(np.diff(signal.values))
-    if len(steps) < 2 or not changes.any():
+    moved = part.spooled.samples[name].moved if part.spooled and name in part.spooled.samples else None
+    if not part.is_summed:
+        measured = np.unique(np.concatenate([item.times for item in part.series]))
+        if is_logged_together(len(measured), int(np.isin(measured, signal.times).sum())):
+            watch = GapWatch(signal.kind)
+            watch.take(signal.times, signal.values)
+            moved = watch.moved
+    if moved is None:
         return []
-    measured = np.unique(np.concatenate([item.times for item in part.series]))
-    if np.isin(measured, signal.times).sum() < _TOGETHER * len(measured):
-        return []
-    around = np.pad(steps, 1, constant_values=np.inf)
-    beside = np.minimum(around[:-2], around[2:])
-    is_gap = (steps > _GAP * float(np.quantile(steps, 0.75))) & (steps > _BESIDE * beside)
-    least = np.full(len(steps), _MOVED * float(np.ptp(signal.values)))
-    if signal.kind == "linear":
-        least = np.maximum(least, _STEEP * float(np.median(changes / steps)) * steps)
-    places = np.flatnonzero(is_gap & (changes > least))
-    if not len(places):
-        return []
-    place = int(places[np.argmax(changes[places])])
-    before, after = (f"{value:.6g}" for value in signal.values[place : place + 2])
-    first, last = signal.times[place : place + 2]
-    more = f", and in {len(places) - 1} more" if len(places) > 1 else ""
+    more = f", and in {moved.gaps - 1} more" if moved.gaps > 1 else ""
+    lasting, until = _time(moved.last - moved.first, unit), _time(moved.last, unit)
     return [
-        f"{name} changed from {before} to {after} in a gap of {_time(last - first, unit)} (t = {first:.6g} "
-        f"to {_time(last, unit)}){more}, and when is not known: make two records, one before the gap and "
-        f"one after; where you know when, add two rows with {name} alone, just before the change and at it"
+        f"{name} changed from {moved.before:.6g} to {moved.after:.6g} in a gap of {lasting} "
+        f"(t = {moved.first:.6g} to {until}){more}, and when is not known: make two records, one before the "
+        f"gap and one after; where you know when, add two rows with {name} alone, just before the change and at it"
     ]
 
 

@@ -19,6 +19,7 @@ from lodekit.learning.objective import Objective
 from lodekit.learning.searches.disturbance_sizes import add_disturbances, raise_modes
 from lodekit.learning.searches.search import Optimum, search
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.progress import waiting
 
 __all__ = ["learn_disturbed", "settle_disturbances"]
 
@@ -57,9 +58,13 @@ def learn_disturbed(
         What neighbouring measurements suggest for each level of noise, in the user's units.
     """
     best: Optimum | None = None
-    for x in _rank(objective, origins, scatter):
-        end = search(objective, x, tolerance=_GAIN, iterations=_STEPS, rival=best, agree=_AGREE, trusted=True)
-        best = end if best is None or end.value > best.value else best
+    with waiting("fitting, sizes of disturbances"):
+        starts = _rank(objective, origins, scatter)
+    with waiting("fitting with disturbances", len(starts)) as advance:
+        for number, x in enumerate(starts):
+            advance(min(number, 1), f"start {number + 1} of {len(starts)}")
+            end = search(objective, x, tolerance=_GAIN, iterations=_STEPS, rival=best, agree=_AGREE, trusted=True)
+            best = end if best is None or end.value > best.value else best
     if best is None:
         return None
     for x in _lost(objective, best):

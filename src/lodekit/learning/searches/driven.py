@@ -21,6 +21,7 @@ from lodekit.learning.guesses.simulated import Fitted, Simulation
 from lodekit.learning.objective import Objective
 from lodekit.learning.searches.search import GROWN, HOPELESS, Optimum, is_idle
 from lodekit.prior.hyperparameters import Hyperparameters
+from lodekit.progress import reach, waiting
 from lodekit.system.system import System
 
 __all__ = ["learn_driven", "search_along"]
@@ -121,22 +122,24 @@ def _follow_many(
 ) -> list[Fitted]:
     """Return where the most promising values lead, best first; new ones are drawn until two have met."""
     ends: list[Fitted] = []
-    for number in range(_ROUNDS):
-        starts = _screen(system, thin, guesses, generator, is_first=number == 0)
-        first: list[Fitted] = []
-        for z in starts[:_FOLLOWED]:
-            end = thin.descend(z, _FIRST_STEPS, _FIRST_GAIN)
-            first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.merit)
-            if len(first) > _CHOSEN and first[1].merit < first[0].merit + _FIRST_GAIN:
+    with waiting("fitting, simulations") as advance:
+        for number in range(_ROUNDS):
+            advance(1, f"round {number + 1} of {_ROUNDS} at most")
+            starts = _screen(system, thin, guesses, generator, is_first=number == 0)
+            first: list[Fitted] = []
+            for z in starts[:_FOLLOWED]:
+                end = thin.descend(z, _FIRST_STEPS, _FIRST_GAIN)
+                first = sorted([*first, *([] if end is None else [end])], key=lambda end: end.merit)
+                if len(first) > _CHOSEN and first[1].merit < first[0].merit + _FIRST_GAIN:
+                    break
+            for start in first[:_CHOSEN]:
+                # One that comes as far as another has met it.
+                enough = min((end.merit + _MET for end in ends), default=-np.inf)
+                end = whole.descend(start.z, _STEPS, _GAIN, enough)
+                ends += [] if end is None else [end]
+            ends.sort(key=lambda end: end.merit)
+            if len(ends) > 1 and ends[1].merit < ends[0].merit + 2.0 * _MET:
                 break
-        for start in first[:_CHOSEN]:
-            # One that comes as far as another has met it.
-            enough = min((end.merit + _MET for end in ends), default=-np.inf)
-            end = whole.descend(start.z, _STEPS, _GAIN, enough)
-            ends += [] if end is None else [end]
-        ends.sort(key=lambda end: end.merit)
-        if len(ends) > 1 and ends[1].merit < ends[0].merit + 2.0 * _MET:
-            break
     return ends
 
 
@@ -262,6 +265,7 @@ def search_along(objective: Objective, x0: Array, curvature: Array, tolerance: f
 
     def watch(intermediate_result: OptimizeResult) -> None:
         values.append(-float(intermediate_result.fun))
+        reach(objective, objective.name, values[-1])
         if len(values) > 1 and is_idle(values[-2], values[-1], tolerance):
             raise StopIteration
 

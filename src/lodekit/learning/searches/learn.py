@@ -128,7 +128,8 @@ def _in_parallel(objective: Objective, starts: list[Start], n_jobs: int | None) 
     from joblib import Parallel, delayed
 
     tasks = (delayed(search)(objective, start.x, trusted=start.is_trusted) for start in starts)
-    return _best(list(Parallel(n_jobs=n_jobs)(tasks)))
+    with waiting(f"fitting, {len(starts)} starts side by side"):
+        return _best(list(Parallel(n_jobs=n_jobs)(tasks)))
 
 
 def _opening(record: Sequence[Series], inputs: Mapping[str, InputSignal]) -> list[Series]:
@@ -154,7 +155,8 @@ def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
     agree = objective.engine.limits.agree
     families = [start.family for start in starts]
     with waiting("fitting", len(starts)) as advance:
-        for start in starts:
+        for number, start in enumerate(starts):
+            advance(min(number, 1), f"start {number + 1} of {len(starts)}")
             # After the first, a coarse search is enough to see whether a start leads to the same place.
             rival = _best(found) if found else None
             tolerance, most = (_FINE * agree, _STEPS) if rival is None else (_COARSE * agree, _FEWER)
@@ -167,7 +169,6 @@ def _one_by_one(objective: Objective, starts: list[Start]) -> Optimum:
             met = sum(1 for optimum in found if optimum.value > best.value - max(agree, _MET))
             if met >= 2 and len(set(families[: len(found)])) >= min(2, len(set(families))):
                 break
-            advance(1, f"{objective.name} {best.value:.3f}")
     return _best(found)
 
 

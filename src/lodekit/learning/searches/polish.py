@@ -11,6 +11,7 @@ from lodekit.learning.curvature import curvature_at
 from lodekit.learning.objective import Objective
 from lodekit.learning.searches.charts import Linear, LocalChart, Logarithmic, put_at_walls
 from lodekit.learning.searches.search import GROWN, UNKNOWN_AHEAD, Optimum
+from lodekit.progress import reach
 
 __all__ = ["polish"]
 
@@ -98,6 +99,7 @@ def polish(objective: Objective, optimum: Optimum, curvature: Array) -> tuple[Op
                 break
             found, curvature, promise = climber.polish(curvature)
         gain, best = found.value - best.value, _run_out(objective, found, best.x)
+        reach(objective, objective.name, best.value)
         if best is not found:
             # The curvature is that of the way there.
             curvature = curvature_at(objective, best.x)

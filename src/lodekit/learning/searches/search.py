@@ -10,6 +10,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from lodekit.learning.objective import Objective
 from lodekit.learning.transforms import Layout
+from lodekit.progress import reach
 
 __all__ = ["GROWN", "HOPELESS", "UNKNOWN_AHEAD", "Optimum", "is_idle", "limits_around", "search"]
 
@@ -256,6 +257,7 @@ def _search(
     def watch(intermediate_result: OptimizeResult) -> None:
         x, value = start + scale * intermediate_result.x, -unit * float(intermediate_result.fun)
         values.append(value)
+        reach(objective, objective.name, value)
         if len(values) > 1 and is_idle(values[-2], value, tolerance):
             raise StopIteration
         if rival is not None and rival.is_met(x, value, objective.layout, agree):
