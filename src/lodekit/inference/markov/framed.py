@@ -163,29 +163,30 @@ class Framed:
         n, s, column = self.space.noisy, self.space.size + 1, self.frames.columns[place[1]]
         states, first = column.states, column.states.stop - column.states.start
         behind = first + s - 1 - n
-        xi, scale, D, in_xi = self.white[place], self.scales[place], way.D, way.in_xi
-        h, in_value, in_variance = way.row[:behind], found[0], found[1]
+        xi, scale, D, minus = self.white[place], self.scales[place], way.D, way.minus
+        h, mixed, (in_value, in_variance) = way.row[:behind], xi[s:], found
         h[:] = row[:behind]
-        way.known += np.multiply(xi[s:, None], xi, out=way.update)
-        np.einsum("ib,ikb->kb", xi[s:], D, out=in_xi)
-        in_xi[s:] += np.einsum("ikb,kb->ib", D, xi, out=way.mixed)
-        in_xi[:s] -= in_white
-        # Minus derivatives so far.
-        in_xi *= np.negative(scale, out=in_value)
-        np.einsum("kb,kb->b", in_xi, xi, out=in_variance)
-        in_variance += scale
-        in_variance *= -0.5
-        half = np.multiply(in_variance, xi[s:][states], out=way.mixed[:first])
+        way.known += np.multiply(mixed[:, None], xi, out=way.update)
+        # Minus derivatives in what it says.
+        np.einsum("ib,ikb->kb", mixed, D, out=minus)
+        in_mixed = minus[s:]
+        in_mixed += np.einsum("ikb,kb->ib", D, xi, out=way.mixed)
+        minus[:s] -= in_white
+        minus *= scale
+        np.einsum("kb,kb->b", minus, xi, out=in_variance)
+        in_variance -= scale
+        in_variance *= 0.5
+        half = np.multiply(in_variance, mixed[states], out=way.mixed[:first])
         in_variance *= scale
-        in_value[:], in_mixed = in_xi[s - 1], in_xi[s:]
-        in_mixed[states] += in_variance * h[:first]
-        np.einsum("ikb,kb->ib", way.known[states], in_xi, out=row[:first])
-        row[:first] += half
-        D[states] += np.multiply(h[:first, None], in_xi, out=way.update[:first])
+        np.negative(minus[s - 1], out=in_value)
+        in_mixed[states] -= in_variance * h[:first]
+        own = np.einsum("ikb,kb->ib", way.known[states], minus, out=row[:first])
+        np.subtract(half, own, out=own)
+        D[states] -= np.multiply(h[:first, None], minus, out=way.update[:first])
         if len(way.A):
-            row[first:behind] = np.einsum("ikb,kb->ib", self.quiet[place[0]], in_xi[n : s - 1])
-            way.A = way.A + h[first:, None] * in_xi[n : s - 1]
-        row[behind:] = in_mixed[column.noise]
+            row[first:behind] = -np.einsum("ikb,kb->ib", self.quiet[place[0]], minus[n : s - 1])
+            way.A = way.A - h[first:, None] * minus[n : s - 1]
+        np.negative(in_mixed[column.noise], out=row[behind:])
 
     def _pull_change(self, place: int, way: _Way) -> None:
         """Go back over a change of frames at some place."""
@@ -231,8 +232,8 @@ class _Way:
         Derivatives in what is known of the states that noise drives, and of the others.
     known, update : arrays, shape (n, s + 1 + n, u)
         What is known, and room for what changes that.
-    row, mixed, in_xi : arrays, shapes (s, u), (n, u) and (s + 1 + n, u)
-        Room for what a measurement reads, its covariance with the state, and derivatives in what it says.
+    row, mixed, minus : arrays, shapes (s, u), (n, u) and (s + 1 + n, u)
+        Room for what a measurement reads, its covariance with the state, and minus derivatives in what it says.
     in_steps, in_others : arrays, shapes (2, c, n, n) and (c, q, q)
         Derivatives in transitions and noises of all changes of frames, and in transitions of the other states.
     """
@@ -243,7 +244,7 @@ class _Way:
     update: Array
     row: Array
     mixed: Array
-    in_xi: Array
+    minus: Array
     in_steps: Array
     in_others: Array
 
