@@ -14,7 +14,7 @@ from lodekit.inference.markov.lanes import empty, fill_up
 from lodekit.inference.markov.layout import MarkovData, cut, shorter_length
 from lodekit.inference.markov.states import make_space
 from lodekit.inference.markov.steps import NoisySteps
-from lodekit.inference.markov.whitening import Alone
+from lodekit.inference.markov.whitening import Alone, _basis_of
 from lodekit.prior.hyperparameters import Hyperparameters
 from tests.inference.fitted import prior_of
 
@@ -132,3 +132,16 @@ def test_what_rounding_does_to_values_is_known_without_a_basis(exact_at: int | N
     left = (alone.Q[:, :, -1] * alone.R[:, -1:, -1])[:, : z.shape[1]]
     np.testing.assert_allclose(np.sum(left**2, axis=1), rest, rtol=1e-12)
     assert 0.3 < estimate / np.sum((left * z) ** 2) < 4.5
+
+
+@pytest.mark.parametrize("place", [0, 1, 7, 29])
+def test_a_large_row_takes_no_digits_from_small_ones(place: int) -> None:
+    """Exact values are rows that are a thousand million times as large as others, wherever they stand.
+
+    Tolerance: rounding, of each row by itself; 1e-7 and more where reflections begin with a small row.
+    """
+    design = np.random.default_rng(place).standard_normal((1, 30, 4))
+    design[0, place] *= 1e9
+    basis, told = _basis_of(design)
+    errors = np.abs(basis @ told - design)[0].max(axis=1) / np.abs(design)[0].max(axis=1)
+    assert errors.max() < 1e-13

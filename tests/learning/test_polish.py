@@ -226,7 +226,7 @@ class Plain:
         self.layout = Layout(("a", "R"), np.full(2, np.nan), anything, 0, 0, 0, disturbances=1)
         noise = SimpleNamespace(floors=np.full(1, 1e-9), units=np.ones(1))
         self.engine = SimpleNamespace(size=100, limits=SearchLimits(1e-3), prior=SimpleNamespace(noise=noise))
-        self.calls = 0
+        self.calls, self.name = 0, "a slope"
 
     def value(self, x: Array) -> float:
         return self.evaluate(x)[0]

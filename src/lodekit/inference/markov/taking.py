@@ -109,7 +109,7 @@ class _Taken:
         variances = np.einsum("iib->ib", self.D[:, self.D.shape[1] - len(self.D) :])
         return np.asarray(np.sqrt(np.abs(variances)))
 
-    def take(self, column: Column, own: Array, y: Array, variance: Array, row: Array, scale: Array) -> None:
+    def take(self, column: Column, own: Array, y: Array, variance: Array, white: Array, scale: Array) -> None:
         """Take a measurement of each block.
 
         Parameters
@@ -119,23 +119,23 @@ class _Taken:
             What it reads.
         y, variance : arrays, shape (u,)
             Its value, and the variance of its noise.
-        row, scale : arrays, shapes (s + 1 + n, u) and (u,)
+        white, scale : arrays, shapes (s + 1 + n, u) and (u,)
             Where `Framed.white` and `Framed.scales` are to be.
         """
         n, q, first = len(self.D), len(self.A), column.states.stop - column.states.start
         h, hq, noise = own[:first], own[first : first + q], own[first + q :]
         # How a measurement follows from the state at the start, its value, and its covariance with the state.
-        np.einsum("ib,ikb->kb", h, self.D[column.states], out=row)
+        np.einsum("ib,ikb->kb", h, self.D[column.states], out=white)
         if q:
-            row[n : n + q] += np.einsum("ib,ikb->kb", hq, self.A)
-        row[n + q] += y
-        mixed = row[n + q + 1 :]
+            white[n : n + q] += np.einsum("ib,ikb->kb", hq, self.A)
+        white[n + q] += y
+        mixed = white[n + q + 1 :]
         mixed[column.noise] += noise
         # One over the deviation.
         np.einsum("ib,ib->b", h, mixed[column.states], out=scale)
         scale += variance
-        row *= np.divide(1.0, np.sqrt(scale, out=scale), out=scale)
-        self.D -= np.multiply(mixed[:, None], row, out=self.update)
+        white *= np.divide(1.0, np.sqrt(scale, out=scale), out=scale)
+        self.D -= np.multiply(mixed[:, None], white, out=self.update)
 
 
 def _quiet(observed: Numbers, variance: Array, count: int) -> Array:

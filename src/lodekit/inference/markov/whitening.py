@@ -27,6 +27,8 @@ _NEAR = 128
 _SOME = 4
 #: States that are told by less than this share of what is said of them together with others are not told.
 _UNTOLD = 1e-13
+#: Where some rows are so many times as large as one of the first, they come first.
+_UNEVEN = 100.0
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,35 @@ def _basis_of(design: Array) -> tuple[Array, Array]:
     padded[:, :rows] = design
     if not size:
         return padded, np.zeros((count, 0, 0))
-    R = np.zeros((count, size, size))
+    R, order = np.zeros((count, size, size)), _largest_first(padded.swapaxes(1, 2))
+    if order is not None:
+        padded = np.take_along_axis(padded, order[:, :, None], axis=1)
     for own, inner in zip(padded, R, strict=True):
         factor, tau, _, _ = lapack.dgeqrf(own)
         inner[:] = factor[:size]
         own[:] = lapack.dorgqr(factor, tau, overwrite_a=1)[0]
+    if order is not None:
+        np.put_along_axis(padded, order[:, :, None], padded.copy(), axis=1)
     return padded, R * np.triu(np.ones((size, size)))
+
+
+def _largest_first(columns: Array) -> Numbers | None:
+    """Return the order in which rows should come, (u, m); None where they are of similar size, and any order will do.
+
+    Exact values, and modes that grow, make rows that are large beside others; reflections that begin with a small one
+    lose its digits.
+
+    Parameters
+    ----------
+    columns : array, shape (u, s, m)
+    """
+    sizes = np.abs(columns).max(axis=1, initial=0.0)
+    first = sizes[:, : columns.shape[1]]
+    # Rows of zeros have no digits to lose.
+    smallest = np.where(first > 0, first, np.inf).min(axis=1, initial=np.inf)
+    if (sizes.max(axis=1, initial=0.0) <= _UNEVEN * smallest).all():
+        return None
+    return np.argsort(-sizes, axis=1, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -144,12 +169,15 @@ class Alone:
     reflections : array, shape (u, s + 1, m)
         What Q is made of, with R.
     factors : array, shape (u, s + 1)
+    order : array of int, shape (u, m), optional
+        In which measurements were taken for that, where they are not of similar size.
     """
 
     swept: Framed
     R: Array
     reflections: Array
     factors: Array
+    order: Numbers | None = None
 
     @classmethod
     def of(cls, space: Space, layout: Layout, number: int, variance: Array, values: Array) -> Alone:
@@ -168,9 +196,9 @@ class Alone:
         """
         own = values[layout.families[number].chunks[0].blocks.ravel()]
         swept = sweep_framed(space, layout.side_by_side(number), own.reshape(len(own), layout.places, -1), variance)
-        reflections, factors = _reflect(swept.design)
+        reflections, factors, order = _reflect(swept.design)
         R = np.triu(reflections[:, :, : space.size + 1].swapaxes(1, 2))
-        return cls(swept, R, reflections, factors)
+        return cls(swept, R, reflections, factors, order)
 
     @cached_property
     def Q(self) -> Array:
@@ -178,6 +206,8 @@ class Alone:
         for own, factors in zip(self.reflections, self.factors, strict=True):
             # In place: nobody needs the reflections any more.
             lapack.dorgqr(own.T, factors, overwrite_a=1)
+        if self.order is not None:
+            np.put_along_axis(self.reflections, self.order[:, None], self.reflections.copy(), axis=2)
         return self.reflections.swapaxes(1, 2)
 
     @property
@@ -232,8 +262,8 @@ class Alone:
         return np.asarray(self.Q @ parts)
 
 
-def _reflect(white: Array) -> tuple[Array, Array]:
-    """Return reflections that make triangles of designs and measurements, and their factors, as `Alone` has them.
+def _reflect(white: Array) -> tuple[Array, Array, Numbers | None]:
+    """Return reflections that make triangles of designs and measurements, factors and order, as `Alone` has them.
 
     Parameters
     ----------
@@ -248,9 +278,12 @@ def _reflect(white: Array) -> tuple[Array, Array]:
     for start in range(0, rows, _NEAR):
         part = slice(start, min(start + _NEAR, rows))
         own[:, :, part] = flat[part].transpose(2, 1, 0)
+    order = _largest_first(own[:, :-1])
+    if order is not None:
+        own[:] = np.take_along_axis(own, order[:, None], axis=2)
     for number, found in enumerate(own):
         factors[number] = lapack.dgeqrf(found.T, overwrite_a=1)[1]
-    return own, factors
+    return own, factors, order
 
 
 def _solve_upper(R: Array, c: Array) -> Array:

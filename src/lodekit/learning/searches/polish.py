@@ -248,10 +248,15 @@ class _Climber:
         if not self.best.converged and promise < _SETTLED + blind:
             # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
             self.best = replace(self.best, converged=True, message=GROWN)
-        elif np.isfinite(promise) and promise > _STEEP * (100.0 + abs(self.best.value)) + blind:
+        elif self._is_lost(promise, blind, noise):
             # Uphill nothing is known: rounding leaves too few digits there.
             self.best = replace(self.best, converged=False, message=UNKNOWN_AHEAD)
         return self.best, self.chart.to_search(whole, self.y, self.slope), promise
+
+    def _is_lost(self, promise: float, blind: float, noise: float) -> bool:
+        """Return whether steps should gain much and lead nowhere, or gradients of a search that broke off are rounding."""
+        is_steep = np.isfinite(promise) and promise > _STEEP * (100.0 + abs(self.best.value)) + blind
+        return bool(is_steep or (noise > _LOUDEST and not self.best.converged))
 
     def leave_bounds(self) -> NDArray[np.bool_]:
         """Return which entries are still inside; go on without those that a step has taken to their bounds."""
