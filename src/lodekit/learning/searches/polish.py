@@ -254,7 +254,7 @@ class _Climber:
         return self.best, self.chart.to_search(whole, self.y, self.slope), promise
 
     def _is_lost(self, promise: float, blind: float, noise: float) -> bool:
-        """Return whether steps should gain much and lead nowhere, or a search broke off in rounding of its gradients."""
+        """Return whether steps should gain much and lead nowhere, or a search broke off in rounding of gradients."""
         is_steep = np.isfinite(promise) and promise > _STEEP * (100.0 + abs(self.best.value)) + blind
         return bool(is_steep or (noise > _LOUDEST and not self.best.converged))
 
