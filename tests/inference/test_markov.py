@@ -14,7 +14,7 @@ from lodekit.inference.markov.lanes import empty, fill_up
 from lodekit.inference.markov.layout import MarkovData, cut, shorter_length
 from lodekit.inference.markov.states import make_space
 from lodekit.inference.markov.steps import NoisySteps
-from lodekit.inference.markov.whitening import Alone, _basis_of
+from lodekit.inference.markov.whitening import Alone, basis_of
 from lodekit.prior.hyperparameters import Hyperparameters
 from tests.inference.fitted import prior_of
 
@@ -142,6 +142,6 @@ def test_a_large_row_takes_no_digits_from_small_ones(place: int) -> None:
     """
     design = np.random.default_rng(place).standard_normal((1, 30, 4))
     design[0, place] *= 1e9
-    basis, told = _basis_of(design)
+    basis, told = basis_of(design)
     errors = np.abs(basis @ told - design)[0].max(axis=1) / np.abs(design)[0].max(axis=1)
     assert errors.max() < 1e-13

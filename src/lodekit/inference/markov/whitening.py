@@ -17,7 +17,7 @@ from lodekit.inference.markov.states import Space
 from lodekit.inference.markov.stretches import Plan
 from lodekit.inference.markov.taking import sweep_framed
 
-__all__ = ["Alone", "White", "apart", "roots_of", "together", "whiten"]
+__all__ = ["Alone", "White", "apart", "basis_of", "roots_of", "together", "whiten"]
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -119,8 +119,13 @@ def _length(rows: int, size: int) -> int:
     return max(rows, size + 1)
 
 
-def _basis_of(design: Array) -> tuple[Array, Array]:
-    """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R."""
+def basis_of(design: Array) -> tuple[Array, Array]:
+    """Return orthonormal columns that span those of designs, with rows of zeros added where these are more; and R.
+
+    Parameters
+    ----------
+    design : array, shape (u, m, s)
+    """
     count, rows, size = design.shape
     padded = np.zeros((count, _length(rows, size), size))
     padded[:, :rows] = design
@@ -352,7 +357,7 @@ def whiten(space: Space, layout: Layout, plan: Plan, variance: Array) -> White:
     design = inverse @ inside.design
     gain = inside.cross @ inverse.swapaxes(-1, -2)
     count, size, n = len(blocks), space.size, space.noisy
-    basis, told = _basis_of(design)
+    basis, told = basis_of(design)
     moved = inside.transition.copy()
     moved[:, :n] -= gain @ design
     noise = np.zeros((count, size, size))
